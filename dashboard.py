@@ -10,9 +10,10 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import line_focus, markup, session, shortcuts, viewport
+from pages.components import line_focus, shortcuts, viewport
+from pages.widgets import markup, session
 
-ASSETS = Path(__file__).parent / "pages" / "widgets"
+ASSETS = Path(__file__).parent / "pages" / "assets"
 ICON = ASSETS / "icon.svg"
 
 
@@ -53,4 +54,4 @@ if open_database():
         markup.show_error(error)
 viewport.measure()
 line_focus.follow()
-shortcuts.listen()
+shortcuts.listen(session.base_path())

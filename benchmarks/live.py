@@ -22,7 +22,7 @@ from playwright.sync_api import BrowserContext, Page, Playwright
 
 from fedcore.store import Recorder
 from scripts.browsing import FLAGS, browsing, chromium
-from tests.support.browser import free_port
+from tests.support.web.browser import free_port
 
 ROUND_SECONDS = 10
 CLIENTS = [f"client {i:02d}" for i in range(20)]

@@ -16,7 +16,7 @@ from faults.lab import EXPERIMENT, Defect, Lab, copy, train
 from faults.verdict import Family, Outcome, Verdict
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
-from tests.support.browser import ROOT
+from tests.support.web.browser import ROOT
 
 PAGES = ("new", "live", "compare", "data", "run")
 NAMED = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0}

@@ -12,8 +12,8 @@ import numpy as np
 from faults.lab import Defect, Lab, copy
 from faults.mutate import TOKENS
 from faults.verdict import Family, Outcome, Verdict
-from tests.support.browser import ROOT, Server, start_server
-from tests.support.requests import AUDIT, ROUTES, WEBSOCKET, ask
+from tests.support.web.browser import ROOT, Server, start_server
+from tests.support.web.requests import AUDIT, ROUTES, WEBSOCKET, ask
 
 HOSTS = (
     "evil.example", "evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example:{port}",

@@ -28,21 +28,11 @@ from fedcore.results.panels.order import ORDERS, ordered_panels
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import (
-    config,
-    controls,
-    cost,
-    curve_lines,
-    exports,
-    pictures,
-    published,
-    report,
-    summary,
-    sweep,
-    two_runs,
-)
+from pages.compare_view import config, controls, cost, curve_lines, exports, published, report, summary, sweep
 from pages.compare_view.controls import Choice, Version
-from pages.widgets import charts, demo, markup, session, viewport
+from pages.compare_view.pairs import pictures, two_runs
+from pages.components import viewport
+from pages.widgets import charts, demo, markup, session
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Two runs", "Export")
 VIEWS = {

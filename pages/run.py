@@ -19,9 +19,10 @@ from fedcore.results.panels.runs import run_panel
 from fedcore.results.runs import progress
 from fedcore.results.runs.artifacts import run_toml
 from fedcore.store import RunRow
+from pages.components import viewport
 from pages.forms import drafts
 from pages.run_view import analyses, record
-from pages.widgets import charts, marks, markup, session, viewport
+from pages.widgets import charts, marks, markup, session
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading

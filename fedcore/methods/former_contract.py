@@ -32,8 +32,12 @@ _IMPORTS = {
     },
 }
 _MODULES = {
-    f"fedcore.methods.{name}": f"fedcore.methods.baselines.{name}"
-    for name in ("clip_fc", "coop", "fedavg_lora", "fedclip", "promptfl", "zero_shot")
+    **{
+        f"fedcore.methods.{name}": f"fedcore.methods.baselines.{name}"
+        for name in ("clip_fc", "fedavg_lora", "fedclip", "zero_shot")
+    },
+    "fedcore.methods.coop": "fedcore.methods.baselines.prompts.coop",
+    "fedcore.methods.promptfl": "fedcore.methods.baselines.prompts.promptfl",
 }
 _ATTRIBUTES = {"spread": "repeat", "taken": "rounds_trained", "common": "global_model"}
 _KEYWORDS = {

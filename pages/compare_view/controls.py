@@ -15,7 +15,8 @@ from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import baseline, table, views
-from pages.widgets import charts, markup, session, viewport
+from pages.components import viewport
+from pages.widgets import charts, markup, session
 
 Token = tuple[tuple[object, ...], ...]
 Version = tuple[tuple[int, ...], Rule, bool, Token, str]

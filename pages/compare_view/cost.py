@@ -10,7 +10,8 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.store import Store
-from pages.widgets import charts, markup, session, viewport
+from pages.components import viewport
+from pages.widgets import charts, markup, session
 
 NOTHING: dict[CostAxis, str] = {
     "megabytes": "None of these runs has recorded its traffic; results that are imported often have none.",

@@ -11,8 +11,9 @@ import streamlit as st
 
 from fedcore.progress import duration
 from fedcore.results.runs.overview import ExperimentSummary
+from pages.components import viewport
 from pages.widgets import experiment_actions as actions
-from pages.widgets import markup, session, viewport
+from pages.widgets import markup, session
 from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"

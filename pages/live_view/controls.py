@@ -17,7 +17,8 @@ from fedcore.results.panels.order import ORDERS, Order
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.widgets import markup, session, viewport
+from pages.components import viewport
+from pages.widgets import markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}

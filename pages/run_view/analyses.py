@@ -20,7 +20,8 @@ from fedcore.results.analyses import confusion, field_table, rows_by_field, spac
 from fedcore.results.comparison import compare
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, TaskRow
-from pages.widgets import background, charts, markup, session, viewport
+from pages.components import viewport
+from pages.widgets import background, charts, markup, session
 
 EVERYONE = "all clients, each on its own test samples"
 OWN = "its own test samples"

@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.theme import Theme
 from fedcore.store import Store
-from pages.widgets import viewport
+from pages.components import viewport
 
 
 def pages() -> list[st.Page]:

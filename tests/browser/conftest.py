@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server
+from tests.support.web.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server
 
 FLAGS = [
     "--headless",

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import NewPage, Server, settle
+from tests.support.web.browser import NewPage, Server, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

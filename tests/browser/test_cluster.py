@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 from fedcore.jobs import cluster_view, launcher
 from fedcore.jobs.local import run_local
 from fedcore.store import Store
-from tests.support.browser import Server, Tab
 from tests.support.cluster import two_nodes
 from tests.support.jobs import recorded, wait_for
+from tests.support.web.browser import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3600)]
 DEADLINE = 1500

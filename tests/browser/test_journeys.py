@@ -19,8 +19,8 @@ from playwright.sync_api import Page, expect
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import Server, Tab
 from tests.support.jobs import wait_for
+from tests.support.web.browser import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLASSES = ("circle", "cross", "square")

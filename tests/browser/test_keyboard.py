@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Store
-from tests.support.browser import Server, Tab, settle
+from tests.support.web.browser import Server, Tab, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 NAME = "(document.activeElement.ariaLabel || document.activeElement.innerText).trim().split('\\n').pop()"

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Recorder, Store
-from tests.support.browser import NewPage, Server, Tab, Traffic
+from tests.support.web.browser import NewPage, Server, Tab, Traffic
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLIENTS = ("a", "b", "c", "d")

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Store
-from tests.support.browser import Server, Tab, settle
 from tests.support.papers import finish
+from tests.support.web.browser import Server, Tab, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 TABLE = "papers?table=feddeap-5&rehearsal=true"

@@ -14,7 +14,7 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.disagreement import count_disagreement
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.browser import Server, Tab, settle
+from tests.support.web.browser import Server, Tab, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 EXPERIMENT = {

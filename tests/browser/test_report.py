@@ -11,7 +11,7 @@ from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import mean_panels
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import NewPage, Server, Tab
+from tests.support.web.browser import NewPage, Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 HOSTILE = "<img src=x onerror=window.owned=1> & <script>window.owned=1</script>"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browser import NewPage, Server, end_workers, start_server
+from tests.support.web.browser import NewPage, Server, end_workers, start_server
 
 NAME = "lens.localhost"
 """Browsers take every name below localhost to this machine; the server asks such visitors for the token."""

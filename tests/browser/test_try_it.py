@@ -13,8 +13,8 @@ from playwright.sync_api import Page, TimeoutError, expect
 
 from fedcore.results.comparison import compare
 from fedcore.store import Store
-from tests.support.browser import Server, Tab, start_server
 from tests.support.jobs import wait_for
+from tests.support.web.browser import Server, Tab, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"

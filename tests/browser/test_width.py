@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.browser import Server, Tab
+from tests.support.web.browser import Server, Tab
 
 pytestmark = pytest.mark.browser
 ROWS = """rows => {

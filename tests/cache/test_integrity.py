@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.cache import arrays, integrity
 from fedcore.progress import result_of
-from tests.support.damage import flip_bit, zero_block
+from tests.support.data.damage import flip_bit, zero_block
 
 ABOUT: dict[str, object] = {"key": "k", "folder": "/data/é"}
 EXPECTED = {"key": "k", "shape": [40, 3], "dtype": "float32"}

@@ -7,7 +7,7 @@ import pytest
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from scripts.docs import data as data_doc
-from tests.support.layouts import WRITE
+from tests.support.data.layouts import WRITE
 
 PAGE = data_doc.PAGE.read_text(encoding="utf-8")
 

@@ -15,8 +15,8 @@ import torchvision.datasets as tv
 from fedcore.cli import main as cli
 from fedcore.data import catalog, downloads
 from fedcore.errors import FedLensError
-from tests.support.archives import fit_checksums, md5, pack
-from tests.support.layouts import WRITE
+from tests.support.data.archives import fit_checksums, md5, pack
+from tests.support.data.layouts import WRITE
 
 
 class Silent(SimpleHTTPRequestHandler):

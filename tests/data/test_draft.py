@@ -10,7 +10,7 @@ from fedcore.data import catalog
 from fedcore.data.image_files import decode
 from fedcore.data.images import with_draft_decoding
 from fedcore.engine.prepare import load_images
-from tests.support.layouts import read_folder
+from tests.support.data.layouts import read_folder
 
 
 @pytest.fixture

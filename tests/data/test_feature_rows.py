@@ -15,7 +15,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.loaders import LOADERS
 from tests.support.clip import encoded
-from tests.support.layouts import WRITE, WRITERS, colour
+from tests.support.data.layouts import WRITE, WRITERS, colour
 
 ONE_EACH = (
     "pacs", "domainnet", "ddr", "femnist", "eurosat", "cifar10", "oxford-pets", "food101", "flowers102",

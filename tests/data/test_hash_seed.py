@@ -14,8 +14,8 @@ from PIL import Image
 
 from fedcore.data.drawn import shapes
 from fedcore.data.drawn.drawing_styles import STYLES
-from tests.support.layouts import WRITE
-from tests.support.partitions import KINDS, pixel_digest
+from tests.support.data.layouts import WRITE
+from tests.support.data.partitions import KINDS, pixel_digest
 
 CLASSES = ("zebra", "ant", "Owl", "bee", "10", "9")
 DOMAINS = ("sketch", "Art", "photo")
@@ -35,7 +35,7 @@ heavy = sorted({"torch", "sklearn", "pandas"} & set(sys.modules))
 from fedcore.data.drawn import shapes
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
-from tests.support.partitions import KINDS, digest, pixel_digest
+from tests.support.data.partitions import KINDS, digest, pixel_digest
 
 def loaded(name, root):
     i = catalog.load(name, root)

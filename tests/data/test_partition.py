@@ -14,8 +14,8 @@ from fedcore.data.partition import partition
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from tests.support.layouts import read_folder
-from tests.support.partitions import KINDS, drawn, grid, held, held_by
+from tests.support.data.layouts import read_folder
+from tests.support.data.partitions import KINDS, drawn, grid, held, held_by
 
 
 @pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])

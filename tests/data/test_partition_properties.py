@@ -13,7 +13,7 @@ from fedcore.data.partition import Assignment, partition
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from tests.support.partitions import KINDS, digest, drawn, grid, held, held_by
+from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by
 
 FIRST_RELEASE = {
     "one client a domain": "2218564150ae1870",

@@ -12,7 +12,7 @@ from fedcore.data import catalog
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.papers.experiments import published
-from tests.support.layouts import WRITE, leaf_file, leaf_user
+from tests.support.data.layouts import WRITE, leaf_file, leaf_user
 
 DATA = {
     experiment.data.model_copy(update={"shots": None}).model_dump_json(): name

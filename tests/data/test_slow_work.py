@@ -16,8 +16,8 @@ from fedcore.engine import setup
 from fedcore.engine.plan import plan
 from fedcore.progress import Progress
 from fedcore.store import Store
-from tests.support.archives import pack
-from tests.support.layouts import WRITE
+from tests.support.data.archives import pack
+from tests.support.data.layouts import WRITE
 from tests.support.work import collect
 
 

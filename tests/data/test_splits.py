@@ -11,7 +11,7 @@ from fedcore.data import catalog
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
-from tests.support.partitions import drawn, grid
+from tests.support.data.partitions import drawn, grid
 
 
 def test_60_20_20_has_exact_shares_in_every_domain_and_class():

@@ -13,7 +13,7 @@ from fedcore.engine import checkpoint
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
 from fedcore.methods.base import MethodConfig, State
-from tests.support.damage import flip_bit, zero_block
+from tests.support.data.damage import flip_bit, zero_block
 
 CPU = torch.device("cpu")
 RUN = '[{"a": "\\u00e9 \\"digest\\":\\"0\\""}, 1]'

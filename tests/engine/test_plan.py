@@ -8,7 +8,7 @@ from fedcore import config
 from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from tests.support.pictures import image_folder
+from tests.support.web.pictures import image_folder
 
 
 def _experiment(extra: str = "", method: str = 'name = "fedot"', data: str = 'name = "rotated-digits"'):

@@ -20,7 +20,7 @@ from faults.mutate import mutate_bytes, mutate_json, mutate_lines
 from faults.network import record
 from faults.verdict import Family, Outcome, Tally, Verdict, table
 from fedcore.errors import FedLensError
-from tests.support.browser import ROOT
+from tests.support.web.browser import ROOT
 
 
 def judged(error: Exception, folder: Path) -> Verdict:

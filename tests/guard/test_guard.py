@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.accounts import needs_root, start_as_nobody
-from tests.support.browser import ROOT, Server, end_workers, start_server
-from tests.support.requests import AUDIT, ROUTES, STREAM, WEBSOCKET, ask
+from tests.support.web.accounts import needs_root, start_as_nobody
+from tests.support.web.browser import ROOT, Server, end_workers, start_server
+from tests.support.web.requests import AUDIT, ROUTES, STREAM, WEBSOCKET, ask
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
-from tests.support.browser import Server, end_workers, start_server
+from tests.support.web.browser import Server, end_workers, start_server
 
 SECRET = "a secret of the tests, long enough"
 VISITOR = {"X-Forwarded-For": "192.0.2.7", "Accept": "text/html"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pages.guard import peers
-from tests.support.accounts import NOBODY, needs_root, start_as_nobody
+from tests.support.web.accounts import NOBODY, needs_root, start_as_nobody
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
 

@@ -21,7 +21,7 @@ from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
 from tests.support.against import build
-from tests.support.pictures import image_folder
+from tests.support.web.pictures import image_folder
 from tests.support.work import collect
 
 CLASSES = ("cat", "fire_engine")

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from fedcore.store import liveness
 from pages.live_view import chart as live_chart
 from tests.support import fill
-from tests.support.markup import elements
-from tests.support.pages import ROOT, Opened
+from tests.support.web.markup import elements
+from tests.support.web.pages import ROOT, Opened
 
 
 @pytest.fixture(scope="session")

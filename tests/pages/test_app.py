@@ -16,8 +16,8 @@ from fedcore.results.runs import progress
 from fedcore.store import Store
 from pages.live_view import pulse
 from tests.support import fill
-from tests.support.live import clock, widget
-from tests.support.pages import Opened, html
+from tests.support.web.live import clock, widget
+from tests.support.web.pages import Opened, html
 
 Asked = Callable[..., tuple[int, str]]
 

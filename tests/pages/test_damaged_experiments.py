@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.store import Store
-from tests.support.pages import Opened
+from tests.support.web.pages import Opened
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pages.experiments_view import table
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
 from tests.support import fill
-from tests.support.pages import Opened
+from tests.support.web.pages import Opened
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters

@@ -10,8 +10,8 @@ from fedcore.results.curves import row_costs
 from fedcore.results.leaderboard.board import board, board_settings
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.markup import tables
-from tests.support.pages import Opened, button, html
+from tests.support.web.markup import tables
+from tests.support.web.pages import Opened, button, html
 
 
 def filled(db: Path) -> Store:

@@ -12,7 +12,7 @@ from fedcore.store import Store
 from pages.forms import fields
 from pages.live_view.controls import stop_offers
 from tests.support import fill
-from tests.support.pages import Opened, button, html, widget
+from tests.support.web.pages import Opened, button, html, widget
 
 
 def test_a_reload_of_new_keeps_the_form(open_page: Opened) -> None:

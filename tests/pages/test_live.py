@@ -18,8 +18,8 @@ from fedcore.store import AFTER_AGGREGATION, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
 from tests.support import fill
-from tests.support.live import widget
-from tests.support.pages import Opened, button, html
+from tests.support.web.live import widget
+from tests.support.web.pages import Opened, button, html
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:

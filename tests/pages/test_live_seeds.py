@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from fedcore.store import Store
 from pages.live_view.choice import variant_offers
 from tests.support import fill
-from tests.support.live import widget
-from tests.support.pages import Opened, html
+from tests.support.web.live import widget
+from tests.support.web.pages import Opened, html
 
 
 def drawn(app: AppTest) -> list[dict[str, Any]]:

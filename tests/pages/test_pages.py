@@ -16,7 +16,7 @@ from fedcore.results.comparison import compare
 from fedcore.store import Access, Store
 from pages.widgets import markup
 from tests.support import fill
-from tests.support.pages import NASTY, ROOT, Opened, button, html, open_form
+from tests.support.web.pages import NASTY, ROOT, Opened, button, html, open_form
 
 PAGES = ("experiments", "new", "live", "compare", "papers", "data", "run")
 

@@ -17,8 +17,8 @@ from fedcore.papers.tables.rehearsal import DATA
 from fedcore.papers.tables.standing import CellStanding, measure, standings
 from fedcore.store import Store
 from pages.papers_view import fill
-from tests.support.pages import Opened, button
 from tests.support.papers import finish
+from tests.support.web.pages import Opened, button
 
 TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
 

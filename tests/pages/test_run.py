@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.store import RunRow, Store
 from tests.support import fill
-from tests.support.markup import tables
-from tests.support.pages import Opened, button, html, keep_checkpoint
+from tests.support.web.markup import tables
+from tests.support.web.pages import Opened, button, html, keep_checkpoint
 
 
 def of_state(db: Path, state: str) -> RunRow:

@@ -13,7 +13,7 @@ from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from fedcore.store.tasks import ARRAYS_NAME
-from tests.support.pages import Opened, button, keep_checkpoint
+from tests.support.web.pages import Opened, button, keep_checkpoint
 
 CLASSES = ["zero", "<i>one</i>", "two"]
 

@@ -18,7 +18,8 @@ from fedcore.results.bands import smoothed, with_band
 from fedcore.results.comparison import compare
 from fedcore.results.curves import Series
 from fedcore.store import Recorder, Store
-from tests.support import fill, markup
+from tests.support import fill
+from tests.support.web import markup
 
 
 def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):

@@ -12,8 +12,8 @@ from fedcore.data.check.dataset import check_dataset
 from fedcore.data.check.findings import CheckReport
 from fedcore.errors import FedLensError
 from fedcore.progress import result_of
-from tests.support import layouts
-from tests.support.bad_inputs import BAD, Bad
+from tests.support.data import layouts
+from tests.support.data.bad_inputs import BAD, Bad
 
 
 def on_disk(base: Path) -> dict[str, bytes]:

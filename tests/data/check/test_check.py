@@ -20,7 +20,7 @@ from fedcore.data.check.findings import KINDS, CheckReport, Finding
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
-from tests.support.layouts import WRITE, read_folder
+from tests.support.data.layouts import WRITE, read_folder
 from tests.support.work import collect
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("dog", "owl")

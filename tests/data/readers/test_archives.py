@@ -13,8 +13,8 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.readers import archives, loaders
 from fedcore.errors import FedLensError
-from tests.support.archives import pack
-from tests.support.layouts import WRITE, label_of
+from tests.support.data.archives import pack
+from tests.support.data.layouts import WRITE, label_of
 
 
 def upstream(name: str, folder: Path) -> Path:

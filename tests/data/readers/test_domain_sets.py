@@ -14,8 +14,8 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers import ddr, layout
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from tests.support import layouts
-from tests.support.layouts import WRITE, domains, image, label_of
+from tests.support.data import layouts
+from tests.support.data.layouts import WRITE, domains, image, label_of
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -14,7 +14,7 @@ from PIL import Image
 from fedcore.data import image_files
 from fedcore.data.readers.layout import folder_layout
 from fedcore.errors import FedLensError
-from tests.support.layouts import read_folder
+from tests.support.data.layouts import read_folder
 
 
 def save(path: Path, colour: tuple[int, int, int] = (200, 30, 30), **options: object) -> Path:

@@ -11,8 +11,8 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.split_codes import SPLITS
-from tests.support import layouts
-from tests.support.layouts import WRITE, label_of
+from tests.support.data import layouts
+from tests.support.data.layouts import WRITE, label_of
 
 
 @pytest.fixture(scope="module")

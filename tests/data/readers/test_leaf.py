@@ -12,7 +12,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import leaf
 from fedcore.errors import FedLensError
-from tests.support.layouts import WRITERS, femnist, leaf_file, leaf_user
+from tests.support.data.layouts import WRITERS, femnist, leaf_file, leaf_user
 
 
 def follow(images: ImageSet) -> list[str]:

@@ -18,9 +18,9 @@ from fedcore.data import catalog
 from fedcore.data.readers import torchvision_sets
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
-from tests.support import layouts
-from tests.support.archives import fit_checksums
-from tests.support.layouts import WRITE
+from tests.support.data import layouts
+from tests.support.data.archives import fit_checksums
+from tests.support.data.layouts import WRITE
 
 REPOSITORY = Path(__file__).parents[3]
 

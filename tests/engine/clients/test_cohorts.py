@@ -16,7 +16,7 @@ from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.config import SDFedConfig

@@ -8,10 +8,10 @@ import torch
 from fedcore.engine.clients.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
 from fedcore.methods.base import FedLensMethodError, State
-from fedcore.methods.baselines.coop import CoOp, CoOpConfig
-from fedcore.methods.baselines.fedotp import FedOTP, FedOTPConfig
-from fedcore.methods.baselines.fedpgp import FedPGP, FedPGPConfig
-from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig
+from fedcore.methods.baselines.prompts.fedotp import FedOTP, FedOTPConfig
+from fedcore.methods.baselines.prompts.fedpgp import FedPGP, FedPGPConfig
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.sdfed.config import SDFedConfig
 from fedcore.methods.sdfed.method import SDFed

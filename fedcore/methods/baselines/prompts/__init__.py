@@ -1,0 +1,1 @@
+"""The baselines that learn prompts, one file each."""

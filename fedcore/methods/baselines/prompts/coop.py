@@ -1,0 +1,46 @@
+"""CoOp, local: every client learns a prompt of its own and nothing is shared (Zhou et al., 2022)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedcore.methods import About, Generators, LearningRate, Models, State, Weighting, method
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+
+
+class CoOpConfig(PromptFLConfig):
+    """PromptFL's hyper-parameters, so that the two differ only in what is shared."""
+
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
+    weighting: Weighting = Field("samples", description="No effect: the server averages nothing")
+    proximal: float = Field(0.0, ge=0, le=1000, description="No effect: clients receive nothing")
+
+
+@method
+class CoOp(PromptFL):
+    """PromptFL without the server: the context stays where it is trained."""
+
+    name = "coop"
+    about = About(
+        title="CoOp (local)",
+        source="Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022",
+        summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
+        "as in PromptFL. "
+        "Here every client trains its own and keeps it. "
+        "Nothing is sent, and there is no global model. "
+        "All clients start from the same random vectors, and training goes on where the last round ended. "
+        "The difference to PromptFL is what federated averaging gains or costs.",
+        family="baseline",
+    )
+    clients_use_global = False
+    Config = CoOpConfig
+    shared = ()
+
+    def init(self, generator: Generators) -> State:
+        """Return a copy of PromptFL's first context for each client. Shape: context (clients, M, m)."""
+        first = super().init(generator).shared
+        return State(local={name: value.clone() for name, value in self.repeat(first).items()})
+
+    def models(self, state: State) -> Models:
+        """Return each client's own prompt; there is no global model."""
+        return Models(None, state.local)

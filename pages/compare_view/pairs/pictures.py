@@ -1,0 +1,233 @@
+"""The pictures behind a difference: test images that one method gets right and the other one wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.jobs import analysis
+from fedcore.plots.analyses import overlays
+from fedcore.results.comparison import Group
+from fedcore.results.disagreement import Disagreement, Kind, count_disagreement, shown_of
+from fedcore.results.panels.panel import Panel
+from fedcore.results.statistics import signed
+from fedcore.store import RunRow, Store, TaskRow
+from pages.components import cell_click, viewport
+from pages.components.cell_click import CellClick
+from pages.widgets import background, markup, session
+
+BESIDE_EACH_OTHER = 6
+
+
+@dataclass(frozen=True)
+class Question:
+    """Two runs, of a method and of the baseline, with entity codes of a model and a test set of both."""
+
+    first: RunRow
+    second: RunRow
+    model: int
+    test_set: int
+    place: str
+
+
+def draw(
+    store: Store, groups: Sequence[Group], reference: Group, gaps: Mapping[str, Panel], chart_key: str
+) -> None:
+    """Let the reader choose a cell of the difference heatmaps, and draw the images behind it.
+
+    Args:
+        groups: rows of the setting.
+        gaps: key of a row -> its panel of differences from the reference.
+        chart_key: key of the chart whose cells can be clicked.
+    """
+    rows = {g.key: g for g in groups if g.key in gaps}
+    key = f"pictures_{chart_key}"
+    order = list(gaps)
+
+    def chosen(cell: CellClick) -> None:
+        if cell.panel < len(order):
+            panel = gaps[order[cell.panel]]
+            st.session_state[f"{key}_method"] = order[cell.panel]
+            st.session_state[f"{key}_model"] = panel.rows[cell.row]
+            st.session_state[f"{key}_set"] = panel.columns[cell.column]
+            st.session_state[f"{key}_open"] = True
+
+    cell_click.listen(chart_key, chosen)
+    box = st.expander(
+        "The pictures behind a difference",
+        icon=":material/image_search:",
+        key=f"{key}_open",
+        on_change="rerun",
+    )
+    if not box.open:
+        return
+    with box:
+        st.caption(
+            "Click a cell above, or choose here: test images that only one of the two methods gets right."
+        )
+        question = choose(store, rows, reference, gaps, key)
+        if question is not None:
+            answer(store, question, reference.label, key)
+
+
+def choose(
+    store: Store, rows: Mapping[str, Group], reference: Group, gaps: Mapping[str, Panel], key: str
+) -> Question | None:
+    """Draw the choice of method, model, test set and seed; None where no two runs can be compared."""
+    columns = st.columns(4)
+    method = columns[0].selectbox(
+        "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
+    )
+    if method is None:
+        return None
+    panel = gaps[method]
+    for name, names in (("model", panel.rows), ("set", panel.columns)):
+        if st.session_state.get(f"{key}_{name}") not in names:
+            st.session_state.pop(f"{key}_{name}", None)  # another method's
+    model = columns[1].selectbox("Model of", panel.rows, key=f"{key}_model")
+    test_set = columns[2].selectbox("Test set", panel.columns, key=f"{key}_set")
+    pairs = run_pairs(rows[method], reference)
+    pair = columns[3].selectbox("Seed", list(pairs), key=f"{key}_seed")
+    if pair is None:
+        st.info("The two methods have no seed in common that FedLens trained.", icon=":material/info:")
+        return None
+    first, second = pairs[pair]
+    code = model_and_test_set(store, first, model, test_set)
+    if code is None or code != model_and_test_set(store, second, model, test_set):
+        st.info("One of the two runs has no such model or test set.", icon=":material/info:")
+        return None
+    return Question(first, second, *code, f"model {model} on {test_set}, {pair}")
+
+
+def run_pairs(group: Group, reference: Group) -> dict[str, tuple[RunRow, RunRow]]:
+    """Return the runs of two rows that FedLens trained with the same seed and held-out domain, by name."""
+    ours, theirs = (
+        {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
+        for g in (group, reference)
+    )
+    return {
+        f"seed {seed}{f', without {held_out}' if held_out else ''}": (run, theirs[seed, held_out])
+        for (seed, held_out), run in ours.items()
+        if (seed, held_out) in theirs
+    }
+
+
+def model_and_test_set(store: Store, run: RunRow, model: str, test_set: str) -> tuple[int, int] | None:
+    """Return the entity codes of a cell of the heatmap in a run; None where it has none."""
+    codes: dict[tuple[str, str], int] = {}
+    for e in store.cells.entities(run.id):
+        codes.setdefault((e.kind, e.name), e.entity)
+    first = codes.get(("client", model), codes.get(("global", model)))
+    second = codes.get(("client", test_set), codes.get(("domain", test_set)))
+    return None if first is None or second is None else (first, second)
+
+
+def answer(store: Store, question: Question, baseline: str, key: str) -> None:
+    """Draw the images, or the button that looks for them, its progress or its error."""
+    asked = (question.first.id, question.second.id, question.model, question.test_set)
+    task = analysis.find_disagreement(store, *asked)
+    arrays = task.arrays() if task is not None and task.status == "done" else {}
+    if task is not None and arrays:
+        draw_answer(task, arrays, question, baseline)
+        return
+    obstacles = [obstacle_of(store, run) for run in (question.first, question.second)]
+    obstacle = next(filter(None, obstacles), "")
+    if obstacle:
+        st.info(obstacle, icon=":material/search_off:")
+    if task is not None and task.status != "done":
+        background.show_task(task, "Looking for the images")
+    if (task is None or task.ended) and st.button(
+        "Find the pictures",
+        key=f"{key}_ask",
+        type="primary",
+        disabled=bool(obstacle) or not session.writable(),
+        icon=":material/image_search:",
+    ):
+        analysis.submit_disagreement(store, *asked, again=True)
+        jobs.ensure_worker(store)
+        st.rerun()
+
+
+def obstacle_of(store: Store, run: RunRow) -> str:
+    """Say why the images of a run cannot be predicted; empty if they can be."""
+    if store.runs.newest_checkpoint(run.id) is not None:
+        return ""
+    why = markup.md(analysis.why_no_checkpoint(store, run.id))
+    return f"Run {run.id} ({markup.md(run.label)}) has no checkpoint here: {why}."
+
+
+def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Question, baseline: str) -> None:
+    """Draw the counts, the test, and the images of both kinds."""
+    found = count_disagreement(arrays)
+    names = (question.first.label, baseline)
+    draw_counts(found, names, f"Test images, {question.place}")
+    result = task.result or {}
+    classes: list[str] = result["classes"]
+    kinds: tuple[tuple[Kind, str, int], ...] = (
+        ("only_first", f"Only {names[0]} is right", found.only_first),
+        ("only_second", f"Only {names[1]} is right", found.only_second),
+    )
+    for kind, title, count in kinds:
+        shown = shown_of(arrays, kind)
+        if shown:
+            st.markdown(f"**{markup.md(title)}**: {len(shown)} of {count} images")
+            draw_images(arrays, shown, classes, names)
+    rounds = f"rounds {result['round']} and {result['other_round']}"
+    st.caption(
+        f"Predicted from the checkpoints after {rounds}; the cell is the mean over seeds in the reported "
+        "round. McNemar: exact and two-sided, over test images as they were drawn; it says nothing of other "
+        "seeds. Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative "
+        "to the maximum in that image."
+    )
+
+
+def draw_counts(found: Disagreement, names: tuple[str, str], label: str) -> None:
+    """Draw who is right as a sentence and as a table of two by two."""
+    st.markdown(markup.md(finding(found, names)))
+    header = [("", "wide"), (f"{names[1]} right", "num"), (f"{names[1]} wrong", "num")]
+    rows = [
+        [f"{markup.esc(names[0])} right", str(found.both_right), f"<b>{found.only_first}</b>"],
+        [f"{markup.esc(names[0])} wrong", f"<b>{found.only_second}</b>", str(found.both_wrong)],
+    ]
+    st.html(markup.table_html(header, rows, label))
+
+
+def finding(found: Disagreement, names: tuple[str, str]) -> str:
+    """Return the result in a sentence."""
+    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
+    return (
+        f"Of {found.total} test images, {found.only_first} are right with {names[0]} only and "
+        f"{found.only_second} with {names[1]} only: {signed(found.difference)} points, McNemar's {p}."
+    )
+
+
+def draw_images(
+    arrays: Mapping[str, np.ndarray], shown: Sequence[int], classes: Sequence[str], names: tuple[str, str]
+) -> None:
+    """Draw a column per image: the image, and below it each method's prediction with its map."""
+    pictures = {
+        who: overlays({"pixels": arrays[f"{who}/pixels"], "map/map": arrays[f"{who}/map"]})
+        for who in ("first", "second")
+    }
+    beside = 2 if viewport.is_narrow() else BESIDE_EACH_OTHER
+    for start in range(0, len(shown), beside):
+        for column, k in zip(st.columns(beside, wrap=False), shown[start : start + beside], strict=False):
+            i = int(arrays["shown"][k])
+            true = classes[int(arrays["label"][i])]
+            with column:
+                st.image(
+                    pictures["first"]["image"][k],
+                    caption=markup.md(f"true: {true}"),
+                    alt=f"test image, class {true}",
+                )
+                for who, name in zip(("first", "second"), names, strict=True):
+                    guess = classes[int(arrays[who][i])]
+                    mark = "✓" if guess == true else "✕"
+                    said = markup.md(f"{mark} {markup.clipped(name)}: {guess}")
+                    st.image(
+                        pictures[who]["map"][k], caption=said, alt=f"Grad-CAM of {name}, predicted {guess}"
+                    )

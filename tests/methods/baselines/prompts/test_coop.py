@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.clip.specs import BackboneSpec
+from fedcore.errors import FedLensError
+from fedcore.methods.base import RunContext
+from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig
+from fedcore.methods.registry import build_config
+from tests.support.against import build, cells, client_logits, engine_batches, samples
+from tests.support.oracles import fedavg
+from tests.support.oracles import promptfl as oracle
+
+SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
+
+
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    problem, backbone = federation.problem, federation.problem.backbone
+    method = build("coop", federation, **SETTINGS)
+    first = method.init(problem.generator).local["context"]
+    assert torch.equal(first[0], first[1]) and torch.equal(first[0], first[2])
+
+    def text(context):
+        return oracle.text_features(backbone.model, backbone.tokenizer, context, problem.classes)
+
+    def loss(values, received, x, y):
+        return oracle.mean_loss(text(values[0]), x, y, backbone.logit_scale)
+
+    def sgd(values):
+        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
+
+    batches = engine_batches(federation, method, 3)
+    expected = fedavg.run(loss, [first[0]], *samples(federation), batches, sgd, weights=None)
+    state = run_rounds(method, federation, 3).state
+    logits = client_logits(method, state, federation)
+    for k, (context,) in enumerate(expected):
+        torch.testing.assert_close(state.local["context"][k], context, atol=1e-6, rtol=0)
+        prompts = text(context)
+        scores = [oracle.scores(prompts, h, backbone.logit_scale) for h in federation.pool.values]
+        torch.testing.assert_close(logits[k], torch.stack(scores), atol=1e-6, rtol=0)
+    assert (expected[0][0] - expected[1][0]).abs().max() > 1e-3  # each went its own way
+
+
+def test_nothing_is_sent_and_there_is_no_global_model(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    loop = run_rounds(build("coop", federation, **SETTINGS), federation, 2)
+    last = loop.finished[-1]
+    assert (last.bytes_up, last.bytes_down) == (0, 0)
+    assert loop.state.shared == {}
+    assert {model for model, _ in cells(loop)} == {1, 2, 3}  # 0 would be the global model
+
+
+def test_a_client_that_sat_out_keeps_its_prompt(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(), samples=(6, 5, 5, 4))
+    method = build("coop", federation, **SETTINGS)
+    first = method.init(federation.problem.generator).local["context"]
+    state = run_rounds(method, federation, 1, participation=0.5).state
+    moved = (state.local["context"] - first).flatten(1).abs().amax(1) > 0
+    assert torch.equal(moved, state.rounds_trained.bool())
+    assert state.rounds_trained.sum() == 2
+
+
+def test_starts_where_promptfl_starts(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    shared = build("promptfl", federation).init(federation.problem.generator).shared["context"]
+    own = build("coop", federation).init(federation.problem.generator).local["context"]
+    assert torch.equal(own, shared.expand(3, -1, -1))
+
+
+def test_a_text_tower_without_prompts_is_refused():
+    spec = BackboneSpec("odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own")
+    with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
+        CoOp.check(CoOpConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
+    assert error.value.field == "backbone.name"
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"context_length": 0}, "methods.context_length", "greater than or equal to 1"),
+        ({"share": True}, "methods.share", "no such field"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("coop", values)
+    assert error.value.field == field

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.clip.specs import backbone_spec
+from fedcore.errors import FedLensError
+from fedcore.methods.base import RunContext
+from fedcore.methods.baselines.prompts.fedmaple import FedMaPLe, FedMaPLeConfig
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import fedavg
+from tests.support.oracles.vision import embedding, text_feature
+
+SMALL = {"batch_size": 3, "lr": 0.02}
+
+
+@pytest.mark.parametrize(("depth", "layers"), [(1, 1), (9, 2)], ids=["shallow", "deep"])
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, depth, layers):
+    federation = tiny_federation(tiny_backbone(), "layer:0", samples=(4, 3, 2))
+    problem = federation.problem
+    method = build("fedmaple", federation, **SMALL, depth=depth)
+    assert method.layers == layers  # 9 of 12 layers are 2 of the text tower's 3
+    first = method.init(problem.generator).shared
+    names = list(first)
+    model, scale = problem.backbone.model, problem.backbone.logit_scale
+    ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
+
+    def scores(values, tokens):
+        own = dict(zip(names, values, strict=True))
+        contexts = [own["context"], *own.get("deep", ())]
+        maps = zip(own["w"], own["b"], contexts, strict=True)
+        visual = [torch.stack([w @ v + b for v in context]) for w, b, context in maps]
+        visual[0] = model.visual.ln_pre(visual[0])
+        h = embedding(model.visual, tokens, visual)
+        texts = [text_feature(model, one, contexts) for one in ids]
+        return torch.stack([scale * (t @ h) / (t.norm() * h.norm()) for t in texts])
+
+    def loss(values, received, x, y):
+        pairs = zip(x, y, strict=True)
+        return sum(fedavg.nll(scores(values, one), label) for one, label in pairs) / len(y)
+
+    def optimiser(values):
+        return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)
+
+    batches = engine_batches(federation, method, 3)
+    start = list(first.values())
+    expected = fedavg.run(loss, start, *samples(federation), batches, optimiser, [1.0] * 3)[0]
+    state = run_rounds(method, federation, 3).state
+    near = {"atol": 1e-6, "rtol": 0}
+    for name, value in zip(names, expected, strict=True):
+        torch.testing.assert_close(state.shared[name], value, **near)
+        assert (value - first[name]).abs().max() > 1e-4, f"{name} did train"
+    shown = torch.stack([scores(expected, x) for x in federation.pool.values[:4]])
+    torch.testing.assert_close(global_logits(method, state, federation)[:4], shown, **near)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own[:4], shown, **near)
+
+
+def test_the_context_takes_the_place_of_the_first_words(tiny_backbone, tiny_federation):
+    backbone = tiny_backbone()
+    federation = tiny_federation(backbone, "layer:0")
+    first = build("fedmaple", federation).init(federation.problem.generator).shared
+    ids = backbone.tokenizer.encode("a photo")
+    assert torch.equal(first["context"], backbone.model.token_embedding.weight[ids])
+    assert [FedMaPLe.pattern(FedMaPLeConfig(context_length=n)) for n in (1, 2, 4, 5)] == [
+        "photo of a {}.",
+        "of a {}.",
+        "{}.",
+        "{}.",
+    ]
+    drawn = build("fedmaple", federation, context_length=6).init(federation.problem.generator).shared
+    assert drawn["context"].shape == (6, 16) and drawn["deep"].shape == (1, 6, 16)
+
+
+def test_the_maps_of_deeper_layers_start_as_copies_of_one(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone(text_layers=4), "layer:0")
+    w = build("fedmaple", federation, depth=12).init(federation.problem.generator).shared["w"]
+    assert w.shape == (4, 24, 16)
+    assert torch.equal(w[1], w[2]) and torch.equal(w[1], w[3]) and not torch.equal(w[0], w[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "config", "message", "field"),
+    [
+        ("RN50", ("a", "b"), {}, "FedMaPLe adapts .* choose e.g. ViT-B-32", "backbone.name"),
+        ("ViT-B-32", ("a", "x" * 80), {"context_length": 74}, "no room for class", "context_length"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_loaded(name, classes, config, message, field):
+    context = RunContext(backbone_spec(name), classes, 2, ("x",), "a {}")
+    with pytest.raises(FedLensError, match=message) as error:
+        FedMaPLe.check(FedMaPLeConfig(**config), context)
+    assert error.value.field == field

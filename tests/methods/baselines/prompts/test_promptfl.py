@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.clip.specs import BackboneSpec
+from fedcore.errors import FedLensError
+from fedcore.methods.base import RunContext, State
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.registry import build_config
+from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import promptfl as oracle
+
+SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, weighting):
+    federation = tiny_federation(tiny_backbone())
+    problem, model = federation.problem, federation.problem.backbone.model
+    method = build("promptfl", federation, **SETTINGS, weighting=weighting)
+    first = method.init(problem.generator).shared["context"]
+    xs, labels = samples(federation)
+    scale = problem.backbone.logit_scale
+    tokenizer = problem.backbone.tokenizer
+    batches = engine_batches(federation, method, 3)
+    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": weighting}
+    expected = oracle.run(model, tokenizer, problem.classes, xs, labels, first, batches, scale, config)
+
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
+    assert (expected - first).abs().max() > 1e-3  # it did train
+    text = oracle.text_features(model, tokenizer, expected, problem.classes)
+    scores = torch.stack([oracle.scores(text, h, scale) for h in federation.pool.values])
+    torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
+
+
+def test_a_fresh_context_is_small_noise_that_follows_the_seed(tiny_backbone, tiny_federation):
+    backbone = tiny_backbone()
+    drawn = []
+    for seed in (1, 1, 2):
+        federation = tiny_federation(backbone, seed=seed)
+        method = build("promptfl", federation, context_length=64)
+        drawn.append(method.init(federation.problem.generator).shared["context"])
+    assert drawn[0].shape == (64, 16)
+    assert drawn[0].std().item() == pytest.approx(0.02, rel=0.1)  # 1,024 draws: three standard errors are 7 %
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("suffix", ["name", "sentence"])
+def test_contexts_of_each_class_agree_with_the_naive_implementation(
+    tiny_backbone, tiny_federation, run_rounds, suffix
+):
+    federation = tiny_federation(tiny_backbone())
+    problem, model = federation.problem, federation.problem.backbone.model
+    method = build("promptfl", federation, **SETTINGS, class_specific=True, suffix=suffix)
+    first = method.init(problem.generator).shared["context"]
+    assert first.shape == (3, 3, 16)
+    xs, labels = samples(federation)
+    scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
+    batches = engine_batches(federation, method, 3)
+    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "samples"}
+    pattern = {"name": "{}", "sentence": "a photo of a {}"}[suffix]
+    names = tuple(pattern.format(name) for name in problem.classes)
+    expected = oracle.run(model, tokenizer, names, xs, labels, first, batches, scale, config)
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
+    assert (expected - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned
+    loop = run_rounds(method, federation, 1)
+    assert loop.finished[-1].scalars_up == 3 * 3 * 3 * 16
+
+
+def test_feddeaps_promptfl_is_feddeap_without_its_parts(tiny_backbone, tiny_federation, run_rounds):
+    """The paper's Table 3 calls it the baseline; its values are those of PromptFL in Tables 1 and 2."""
+    federation = tiny_federation(tiny_backbone())
+    common = {"lr": 0.05, "batch_size": 4, "weight_decay": 1e-5, "weighting": "uniform"}
+    ours = build("promptfl", federation, **common, context_length=3, class_specific=True, suffix="sentence")
+    off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
+    theirs = build("feddeap", federation, **common, prompt_length=3, **off)
+    first = theirs.init(federation.problem.generator).shared["p_s"]
+    ours.init = lambda generator: State(shared={"context": first})
+    one, other = (run_rounds(method, federation, 3) for method in (ours, theirs))
+    torch.testing.assert_close(one.state.shared["context"], other.state.shared["p_s"], atol=1e-12, rtol=0)
+    assert cells(one) == cells(other)
+    assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
+
+
+def test_only_the_context_is_sent(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    loop = run_rounds(build("promptfl", federation), federation, 1)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [16 * 16 * 4] * 3
+    assert [row.bytes_down for row in loop.finished[-1].clients] == [16 * 16 * 4] * 3
+    assert loop.state.local == {}
+
+
+def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
+    backbone = tiny_backbone()
+    loops = []
+    for order in (None, (2, 0, 1)):
+        federation = tiny_federation(backbone, order=order)
+        loops.append(run_rounds(build("promptfl", federation, **SETTINGS), federation, 3))
+    one, other = (loop.state.shared["context"] for loop in loops)
+    torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
+    loop = run_rounds(build("promptfl", federation, **SETTINGS), federation, 2)
+    assert loop.finished[-1].train_loss is not None
+    assert len(cells(loop)) == 3 * 4  # global and two clients on two clients' and two domains' samples
+
+
+def test_a_context_without_room_names_the_class(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    with pytest.raises(
+        FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
+    ) as error:
+        build("promptfl", federation, context_length=73)
+    assert error.value.field == "context_length"
+    build("promptfl", federation, context_length=72)
+
+
+def test_a_text_tower_without_prompts_is_refused():
+    spec = BackboneSpec(
+        "odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own transformer"
+    )
+    with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
+        PromptFL.check(PromptFLConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
+    assert error.value.field == "backbone.name"
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"context_length": 0}, "methods.context_length", "greater than or equal to 1"),
+        ({"context_length": 76}, "methods.context_length", "less than or equal to 75"),
+        ({"weighting": "median"}, "methods.weighting", "'uniform' or 'samples'"),
+        ({"contxt": 4}, "methods.contxt", "no such field"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("promptfl", values)
+    assert error.value.field == field

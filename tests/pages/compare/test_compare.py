@@ -1,0 +1,438 @@
+"""The Compare page: what stands on the screen is what the report says and what the files hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.config import Experiment, parse
+from fedcore.papers.reproductions import reproductions
+from fedcore.results import sweeps
+from fedcore.results.comparison import compare
+from fedcore.results.exports import latex
+from fedcore.results.exports import tables as files
+from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
+from fedcore.results.panels.comparison import method_by_domain_panel
+from fedcore.store import Store, database
+from tests.support import fill, papers
+from tests.support.web.markup import tables
+from tests.support.web.pages import Opened, html
+
+NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
+
+
+@pytest.fixture(scope="module")
+def seeds_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    db = tmp_path_factory.mktemp("seeds") / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2, 3, 4), rounds=2))
+    return db.parent
+
+
+@pytest.fixture
+def seeds(seeds_once: Path, tmp_path: Path) -> Path:
+    """Three methods, four seeds."""
+    shutil.copytree(seeds_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs.db"
+
+
+def show(app: AppTest, tab: str, **state: object) -> AppTest:
+    app.session_state["tab"] = tab
+    for key, value in state.items():
+        app.session_state[key] = value
+    app = app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def table(app: AppTest, label: str) -> list[list[str]]:
+    """The cells of a table as a reader sees them (a number's details left out)."""
+    return next(t.rows for t in tables(html(app)) if t.label.startswith(label))
+
+
+def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"], baseline="PromptFL", rule="best on validation")
+    head, *rows = table(app, "Summary of")
+    text = files.table_csv(Store(seeds), [1], "summary", "best", "PromptFL")
+    filed = {(r["label"], METRICS[r["metric"]]): r for r in csv.DictReader(io.StringIO(text))}
+    titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
+    compared = 0
+    for row in rows:
+        for title, cell in zip(head, row, strict=True):
+            if title in titles and cell != "-":
+                mean, std = (float(part) for part in cell.split(" ± "))
+                entry = filed[row[0], titles[title]]
+                assert mean == pytest.approx(float(entry["mean"]), abs=0.0551)
+                assert std == pytest.approx(float(entry["std"]), abs=0.0551)
+                compared += 1
+        entry = filed[row[0], "Personal accuracy"]
+        if row[0] != "PromptFL":
+            gap = float(row[head.index("Personal: difference, points")].rstrip("*\xa0"))
+            assert gap == pytest.approx(float(entry["difference"]), abs=0.0551)
+            p = row[head.index("p")].removeprefix("< ")
+            assert float(p) == pytest.approx(float(entry["p_holm"]), abs=0.00101)
+        assert row[head.index("Seeds (n)")] == entry["n"] == "4"
+    assert compared == len(rows) * len([t for t in head if t in titles]) >= 15
+
+
+def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Path) -> None:
+    text = html(open_page("compare", ids=["1"]))
+    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "FedOT")
+    (cell,) = re.findall(
+        rf"<details[^>]*><summary><b>{re.escape(group.stats['personal'].text())}</b></summary>"
+        r"<small>(seed 1: .*?)</small>",
+        text,
+    )[:1]
+    for value in group.runs:
+        own = value_per_seed(group.runs, "personal")[value.run.seed]
+        assert f'seed {value.run.seed}: <b>{own:.2f}</b>, run <a href="/run?id={value.run.id}"' in cell
+    assert "last round; the run's page has the command that repeats it" in cell
+
+
+@pytest.mark.parametrize(
+    ("count", "test", "said"),
+    [
+        (2, "t", "n = 2: too few seeds"),
+        (4, "wilcoxon", "n = 4 cannot reach below 0.12"),
+    ],
+)
+def test_nothing_is_claimed_of_few_seeds(
+    open_page: Opened, tmp_path: Path, count: int, test: str, said: str
+) -> None:
+    fill.done(
+        tmp_path / "runs.db",
+        fill.an_experiment(methods=("fedot", "promptfl"), seeds=range(1, count + 1), rounds=1),
+    )
+    app = open_page("compare", ids=["1"], baseline="PromptFL")
+    app = show(app, "Summary", test=test)
+    text = html(app)
+    assert said in text
+    assert "<b>*</b>" not in text
+
+
+def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
+    text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
+    assert text.count("<b>*</b>") == 2
+    said = r"paired t-test over 4 seeds, difference on these [+-]\d+\.\d\d points; uncorrected p"
+    assert re.search(said, text)
+
+
+def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Summary", compare_runs=True)
+    head, *rows = table(app, "Runs behind the numbers")
+    assert "Held out" not in head and len(rows) == 12
+    fill.done(seeds, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=fill.CLIENTS[:2]))
+    app = show(open_page("compare", ids=["1", "2"]), "Summary", compare_runs=True)
+    head, *rows = table(app, "Runs behind the numbers")
+    assert {r[head.index("Held out")] for r in rows} == {"-", *fill.CLIENTS[:2]}
+
+
+def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Summary", compare_parts_0=True)
+    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "SDFed")
+    head, *rows = table(app, "Personal accuracy by domain")
+    assert head == ["Method", *fill.CLIENTS]
+    shown = next(r for r in rows if r[0] == "SDFed")
+    assert shown[1:] == [group.breakdowns["domain"][d].text() for d in fill.CLIENTS]
+
+
+def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1, held_out=fill.CLIENTS[:2]))
+    app = open_page("compare", ids=["1"])
+    head, row = table(app, "Summary of")
+    assert head[1:4] == ["G, %", "P, %", "C, %"]
+    assert "Personal, %" not in head, "it is P"
+    (group,) = compare(Store(db), [1]).groups
+    names = ("generalisation", "personalisation", "comprehensive")
+    assert row[1:4] == [group.stats[m].text() for m in names]
+    assert any("2 of 6 domains held out" in c.value for c in app.caption)
+    app = show(app, "Heatmaps", matrix="held_out")
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    there = {"models": 1, "methods": 1, "rounds": 1, "domains": 1, "held_out": 0, "attention": 0}
+    for view, charts in there.items():
+        app = show(app, "Heatmaps", matrix=view)
+        assert len(app.get("plotly_chart")) == charts, view
+        assert len(app.info) == (not charts), view
+    comparison = compare(Store(seeds), [1])
+    panel = method_by_domain_panel(Store(seeds), comparison, comparison.groups[0].setting)
+    assert panel.values.shape == (3, 6)
+
+
+def test_the_pareto_front_is_named(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Cost")
+    head, *rows = table(app, "Cost on")
+    front = {r[0] for r in rows if r[head.index("Front")] == "yes"}
+    assert front == {"FedOT", "PromptFL"}, "SDFed sends more than FedOT and reaches less"
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    (line,) = [t for t in spec["data"] if t.get("name") == "Pareto front"]
+    assert len(line["x"]) == 2
+
+
+def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
+    sweep = {"methods.fedot.blocks": [1, 2], "partition.alpha": [0.1, 0.5]}
+    fill.done(db, parse({**plain, "sweep": sweep}))
+    app = show(open_page("compare", ids=["1"]), "Sweep")
+    kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
+    assert kinds == ["parcoords", "scatter", "heatmap"]
+    family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
+    heat = json.loads(app.get("plotly_chart")[2].proto.spec)["data"][0]
+    shown = {t for row in heat["text"] for t in row}
+    assert shown == {p.stat.text() for p in family.rows}
+    app = show(app, "Sweep", as_tables=True)
+    assert not app.get("plotly_chart") and len(app.dataframe) == 3
+    assert len(app.dataframe[0].value) == 6, "four of FedOT, two of PromptFL"
+
+
+def test_no_sweep_is_said(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Sweep")
+    assert "No field takes several values" in app.info[0].value
+
+
+def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    preset = papers.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
+    papers.train(db, preset)
+    app = show(open_page("compare", ids=["1"]), "Published")
+    head, *rows = table(app, "Published values of")
+    found = reproductions(Store(db), preset)
+    assert [r[head.index("Printed")] for r in rows] == [b.published_text for b in found]
+    assert {b.status for b in found} == {"measured", "not run"}
+    for row, entry in zip(rows, found, strict=True):
+        assert all(row), "never blank"
+        assert row[head.index("Status")].startswith(entry.status)
+        ours = row[head.index("Ours")]
+        assert ours == ("-" if entry.measured is None else entry.measured_text)
+        if entry.measured is not None:
+            gap = float(row[head.index("Difference")])
+            assert gap == pytest.approx(entry.measured.mean - entry.published.value, abs=0.0051)
+    app = show(app, "Published", published_only="with ours")
+    assert len(table(app, "Published values of")) - 1 == sum(b.measured is not None for b in found)
+
+
+def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    preset = papers.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
+    papers.train(db, preset)
+    app = open_page("compare", ids=["1"])
+    head, *rows = table(app, "Summary of")
+    assert head[1:7] == ["G, %", "G printed, %", "P, %", "P printed, %", "C, %", "C printed, %"]
+    cells = {r[0]: dict(zip(head, r, strict=True)) for r in rows}
+    assert cells["FedOT"]["G printed, %"] == "94.7 † / 94.3 †", "as FedOT and as FedOT(+B)"
+    assert cells["FedOT(-o)"]["G printed, %"] == "94.5 †"
+    assert cells["FedOT(-o)"]["P printed, %"] == "not printed", "never blank"
+    text = html(app)
+    assert "FedOT, Table 1: FedOT <b>94.68</b>, best on validation" in text, "ours here is the last round's"
+    said = next(c.value for c in app.caption if c.value.startswith("*Printed*"))
+    assert "FedOT, Tables 1, 2, 3, 5, 9" in said.replace("\\", "")
+    assert "CoCoOp" in said and "With a caveat" in said
+    assert "not run here: PromptFL" in said.replace("\\", "") or "not run here: Zero" in said.replace(
+        "\\", ""
+    )
+    text = html(open_page("compare", ids=["1"], rule="best on validation"))
+    ours = compare(Store(db), [1], "best").groups[0].stats["generalisation"].mean
+    assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
+
+
+def test_without_printed_figures_there_is_no_such_column(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    assert not any("printed" in title for title in table(app, "Summary of")[0])
+    assert not any("Printed" in c.value for c in app.caption)
+
+
+def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment(methods=("fedalign",), seeds=(1, 2, 3, 4), rounds=3))
+    app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
+    head, *rows = table(app, "Summary of")
+    at = head.index("Personal: difference, points")
+    cells = {r[0]: r[at : at + 2] for r in rows}
+    assert cells["FedAlign"] == ["-", "different protocol"] and cells["FedOT"][0].startswith("+")
+    assert "rounds 3 against 2" in html(app)
+    app = show(app, "Heatmaps")
+    gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]
+    assert {a["text"] for a in gaps} == {"<b>FedOT - PromptFL</b>", "<b>SDFed - PromptFL</b>"}
+
+
+def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "zero-shot"), seeds=(1,), rounds=1))
+    app = show(open_page("compare", ids=["1"]), "Config")
+    head, *rows = table(app, "Config fields that differ")
+    assert head == ["Field", "FedOT", "PromptFL", "Zero-shot CLIP"]
+    assert ["Learning rate", "5e-05", "0.001", "-"] in rows
+    assert not any("." in r[0] or "_" in r[0] for r in rows)
+    dash = "A dash: the method has no such field."
+    assert dash in [c.value for c in app.caption]
+    fields = [r[1] for r in table(app, "Fields that only some methods have")[1:]]
+    assert {"Blocks", "Momentum", "Context length"} <= set(fields)
+    entries = [{"name": "fedot", "label": f"b{b}", "config": {"blocks": b}} for b in (1, 2)]
+    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
+    fill.done(db, Experiment.model_validate({**plain, "methods": entries}))
+    app = show(open_page("compare", ids=["2"]), "Config")
+    assert table(app, "Config fields that differ") == [["Field", "b1", "b2"], ["Blocks", "1", "2"]]
+    assert dash not in [c.value for c in app.caption]
+
+
+def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment(methods=("fedot", "sdfed"), data="shapes", seeds=(1,), rounds=2))
+    app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
+    digits, shapes = compare(Store(seeds), [1, 2]).settings.values()
+    assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
+    assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
+    assert [c.value for c in app.caption].count("The baseline PromptFL has no run in this setting.") == 1
+    app = show(app, "Config")
+    head, *rows = table(app, "Config fields that differ")
+    assert len(set(head)) == 6 and f"FedOT ({shapes})" in head
+    assert ["Data set", *["rotated-digits"] * 3, "shapes", "shapes"] in rows
+    named = [r[0] for r in table(app, "Fields that only some methods have")[1:] if r[0]]
+    assert "FedOT" in named, "once, of whichever data"
+
+
+def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    entry = experiment.methods[0].model_copy(update={"label": "a" * 480 + " at the end"})
+    fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
+    app = open_page("compare", ids=["1"])
+    (name,) = [r[0] for r in table(app, "Summary of")[1:]]
+    assert len(name) <= 80 and name.endswith("…a at the end"), name
+    assert f'title="{entry.label}"' in html(app)
+
+
+def latex_of(app: AppTest) -> str:
+    return next(c.value for c in app.code if c.language == "latex")
+
+
+def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    preset = papers.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    papers.train(db, preset)
+    app = show(open_page("compare", ids=["1"]), "Export")
+    (switch,) = [t for t in app.toggle if t.key == "latex_printed"]
+    assert switch.value and "G, printed" in latex_of(app) and "94.68" in latex_of(app)
+    app = switch.set_value(False).run()
+    assert "printed" not in latex_of(app)
+
+
+def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Published")
+    assert "None of these experiments names published values" in app.info[0].value
+
+
+def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(NAME[:500], methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1)
+    entries = tuple(
+        m.model_copy(update={"label": f"{i}{NAME}"[:500]}) for i, m in enumerate(experiment.methods)
+    )
+    fill.done(db, experiment.model_copy(update={"methods": entries}))
+    app = open_page("compare", ids=["1"])
+    labels = [g.label for g in compare(Store(db), [1]).groups]
+    for tab in ("Summary", "Heatmaps", "Curves", "Cost", "Config", "Export"):
+        app = show(app, tab, baseline=labels[0])
+        assert "<img" not in html(app), tab
+        for element in [*app.markdown, *app.caption, *app.info]:
+            assert not re.search(r"(?<!\\)(<img|:red|\*a\*|\$)", element.value), (tab, element.value)
+    for chart in app.get("plotly_chart"):
+        assert "<img" not in chart.proto.spec
+
+
+def test_an_unfinished_experiment_says_where_to_look(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    app = open_page("compare", ids=["1"])
+    assert "No run has finished yet" in app.info[0].value
+    next(b for b in app.button if b.label == "Watch them").click().run()
+    assert app.title[0].value == "Live"
+
+
+def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"], baseline="SDFed", rule="mean of last ten rounds", by="Worst client")
+    values = {s.label: s.value for s in app.selectbox}
+    assert (values["Baseline"], values["Reported round"], values["Compare by"]) == (
+        "SDFed",
+        "mean10",
+        "worst",
+    )
+    assert "Worst client: difference, points" in table(app, "Summary of")[0]
+
+
+def test_the_buttons_hand_out_the_files_of_the_page(
+    open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: dict[str, tuple[str, Callable[[], str]]] = {}
+    monkeypatch.setattr(
+        "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made)})
+    )
+    show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
+    mark = files.fingerprint([Store(seeds).experiments.get(1)])
+    for name, _ in handed.values():
+        assert re.fullmatch(
+            rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json|html|zip)", name
+        )
+    assert {"Report", "Report folder (ZIP)"} <= set(handed)
+    contents = {label: made() for label, (_, made) in handed.items() if not label.startswith("Report")}
+    assert contents == {
+        "Summary CSV": files.table_csv(Store(seeds), [1], "summary", "mean10", "PromptFL"),
+        **{
+            f"{name.capitalize()} CSV": files.table_csv(Store(seeds), [1], name, "mean10")
+            for name in files.TABLES
+            if name != "summary"
+        },
+        "Rounds CSV": files.rounds_csv(Store(seeds), [1]),
+        "Clients CSV": files.clients_csv(Store(seeds), [1]),
+        "LaTeX table": latex.summary_latex(Store(seeds), [1], "mean10"),
+        "Summary JSON": files.summary_json(Store(seeds), [1], "mean10"),
+        "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
+    }
+
+
+def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    app = next(m for m in app.multiselect if m.label == "Experiments").set_value([]).run()
+    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    assert "Choose experiments above" in app.info[0].value
+
+
+def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["99", "<b>x</b>"])
+    (said,) = app.warning
+    assert "do not exist here: 99, <b\\>x</b\\>" in said.value.replace("\\<", "<")
+    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    assert not app.get("html") or "Summary of" not in html(app)
+    app = open_page("compare", ids=["1", "99"])
+    assert "99" in app.warning[0].value and table(app, "Summary of")
+
+
+def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment("Kept", methods=("fedot",), seeds=(1,), rounds=1))
+    Store(seeds).experiments.edit(1, archived=True)
+    app = open_page("compare", ids=["1"])
+    chosen = next(m for m in app.multiselect if m.label == "Experiments")
+    assert chosen.value == [1] and any("archived" in o for o in chosen.options)
+    assert table(app, "Summary of") and not app.warning
+    chosen = next(m for m in open_page("compare").multiselect if m.label == "Experiments")
+    assert chosen.value == [2] and not any("archived" in o for o in chosen.options)
+
+
+def test_runs_that_all_failed_are_not_awaited(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    with database.writing(db) as opened:
+        opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
+    app = open_page("compare", ids=["1"])
+    assert "No run finished: 1 failed" in app.info[0].value
+    assert not any("not finished" in c.value for c in app.caption), "said once"

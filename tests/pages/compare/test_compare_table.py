@@ -1,0 +1,179 @@
+"""The summary of Compare can be filtered, sorted, cut and put into sections, which the address holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.config import parse
+from fedcore.results.comparison import compare, ranks
+from fedcore.results.exports import tables as files
+from fedcore.results.exports.latex import summary_latex
+from fedcore.results.statistics import signed
+from fedcore.store import Store
+from tests.support import fill
+from tests.support.web.markup import elements, tables
+from tests.support.web.pages import Opened, html
+
+
+@pytest.fixture(scope="module")
+def swept_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    db = tmp_path_factory.mktemp("swept") / "runs.db"
+    plain = fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2), rounds=2).model_dump()
+    fill.done(db, parse({**plain, "sweep": {"methods.fedot.blocks": [1, 2]}}))
+    fill.done(db, fill.an_experiment("One seed", methods=("fedalign",), seeds=(1,), rounds=2))
+    return db.parent
+
+
+@pytest.fixture
+def swept(swept_once: Path, tmp_path: Path) -> Store:
+    """FedOT with two numbers of blocks, PromptFL and SDFed on two seeds; FedAlign on one."""
+    shutil.copytree(swept_once, tmp_path, dirs_exist_ok=True)
+    return Store(tmp_path / "runs.db")
+
+
+def summary(app: AppTest) -> list[list[str]]:
+    return next(t.rows for t in tables(html(app)) if t.label.startswith("Summary of"))
+
+
+def names(app: AppTest) -> list[str]:
+    return [row[0] for row in summary(app)[1:]]
+
+
+def test_a_filter_leaves_runs_out_of_the_page_and_its_files(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="blocks = 2 or method = promptfl")
+    assert names(app) == ["FedOT (blocks 2)", "PromptFL"]
+    assert any("4 runs are left out by the filter" in c.value for c in app.caption)
+    where = "blocks = 2 or method = promptfl"
+    for text in (
+        files.table_csv(swept, [1], "summary", where=where),
+        files.rounds_csv(swept, [1], where),
+        files.clients_csv(swept, [1], where),
+    ):
+        assert {r["method"] for r in csv.DictReader(io.StringIO(text))} == {"fedot", "promptfl"}
+    assert "SDFed" not in summary_latex(swept, [1], where=where)
+
+
+def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="data.blocks = 2")
+    (error,) = app.error
+    assert "did you mean method" in error.value.replace("\\", "")
+    assert len(names(app)) == 4
+    app = open_page("compare", ids=["1"], where="seed = 9")
+    assert app.info[0].value == "No finished run meets the filter."
+
+
+def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
+    means = {g.label: g.stats["personal"].mean for g in compare(swept, [1, 2]).groups}
+    for sort, falling in (("personal", False), ("-personal", True)):
+        app = open_page("compare", ids=["1", "2"], sort=sort)
+        assert names(app) == sorted(means, key=means.__getitem__, reverse=falling)
+        (heading,) = [e for e in elements(html(app)) if "aria-sort" in e.attributes]
+        assert heading.attributes["aria-sort"] == ("descending" if falling else "ascending")
+    assert names(open_page("compare", ids=["1", "2"], sort="label")) == sorted(means, key=str.lower)
+    rows = names(open_page("compare", ids=["1"], fields=["Blocks"], sort="-method.config.blocks"))
+    assert rows[:2] == ["FedOT (blocks 2)", "FedOT (blocks 1)"], "rows without the field stand last"
+
+
+def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None:
+    app = open_page(
+        "compare", ids=["1"], fields=["Blocks", "Rounds"], hidden_columns=["Worst client", "Rounds"],
+        hidden_rows=["SDFed"],
+    )  # fmt: skip
+    head, *rows = summary(app)
+    assert "Blocks" in head and "Worst client, %" not in head and head.count("Rounds") == 1
+    assert [r[head.index("Blocks")] for r in rows] == ["1", "2", "-"]
+    assert "SDFed" not in [r[0] for r in rows]
+    assert "Hidden, but counted for best values and p: SDFed." in [c.value for c in app.caption]
+
+
+def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], sections="Blocks")
+    rows = [r for r in summary(app) if len(r) == 1]
+    assert rows == [["Blocks: 1"], ["Blocks: 2"], ["Without Blocks"]]
+
+
+def test_one_seed_is_not_best_beside_several(swept: Store) -> None:
+    groups = compare(swept, [1, 2]).groups
+    single = next(g for g in groups if g.label == "FedAlign")
+    assert single.stats["personal"].n == 1
+    best, second = ranks([g for g in groups if g.label in ("FedAlign", "PromptFL", "SDFed")], "personal")
+    assert single.key not in best | second and len(best) == len(second) == 1
+    means = {g.label: g.stats["personal"].mean for g in groups}
+    assert means["FedAlign"] > means["SDFed"], "it would be the best one"
+    alone = compare(swept, [1, 2], where="seed = 1").groups
+    assert ranks(alone, "personal")[0], "where all have one seed the best is marked"
+
+
+def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="blocks = 2", sort="-personal", by="Worst client")
+    (link,) = [c.value for c in app.code if "compare" in c.value or "?" in c.value]
+    next(t for t in app.text_input if t.label == "Save this view as").set_value("<b>Two</b> blocks")
+    next(b for b in app.button if b.label == "Save").click().run()
+    (view,) = swept.views.of_page("compare")
+    assert link.endswith(f"?{view.query}") and view.name == "<b>Two</b> blocks"
+    assert parse_qs(view.query) == {
+        "ids": ["1"], "where": ["blocks = 2"], "sort": ["-personal"], "by": ["Worst client"]
+    }  # fmt: skip
+    app = open_page("compare", **parse_qs(view.query))
+    assert names(app) == ["FedOT (blocks 2)"]
+    (anchor,) = [e for e in elements(html(app)) if (e.attributes.get("href") or "").startswith("/compare?")]
+    assert anchor.attributes["href"] == f"/compare?{view.query}"
+    next(b for b in app.button if b.label == "Delete").click().run()
+    assert swept.views.of_page("compare") == []
+
+
+def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: Store) -> None:
+    group = next(g for g in compare(swept, [1]).groups if g.label == "SDFed")
+    swept.runs.mark([v.run.id for v in group.runs], starred=True, tags=["<i>", "b"], notes="look")
+    app = open_page("compare", ids=["1"], fields=["Tags", "Notes"], where="tags = b")
+    head, row = summary(app)
+    assert row[0] == "SDFed ★" and row[head.index("Tags")] == "<i>, b" and row[head.index("Notes")] == "look"
+    assert "<i>" not in html(app)
+    text = html(open_page("run", id=str(group.runs[0].run.id)))
+    assert "★" in text and "&lt;i&gt;, b" in text and 'title="look"' in text
+
+
+def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: Opened, swept: Store) -> None:
+    app = open_page(
+        "compare", ids=["1"], tab="Curves", curve="Training loss", band="Standard error", log_y="true",
+        smoothing="0.5",
+    )  # fmt: skip
+    (chart,) = app.get("plotly_chart")
+    layout = json.loads(chart.proto.spec)["layout"]
+    assert layout["yaxis"]["type"] == "log" and layout["yaxis"]["title"]["text"] == "Training loss"
+    said = [c.value for c in app.caption]
+    assert any("one standard error" in text and "weight 0.5; faint: as measured" in text for text in said)
+    assert any("at the end" in text for text in said), "the finding stands below the chart"
+    value = next(s for s in app.selectbox if s.label == "Value")
+    recorded = next(o for o in value.options if o.startswith("Agreement of updates"))
+    app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
+    assert len(app.get("plotly_chart")) == 1 and not app.exception
+
+
+def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], tab="Two runs")
+    chosen = {s.label: s.value for s in app.selectbox if s.label in ("Run", "Beside")}
+    assert chosen["Run"].startswith("FedOT (blocks 1), seed 1") and "seed 1" in chosen["Beside"]
+    ids = [int(re.search(r"run (\d+)\)", name)[1]) for name in chosen.values()]
+    groups = {v.run.id: v for g in compare(swept, [1]).groups for v in g.runs}
+    found = {t.label: t.rows for t in tables(html(app))}
+    (row,) = [r for r in found["Values of both runs"] if r[0] == "Worst client, %"]
+    ours, theirs = (groups[i].values["worst"] for i in ids)
+    assert row[1:] == [f"{ours:.2f}", f"{theirs:.2f}", signed(ours - theirs, 2)]
+    differing = {r[0]: r[1:] for r in found["What differs between the runs"]}
+    assert differing["Blocks"] == ["1", "2"] and "Seed" not in differing
+    assert len(app.get("plotly_chart")) == 4, "accuracy, loss, cells of both, their difference"
+    other = next(o for o in next(s for s in app.selectbox if s.label == "Beside").options if "PromptFL" in o)
+    app = next(s for s in app.selectbox if s.label == "Beside").select(other).run()
+    assert not app.exception
+    app = next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
+    assert not app.get("plotly_chart") and len(app.dataframe) == 5

@@ -1,0 +1,67 @@
+"""A large folder of one's own on the page New: checked there with one click, and planned by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.data import file_check_cache
+from fedcore.progress import Progress
+from fedcore.store import Store
+from fedcore.store.jobs import TASKS
+from fedcore.store.liveness import new_owner
+from tests.support.web.pages import Opened, button, plan_line, work_off
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The database; sixty files count as many here."""
+    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "runs.db"
+
+
+def form_with(open_page: Opened, folder: Path) -> AppTest:
+    app = open_page("new")
+    next(w for w in app.selectbox if w.label == "Data set").set_value("folder").run()
+    next(w for w in app.text_input if w.label == "Folder on this machine").set_value(str(folder)).run()
+    return app
+
+
+def test_one_click_checks_and_the_plan_goes_on(open_page: Opened, db: Path, folder: Path) -> None:
+    app = form_with(open_page, folder)
+    assert not app.error
+    (said,) = [i.value for i in app.info]
+    assert "60 images in" in said and "by itself" in said
+    assert button(app, "Launch").disabled
+    app = button(app, "Check it now").click().run()
+    (task,) = Store(db).tasks.recent("check")
+    assert task.status == "queued"
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    claimed.begin()
+    claimed.progress(Progress("reading images", 25, 100))
+    app = app.run()
+    assert "reading images 25 of 100" in app.get("progress")[0].proto.text
+    assert not app.error
+    assert not any(b.label.startswith("Check") for b in app.button)
+    claimed.finish("stopped")
+    app = app.run()
+    app = button(app, "Check again").click().run()
+    assert work_off(db) == ["done"]
+    app = app.run()
+    assert not app.error and not app.exception
+    assert "runs**" in plan_line(app)
+    assert not button(app, "Launch").disabled
+
+
+def test_what_the_check_finds_is_said_on_new(open_page: Opened, db: Path, folder: Path) -> None:
+    for file in folder.rglob("*.png"):
+        file.write_bytes(b"no picture")
+    app = button(form_with(open_page, folder), "Check it now").click().run()
+    assert work_off(db) == ["done"]
+    app = app.run()
+    assert not app.exception
+    assert app.error
+    assert button(app, "Launch").disabled

@@ -1,0 +1,279 @@
+"""The New page's sweeps, method texts and what a draft keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from fedcore.config import MethodEntry, dumps
+from fedcore.methods.fedot import FedOTConfig
+from fedcore.papers import guide
+from fedcore.papers.experiments import preset
+from fedcore.store import Store
+from pages.forms.inputs import default_of
+from pages.forms.slots import with_field_titles
+from tests.support import fill
+from tests.support.data.archives import pack
+from tests.support.data.layouts import WRITE
+from tests.support.web.pages import NASTY, Opened, button, more_of_the_data, open_form, plan_line
+
+
+def open_sweep(app: AppTest) -> AppTest:
+    box = next(e for e in app.expander if e.label.startswith("Sweep"))
+    app.session_state[box.key] = True
+    return app.run()
+
+
+def sweep_over(app: AppTest, values: dict[str, str]) -> AppTest:
+    """Open the sweep and type values for fields, by the fields' titles."""
+    app = open_sweep(app)
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    app = fields.set_value(list(values)).run()
+    for title, text in zip(
+        [w for w in app.text_input if w.label.endswith(": values")], values.values(), strict=True
+    ):
+        title.set_value(text)
+    return app.run()
+
+
+def test_a_sweep_is_planned_and_queued(open_page: Opened, tmp_path: Path) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 2, 4", "rounds": "3, 5"})
+    assert not app.error
+    assert ": 16 runs**, 3 to 5 rounds" in plan_line(app), "(5 methods + 3 x FedOT) x 2"
+    button(app, "Launch").click().run()
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
+    assert experiment.config.sweep == {"methods.fedot.blocks": (1, 2, 4), "rounds": (3, 5)}
+    configs = Store(tmp_path / "runs.db").runs.configs([r.id for r in experiment.runs if r.method == "fedot"])
+    found = {(c.method.config["blocks"], c.rounds) for c in configs.values()}
+    assert found == {(b, r) for b in (1, 2, 4) for r in (3, 5)}
+    labels = {r.label for r in experiment.runs}
+    assert len(labels) == 16
+
+
+def test_what_is_wrong_with_a_sweep_stands_beside_its_field(open_page: Opened) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 7"})
+    (said,) = app.error
+    assert "7" in said.value and "blocks 7" in said.value
+    assert button(app, "Launch").disabled
+    app = sweep_over(open_page("new", preset="demo"), {"rounds": "many"})
+    assert len(app.error) == 1 and button(app, "Launch").disabled
+    app = sweep_over(open_page("new", preset="demo"), {"rounds": ""})
+    assert "no values" in app.error[0].value
+    assert any(c.value.startswith("6 clients, 10 classes") for c in app.caption), "the picture still stands"
+
+
+def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 2"})
+    box = next(e for e in app.expander if e.label.startswith("Sweep"))
+    app.session_state[box.key] = False
+    app.run()
+    assert any(c.value == r"Swept: FedOT\: blocks 1, 2" for c in app.caption)
+    assert "7 runs" in plan_line(app)
+    assert [w.value for w in open_sweep(app).text_input if w.label.endswith(": values")] == ["1, 2"]
+    methods = next(m for m in app.multiselect if m.label == "Methods")
+    app = methods.set_value(["sdfed", "promptfl"]).run()
+    assert not app.error
+    assert "2 runs" in plan_line(app)
+
+
+def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
+    app = open_sweep(open_page("new", preset="demo"))
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    for title in (
+        "Rounds",
+        "CLIP backbone",
+        "Clients per domain",
+        "FedOT: blocks",
+        "All methods: learning rate",
+    ):
+        assert title in fields.options
+    assert "Classes per client" not in fields.options
+    assert "PromptFL: blocks" not in fields.options
+
+
+def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    Store(db).prepare()
+    demo = preset("demo")
+    content = demo.model_dump() | {
+        "sweep": {"rounds": [2, 3]},
+        "reproduces": [{"paper": "fedot", "table": "1", "dataset": "PACS"}],
+    }
+    first = Store(db).experiments.create(type(demo).model_validate(content)).experiment_id
+    app = open_page("new", clone=str(first))
+    assert not app.error
+    assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
+    button(app, "Launch").click().run()
+    old, new = (Store(db).experiments.get(i).config for i in (first, first + 1))
+    assert (new.sweep, new.reproduces) == (old.sweep, old.reproduces)
+
+
+def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -> None:
+    app = open_form(open_page("new", preset="demo"), "FedOT")
+    text = guide.sections()["fedot"]
+    assert text not in [m.value for m in app.markdown], "not before it is asked for"
+    app.session_state["new1.1.1.guide"] = True  # the popover of the second method, first time open
+    assert text in [m.value for m in app.run().markdown]
+
+
+def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    demo = preset("demo")
+    created, writers = fill.start(db, demo)
+    for writer in writers:
+        fill.train(writer, until=1)
+        writer.write_round(fill.a_round(fill.config_of(writer).method.name, 1, 2, 10), 1_234_000_000)
+        writer.claim.finish("done")
+    assert len(Store(db).runs.peak_memory()) == len(created.run_ids)
+    assert "up to 1.2 GB of memory" in plan_line(open_page("new", preset="demo"))
+
+
+def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path) -> None:
+    name = (NASTY + "😀 n" * 500)[:500]
+    app = open_page("new", preset="demo")
+    next(w for w in app.text_input if w.label == "Name").set_value(name)
+    app = open_form(app.run(), "FedOT")
+    next(w for w in app.text_input if w.label == "Name in tables").set_value(name)
+    app = button(app.run(), "Launch").click().run()
+    assert not app.exception
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
+    assert experiment.name == name
+    assert name in {r.label for r in experiment.runs}
+
+
+def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) -> None:
+    app = open_form(open_page("new", preset="demo"), "FedOT")
+    next(w for w in app.number_input if w.label == "Blocks").set_value(7)
+    app = app.run()
+    assert len(app.error) == 1 and button(app, "Launch").disabled
+    assert any("client holds 180 to 181 training samples" in e.proto.body for e in app.get("html"))
+    next(w for w in app.number_input if w.label == "Clients per domain").set_value(999)
+    app = app.run()
+    assert not any("training samples of" in e.proto.body for e in app.get("html"))
+
+
+def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    kind = next(s for s in app.selectbox if s.label == "Partition")
+    app = kind.set_value("dirichlet").run()
+    said = [c.value for c in app.caption]
+    assert any(text.startswith("6 clients, 10 classes") for text in said), "the picture still stands"
+    assert "Not ready: see FedDEAP, domain ETF columns." in [text.replace("\\", "") for text in said]
+
+
+def test_an_archive_is_not_unpacked_by_the_page(open_page: Opened, tmp_path: Path) -> None:
+    archive = pack(WRITE["pacs"](tmp_path / "w"), tmp_path / "x" / "pacs.zip")
+    app = open_page("new", preset="demo")
+    app = next(s for s in app.selectbox if s.label == "Data set").select("PACS").run()
+    field = next(t for t in app.text_input if t.label == "Folder on this machine")
+    app = field.set_value(str(archive)).run()
+    assert not app.error
+    (said,) = app.info
+    assert "has to be unpacked" in said.value and button(app, "Check it now")
+    assert list(archive.parent.iterdir()) == [archive] and button(app, "Launch").disabled
+
+
+def test_an_uploaded_file_fills_the_form_whatever_the_address_says(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state["toml_box"] = True
+    app.run()
+    text = dumps(preset("sdfed/table4-dtd")).encode()
+    app = app.file_uploader[0].upload("mine.toml", text).run()
+    assert next(w for w in app.text_input if w.label == "Name").value == "SDFed, DTD, mixed backbones"
+    assert "preset" not in app.query_params
+    assert app.dataframe[0].value["clients"].tolist() == [2, 3, 5]
+
+
+def test_fields_are_named_for_people(open_page: Opened) -> None:
+    app = open_form(open_sweep(open_page("new", preset="demo")), "FedDEAP")
+    widgets = [*app.number_input, *app.text_input, *app.selectbox, *app.checkbox, *app.multiselect]
+    assert {"Dirichlet alpha", "Learning rate", "Local epochs"} <= {w.label for w in widgets}
+    assert not [w.label for w in widgets if "_" in w.label]
+    shown = [option for w in [*app.selectbox, *app.multiselect] for option in w.options]
+    assert not [text for text in shown if "per_" in text or "train_" in text]
+    assert "Dirichlet shares" not in {s.label for s in app.selectbox}, "nothing is drawn with an empty alpha"
+    next(w for w in app.number_input if w.label == "Dirichlet alpha").set_value(0.3)
+    shares = next(s for s in app.run().selectbox if s.label == "Dirichlet shares")
+    assert shares.options == ["per class", "per client"]
+    assert "`dirichlet_form`" in shares.help and "per_class" not in shares.help
+
+
+def test_an_empty_field_says_what_it_stands_for(open_page: Opened) -> None:
+    app = more_of_the_data(open_page("new", preset="demo"))
+    empty = {w.label: w.placeholder for w in [*app.number_input, *app.text_input]}
+    assert (empty["Shots per class"], empty["Dirichlet alpha"]) == ("all", "IID")
+    assert empty["Prompt"] == "a picture of the number: {}."
+    assert next(m for m in app.multiselect if m.label == "Domains").placeholder == "all 6"
+    app = open_form(app, "FedOT")
+    assert next(w for w in app.number_input if w.label == "Logit temperature").placeholder == "CLIP's own"
+
+
+def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
+    app = open_sweep(open_page("new", preset="demo"))
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    app = fields.set_value(["methods.fedot.init"]).run()
+    values = next(m for m in app.multiselect if m.label == "FedOT: initial classifier: values")
+    assert values.value == ["text"]
+    app = values.set_value(["text", "random"]).run()
+    assert ": 7 runs" in plan_line(app)
+
+
+def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
+    assert "at least 36 MB on disk" in plan_line(open_page("new", preset="demo"))
+
+
+def test_boxes_to_tick_come_after_the_other_fields() -> None:
+    script = """
+from fedcore.methods import registry
+from pages.forms import inputs
+inputs.config_form(registry.get("feddeap").Config, {}, "k")
+"""
+    app = AppTest.from_string(script).run()
+    columns = [column.children[0].type if column.children else "" for column in app.columns]
+    kinds = [kind for kind in columns if kind]
+    assert kinds.index("checkbox") == len(kinds) - len(app.checkbox) > 0
+    assert columns.index("checkbox") % 3 == 0, "a row of their own"
+
+
+def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Minimum samples").set_value(99_999)
+    (said,) = [e.value.replace("\\", "") for e in app.run().error]
+    assert said.startswith("Minimum samples: domain"), "below its row, an error names its field"
+    assert 'lower "Minimum samples" to' in said and "min_samples" not in said
+    path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
+    assert with_field_titles(path) == path.removesuffix("data.columns") + '"Column names"'
+
+
+def test_one_round_is_one_round(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Rounds").set_value(1)
+    assert ", 1 round," in plan_line(app.run()).replace("**", "")
+
+
+def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
+    app = open_page("new", clone="9" * 30)
+    assert any("no experiment" in e.value for e in app.error)
+
+
+def test_the_checkpoints_kept_are_a_field_of_the_form(open_page: Opened) -> None:
+    app = open_page("new")
+    (field,) = [box for box in app.selectbox if box.label == "Checkpoints kept"]
+    assert field.value == "last"
+    app = field.set_value("all").run()
+    assert app.session_state["form"].typed.keep_checkpoints == "all"
+
+
+def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differs(
+    open_page: Opened, filled: Path
+) -> None:
+    entries = (MethodEntry(name="fedot", config={"lr": 0.25}), MethodEntry(name="zero-shot"))
+    changed = fill.an_experiment().model_copy(update={"methods": entries})
+    number = Store(filled).experiments.create(changed).experiment_id
+    app = open_page("new", clone=str(number))
+    (drawn,) = [e.proto.body for e in app.get("html") if "Hyper-parameters of the methods" in e.proto.body]
+    assert drawn.count("<tr>") == 3
+    paper = default_of(FedOTConfig.model_fields["lr"])
+    assert f'title="paper: {paper}">0.25 *</b>' in drawn
+    assert drawn.count(" *</b>") == 1, "nothing else was changed"

@@ -1,0 +1,143 @@
+"""Plans that take longer than a page waits."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.config import DataConfig
+from fedcore.data.images import ImageSet
+from fedcore.engine import planner
+from fedcore.engine.prepare import read_images
+from pages.forms import planning
+from tests.support.web.pages import Opened, button, own, plan_line, widget
+
+
+class Disk:
+    """``read_images`` that waits until it is let go, and counts."""
+
+    def __init__(self) -> None:
+        self.go, self.reads = threading.Event(), 0
+
+    def __call__(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+        self.reads += 1
+        if data.name == "folder":
+            assert self.go.wait(60)
+        return read_images(data, side)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    slow = Disk()
+    monkeypatch.setattr(planner, "read_images", slow)
+    yield slow
+    slow.go.set()
+
+
+def said(app: AppTest) -> list[str]:
+    return [i.value for i in app.info if i.value.startswith("Reading the data")]
+
+
+def test_the_page_does_not_wait_for_a_large_folder(
+    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_page("new", preset="demo")
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    app = own(app, folder)
+    assert said(app) and not app.error
+    assert button(app, "Launch").disabled
+    disk.go.set()
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
+    app = app.run()
+    assert not said(app)
+    assert "6 methods x 1 seed = 6 runs" in plan_line(app)
+
+
+def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
+    open_page: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not planned again and again: the reader would wait for ever, and the disk be read for ever."""
+    reads: list[int] = []
+    go = threading.Event()
+
+    def broken(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+        if data.name != "folder":
+            return read_images(data, side)
+        reads.append(side)
+        assert go.wait(60)
+        raise PermissionError("a disk of its own mind")
+
+    monkeypatch.setattr(planner, "read_images", broken)
+    app = open_page("new", preset="demo")
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    app = own(app, folder)
+    assert said(app)
+    asked = app.session_state[planning._REQUEST]
+    go.set()
+    wait([asked], 60)
+    app = app.run()
+    assert app.exception and not said(app)
+    assert len(reads) == 1
+
+
+def test_the_last_picture_stays_while_the_next_plan_is_made(
+    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Data whose reading took long is kept for the next plan, which would then be made at once.
+    monkeypatch.setattr(planner, "SLOW_SECONDS", float("inf"))
+    disk.go.set()
+    app = own(open_page("new", preset="demo"), folder)
+    shown = [c.value for c in app.caption if c.value.startswith("3 clients")]
+    disk.go.clear()
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    app = widget(app, "Rounds", "number_input").set_value(4).run()
+    assert said(app)
+    assert shown == [c.value for c in app.caption if c.value.startswith("3 clients")] != []
+    assert not [m for m in app.markdown if "= 6 runs" in m.value]
+
+
+def test_a_large_folder_is_read_once_for_all_plans(
+    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.go.set()
+    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
+    app = own(open_page("new", preset="demo"), folder)
+    before = disk.reads
+    for rounds in (3, 4):
+        app = widget(app, "Rounds", "number_input").set_value(rounds).run()
+    assert f"{rounds} rounds" in plan_line(app)
+    assert disk.reads == before
+
+
+def test_what_is_mended_on_the_disk_is_soon_seen(
+    open_page: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = folder.with_name("away")
+    shutil.move(folder, away)
+    app = own(open_page("new", preset="demo"), folder)
+    assert "no folder" in app.error[0].value
+    shutil.move(away, folder)
+    assert app.run().error, "not looked at again at once"
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
+    assert not app.run().error
+
+
+def test_after_an_error_a_large_folder_is_read_anew(
+    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error may be about what was read, and mended since."""
+    disk.go.set()
+    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
+    app = own(open_page("new", preset="demo"), folder)
+    app = widget(app, "Minimum samples", "number_input").set_value(10_000).run()
+    assert app.error
+    before = disk.reads
+    app.run()
+    assert disk.reads > before

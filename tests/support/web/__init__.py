@@ -1,0 +1,1 @@
+"""Browsers, requests and pages, as the tests of the dashboard use them."""

@@ -1,0 +1,73 @@
+"""Helpers of the page tests: open a page, press a button, read what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.store import Store
+from fedcore.store.jobs import TASKS
+from fedcore.store.liveness import new_owner
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+Opened = Callable[..., AppTest]
+
+
+def keep_checkpoint(db: Path, run_id: int, round_: int) -> None:
+    """As if a run's files were here: made-up runs have none."""
+    folder = Store(db).runs.folder(run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"round-{round_}.safetensors").write_bytes(b"")
+
+
+NASTY = """<b onclick="x()">=1+1</b> *a* $\\alpha$ :red[r] `c` '"\n# h 😀""".replace("\n", " ")
+
+
+def html(app: AppTest) -> str:
+    return "\n".join(e.proto.body for e in app.get("html"))
+
+
+def button(app: AppTest, label: str) -> object:
+    return next(b for b in app.button if b.label == label)
+
+
+def open_form(app: AppTest, method: str) -> AppTest:
+    """Open the expander with a method's hyper-parameters."""
+    box = next(e for e in app.expander if e.label.startswith(method))
+    app.session_state[box.key] = True
+    return app.run()
+
+
+def more_of_the_data(app: AppTest, is_open: bool = True) -> AppTest:
+    """Open or close the form of what is seldom set."""
+    box = next(e for e in app.expander if e.label.startswith("More data settings"))
+    app.session_state[box.key] = is_open
+    return app.run()
+
+
+def plan_line(app: AppTest) -> str:
+    return next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
+
+
+def work_off(db: Path) -> list[str]:
+    """Do all queued tasks here with their real handlers; how they ended."""
+    ended = []
+    while (claimed := Store(db).jobs.claim(new_owner(), "tasks", TASKS)) is not None:
+        with Heartbeat(Store(db)) as heartbeat:
+            ended.append(job.execute(claimed, heartbeat))
+    return ended
+
+
+def widget(app: AppTest, label: str, kind: str = "multiselect") -> object:
+    return next(w for w in app.get(kind) if w.label == label)
+
+
+def own(app: AppTest, folder: Path) -> AppTest:
+    widget(app, "Data set", "selectbox").select("A folder of your own")
+    return widget(app.run(), "Folder on this machine", "text_input").set_value(str(folder)).run()
