@@ -110,7 +110,7 @@ def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched
     ray, folders, watch = watched
     wait_for(lambda: watch.states() and watch.states()[0].report)
     folders.append("/data/b")
-    wait_for(lambda: watch.states()[0].report.readable == ("/data/a", "/data/b"))
+    wait_for(lambda: (report := watch.states()[0].report) and report.readable == ("/data/a", "/data/b"))
     assert ray.asked == [("/data/a",), ("/data/a", "/data/b")]
 
 
@@ -120,7 +120,7 @@ def test_whatever_goes_wrong_in_one_look_the_next_is_taken(watched, caplog):
     ray.fails = RuntimeError("the connection was reset")
     wait_for(lambda: "the connection was reset" in caplog.text)
     folders.append("/data/b")
-    wait_for(lambda: watch.states()[0].report.readable == ("/data/a", "/data/b"))
+    wait_for(lambda: (report := watch.states()[0].report) and report.readable == ("/data/a", "/data/b"))
 
 
 def test_a_run_goes_to_the_node_that_it_asks_for(db, make):
