@@ -59,7 +59,9 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     ) -> AbstractContextManager[Parallel]:
         return _actors(ray, places, gpus, run, artifacts, environment, wanted)
 
-    return Spread(count, start, "cuda" if gpus else CPU)
+    most = max(sum(place.id == n.id for place in places) for n in places)
+    memory = min((place.memory for place in places if place.memory), default=None)
+    return Spread(count, start, "cuda" if gpus else CPU, sharers=most, memory=memory)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +27,8 @@ _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
 _DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
 """Recorded conditions that decide the last bits of a number."""
+_COMPUTES = ("device_name", "processor_features", "torch")
+"""Those of them in which the processes of one run may differ."""
 _OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
                      "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
 """Environment variables by which git answers for another repository than that of the folder."""
@@ -58,6 +60,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
         "chunkwise": bool(earlier.get("chunkwise")) if earlier else True,
+        "models_in_chunks": bool(earlier.get("models_in_chunks")) if earlier else True,
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": False,
         "text_padding": earlier.get("text_padding", "computed" if earlier else "left out"),
@@ -234,6 +237,37 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"{platform.node()} cannot train a part of the run: it has {', '.join(other)}; install the same",
             "over",
         )
+
+
+def computed_by(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return what of a process decides the last bits of its numbers, to be compared within a run."""
+    return {"node": platform.node(), **{name: str(resolved[name]) for name in _COMPUTES}}
+
+
+def unlike_processes(
+    recorded: Mapping[str, Any], processes: Sequence[Mapping[str, str]]
+) -> tuple[str, list[str]]:
+    """Compare the processes over which a run is spread with the first one, and with each other.
+
+    Args:
+        recorded: by the run's process, which computes numbers too where it has the same kind of device.
+        processes: ``computed_by`` of each.
+
+    Returns:
+        what each of them is, for the run's environment, and the differences; both empty where all are alike.
+    """
+    alone = "clients_device" in recorded  # then the first process has another kind of device
+    first = processes[0] if alone else {name: str(recorded[name]) for name in _COMPUTES}
+    differences = [
+        f"{other['node']} has {name.replace('_', ' ')} {other[name]} instead of {first[name]}"
+        for other in processes
+        for name in _COMPUTES
+        if other[name] != first[name]
+    ]
+    if not differences:
+        return "", []
+    what = [f"{p['node']}: {', '.join(p[name] for name in _COMPUTES)}" for p in processes]
+    return "; ".join(dict.fromkeys(what)), list(dict.fromkeys(differences))
 
 
 def check_content(earlier: Mapping[str, Any] | None, now: Mapping[str, str]) -> None:

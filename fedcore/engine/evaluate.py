@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +25,10 @@ Kept = Literal["all", "domains", "own"]
 """Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
 Sums = tuple["Tensor", "Tensor", "Tensor"]
 """Correct, total and loss sum, of one shape."""
+Scores = tuple["Tensor", "Tensor"]
+"""Hits and losses of samples. Shape: (models, samples) each."""
+Score = Callable[[Sequence["Tensor"]], list[Scores]]
+"""Scores some models on several lists of samples. Shape: an index (models or 1, samples)."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
 """Numbers that one forward pass of all models holds: the input, and what the method says beside it.
 
@@ -99,7 +104,7 @@ class Evaluator:
         return rows
 
     def after_aggregation(self, models: Models, full: bool) -> list[Cell]:
-        """Evaluate all models after aggregation.
+        """Evaluate all models after aggregation, here and all clients' at once.
 
         On test samples: the global model on every test set; the clients' models on all test sets (``full``)
         or on their own and the domains' ones, and on their class sets; where only a sample of the clients is
@@ -107,35 +112,59 @@ class Evaluator:
         models on their own, the global model on all clients' ones. If every client predicts with the
         global model, one forward pass serves all.
         """
-        clients = self._clients
-        same = models.global_model is not None and self.method.clients_use_global
-        kept: Kept = "all" if full else "own" if self._is_sample else "domains"
         cells: list[Cell] = []
-        if models.global_model is not None and (self.scores_global or same):
-            cells += self._common(models.global_model, clients if same else None, kept)
-        if not same and len(clients):
+        if models.global_model is not None:
+            head = self.method.head(models.global_model, None)
+            cells += self.global_model(models, full, self._together(models.global_model, head))
+        clients = self.with_own_models(models)
+        if len(clients):
             own = {n: v[clients.to(v.device)] for n, v in models.clients.items()}
-            head = self.method.head(own, self.federation.local_data(clients))
-            cells += self._test_cells("after_aggregation", own, head, clients, kept)
-            if self.federation.validation.counts.sum() > 0:
-                sums = self._own(own, head, self.federation.validation.select(clients))
-                cells += self._diagonal(VALIDATION, "after_aggregation", clients + 1, sums)
+            cells += self.own_models(own, clients, full)
         return cells
+
+    def with_own_models(self, models: Models) -> Tensor:
+        """Return the clients that are evaluated with models of their own. Shape: -> (clients,)."""
+        return self._clients[:0] if self._same(models) else self._clients
+
+    def global_model(self, models: Models, full: bool, score: Score) -> list[Cell]:
+        """Evaluate the global model after aggregation, also as that of the clients that predict with it.
+
+        Args:
+            score: scores the global model, which only it reads.
+        """
+        same = self._same(models)
+        if not (self.scores_global or same):
+            return []
+        return self._common(self._clients if same else None, self._kept(full), score)
+
+    def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
+        """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
+        head = self.method.head(params, self.federation.local_data(clients))
+        cells = self._test_cells("after_aggregation", params, head, clients, self._kept(full))
+        if self.federation.validation.counts.sum() > 0:
+            sums = self._own(params, head, self.federation.validation.select(clients))
+            cells += self._diagonal(VALIDATION, "after_aggregation", clients + 1, sums)
+        return cells
+
+    def _same(self, models: Models) -> bool:
+        return models.global_model is not None and self.method.clients_use_global
+
+    def _kept(self, full: bool) -> Kept:
+        return "all" if full else "own" if self._is_sample else "domains"
 
     def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
         """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
         head = self.method.head(params, self.federation.local_data(clients))
         return self._test_cells("before_aggregation", params, head, clients, "own")
 
-    def _common(self, params: Params, clients: Tensor | None, kept: Kept) -> list[Cell]:
+    def _common(self, clients: Tensor | None, kept: Kept, score: Score) -> list[Cell]:
         """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
-        head = self.method.head(params, None)
         validation = self.federation.validation.select(self._sampled)
         cells: list[Cell] = []
         for split, rows, sets in ((TEST, self._test, self._sets), (VALIDATION, validation, self._sampled)):
             if rows.counts.sum() == 0:
                 continue
-            sums = self._matrix(params, head, rows)
+            sums = self._matrix(score, rows)
             if self.scores_global:
                 cells += self._cells(split, "after_aggregation", torch.tensor([GLOBAL]), sets + 1, sums)
             if clients is not None:
@@ -144,7 +173,7 @@ class Evaluator:
                 sums = correct, total, loss
                 cells += self._cells(split, "after_aggregation", clients + 1, sets + 1, sums, own)
         if clients is not None:
-            cells += self._class_cells("after_aggregation", params, head, clients)
+            cells += self._class_cells("after_aggregation", score, score, clients)
         return cells
 
     def _test_cells(
@@ -152,32 +181,43 @@ class Evaluator:
     ) -> list[Cell]:
         """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
         own_only = kept == "own" and (self.federation.class_sets is None or self._is_sample)
+        score, each = self._together(params, head), self._one_by_one(params, head)
         if self._in_batches or own_only:
             if kept == "all":
-                sums = self._matrix(params, head, self._test)
+                sums = self._matrix(score, self._test)
                 cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
             else:
                 sums = self._own(params, head, self.federation.test.select(clients))
                 cells = self._diagonal(TEST, stage, clients + 1, sums)
             if kept == "domains":
                 domains = self._sets[len(self._sampled) :]
-                sums = self._matrix(params, head, self.federation.test.select(domains))
+                sums = self._matrix(score, self.federation.test.select(domains))
                 cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
-            return cells + self._class_cells(stage, params, head, clients)
-        scores = self._score(params, head, self._test_rows[None])
+            return cells + self._class_cells(stage, score, each, clients)
+        (scores,) = score([self._test_rows[None]])
         sums = self._sums(scores, self._test_rows, self._test)
         cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums, kept)
-        return cells + self._class_cells(stage, params, head, clients, scores)
+        return cells + self._class_cells(stage, score, each, clients, scores)
 
-    def _matrix(self, params: Params, head: Params, rows: Rows) -> Sums:
+    def _together(self, params: Params, head: Params) -> Score:
+        """Return what scores all of these models on samples."""
+        return lambda indices: [self.score(params, head, index) for index in indices]
+
+    def _one_by_one(self, params: Params, head: Params) -> Score:
+        """Return what scores model i on the i-th samples."""
+        return lambda indices: [
+            self.score(_one(params, i), _one(head, i), index) for i, index in enumerate(indices)
+        ]
+
+    def _matrix(self, score: Score, rows: Rows) -> Sums:
         """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
         if self._in_batches:
-            return self._matrix_in_batches(params, head, rows)
+            return self._matrix_in_batches(score, rows)
         unique = rows.index[rows.mask].unique()
-        return self._sums(self._score(params, head, unique[None]), unique, rows)
+        return self._sums(score([unique[None]])[0], unique, rows)
 
     @staticmethod
-    def _sums(scores: tuple[Tensor, Tensor], unique: Tensor, rows: Rows) -> Sums:
+    def _sums(scores: Scores, unique: Tensor, rows: Rows) -> Sums:
         """Sum over each test set. Shape: scores (models, unique) each -> (models, test sets) each."""
         correct, loss = scores
         place = torch.searchsorted(unique, rows.index[rows.mask])
@@ -190,28 +230,32 @@ class Evaluator:
     def _class_cells(
         self,
         stage: Stage,
-        params: Params,
-        head: Params,
+        score: Score,
+        each: Score,
         clients: Tensor,
-        scores: tuple[Tensor, Tensor] | None = None,
+        scores: Scores | None = None,
     ) -> list[Cell]:
         """Evaluate each client's model on its class set; one model may serve all clients.
+
+        Args:
+            each: scores client i's model on the i-th samples.
 
         Shape: scores (models, ``_test_rows``) each, where a pass over all test samples has been made.
         """
         sets = self.federation.class_sets
-        if sets is None:
+        if sets is None or not len(clients):
             return []
         held = sets.held[clients]
         labels = self.federation.pool.y(sets.rows).cpu()
         total = (torch.bincount(labels, minlength=held.shape[1]) * held).sum(1)
         if self._in_batches:
-            result = self._classes_in_batches(params, head, [sets.rows[h[labels]] for h in held])
+            in_order = [self._shuffled(sets.rows[h[labels]])[None] for h in held]
+            result = torch.stack([torch.stack([part.sum() for part in found]) for found in each(in_order)], 1)
         else:
             # The class sets of a sample of clients also hold test samples of the others.
             rows = sets.rows if self._is_sample else self._test_rows
             known = None if self._is_sample else scores
-            correct, loss = known or self._score(params, head, rows[None])
+            correct, loss = known or score([rows[None]])[0]
             place = torch.searchsorted(rows, sets.rows)
             by_class = torch.zeros(2, len(correct), held.shape[1], dtype=torch.float64)
             by_class[0].index_add_(1, labels, correct[:, place])
@@ -222,31 +266,18 @@ class Evaluator:
         sums = result[0][some], total[some], result[1][some]
         return _make_cells(TEST, stage, clients[some] + 1, sets_of[some], sums)
 
-    def _classes_in_batches(self, params: Params, head: Params, rows: list[Tensor]) -> Tensor:
-        """Sum hits and losses set by set. Shape: rows (samples,) per client -> (2, clients)."""
-        sums = torch.zeros(2, len(rows), dtype=torch.float64)
-        shared = len(next(iter(params.values()))) == 1
-        for i, own in enumerate(rows):
-            model = 0 if shared else i
-            hits, losses = self._score(_one(params, model), _one(head, model), self._shuffled(own)[None])
-            sums[0, i], sums[1, i] = hits.sum(), losses.sum()
-        return sums
-
     def _own(self, params: Params, head: Params, rows: Rows) -> Sums:
         """Evaluate model i on owner i's samples. Shape: -> (models,) each."""
         if self._in_batches:
-            scores = [
-                self._score(_one(params, i), _one(head, i), self.order(rows, i))
-                for i in range(len(rows.counts))
-            ]
+            scores = self._one_by_one(params, head)([self.order(rows, i) for i in range(len(rows.counts))])
             correct, loss = (torch.stack([s[part].sum() for s in scores]) for part in (0, 1))
             return correct, rows.counts, loss
-        correct, loss = self._score(params, head, rows.index)
+        correct, loss = self.score(params, head, rows.index)
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
 
-    def _matrix_in_batches(self, params: Params, head: Params, rows: Rows) -> Sums:
+    def _matrix_in_batches(self, score: Score, rows: Rows) -> Sums:
         """Do as ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
-        scores = [self._score(params, head, self.order(rows, j)) for j in range(len(rows.counts))]
+        scores = score([self.order(rows, j) for j in range(len(rows.counts))])
         correct, loss = (torch.stack([s[part].sum(1) for s in scores], 1) for part in (0, 1))
         return correct, rows.counts.expand(len(correct), -1), loss
 
@@ -259,19 +290,22 @@ class Evaluator:
         generator = self.federation.problem.generator("evaluate", len(rows))
         return rows[torch.randperm(len(rows), generator=generator)]
 
-    def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
+    def passes(self, index: Tensor, models: int = 1) -> list[Tensor]:
+        """Cut samples into those of each forward pass of some models. Shape: index (..., samples)."""
+        if self._in_batches:
+            return [index]  # the method cuts its own batches
+        return list(index.split(samples_at_once(self.method, self.federation.pool, models), dim=1))
+
+    def score(self, params: Params, head: Params, index: Tensor) -> Scores:
         """Score each sample: hits and losses in float64 on the CPU.
 
         Shape: index (models or 1, samples) -> (models, samples) each.
         """
         pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1
-        width = samples_at_once(self.method, pool, models)
-        if self._in_batches:
-            width = max(1, index.shape[1])  # the method cuts its own batches
         hits, losses = [], []
         with torch.no_grad():
-            for part in index.split(width, dim=1):
+            for part in self.passes(index, models):
                 x, y = pool.x(part), pool.y(part).expand(models, -1)
                 logits = self.method.logits(params, head, x.expand(models, *x.shape[1:]))
                 hits.append((logits.argmax(-1) == y).double().cpu())

@@ -14,6 +14,7 @@ import numpy as np
 from fedcore.engine import checkpoint, row_files
 from fedcore.engine.clients.averages import needs_only_means
 from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
+from fedcore.engine.clients.evaluation import AfterAggregation
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, gather
 from fedcore.engine.clients.local import Trained
@@ -57,6 +58,8 @@ class Loop:
         chunkwise: whether a chunk's models are evaluated where they were trained, and its uploads summed as
             they arrive where a mean is all that is needed. Runs of earlier releases keep the models of all
             participants until then, and go on with that: last bits differ.
+        models_in_chunks: whether the clients' models are evaluated after aggregation as many at once as they
+            are trained; runs of earlier releases evaluate all at once, in this process.
         whole_checkpoints: whether a checkpoint is always one file, as it travels between machines.
         executor: where chunks are trained; at first in this process.
         run_key: identity of the run's config, kept in checkpoints.
@@ -74,6 +77,7 @@ class Loop:
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
     chunkwise: bool = True
+    models_in_chunks: bool = True
     whole_checkpoints: bool = False
     mixed: bool = field(init=False)
     written: Tensor = field(init=False)
@@ -296,10 +300,13 @@ class Loop:
 
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
         """Evaluate every model after aggregation, each through its own cohort's backbone."""
+        evaluators = self.worker.evaluators
+        if self.models_in_chunks:
+            return AfterAggregation(evaluators, self.executor, self.chunk, self.should_stop).cells(
+                state, full
+            )
         with torch.no_grad():
-            return [
-                c for e in self.worker.evaluators for c in e.after_aggregation(e.method.models(state), full)
-            ]
+            return [c for e in evaluators for c in e.after_aggregation(e.method.models(state), full)]
 
     def _evaluate(
         self, after: State, received: Params, trained: Trained, clients: Tensor, round_: int

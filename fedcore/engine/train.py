@@ -11,10 +11,16 @@ from fedcore.config import RunConfig, backbone_names
 from fedcore.config.grouping import stable_config
 from fedcore.engine.clients.memory import clients_at_once
 from fedcore.engine.clients.parallel import Spread
-from fedcore.engine.environment import environment_differences, packs_texts, resolve_environment
+from fedcore.engine.environment import (
+    environment_differences,
+    packs_texts,
+    resolve_environment,
+    unlike_processes,
+)
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
 from fedcore.engine.setup import RunSetup, set_up
+from fedcore.progress import Progress
 
 
 def train(
@@ -46,33 +52,54 @@ def train(
     before = environment if resume_from is not None else None
     setup = yield from set_up(run, artifacts, device, should_stop, before, packs_texts=packs_texts(resolved))
     loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
-    loop.chunkwise, loop.whole_checkpoints = resolved["chunkwise"], whole_checkpoints
+    loop.chunkwise, loop.models_in_chunks = resolved["chunkwise"], resolved["models_in_chunks"]
+    loop.whole_checkpoints = whole_checkpoints
     if resume_from is not None:
         loop.resume(resume_from)
     if not (environment or {}).get("chunk"):
-        yield from _choose_chunk(loop, 1 if spread is None else spread.width)
+        yield from _choose_chunk(loop, spread)
         resolved["chunk"] = loop.chunk
     recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
     if spread is not None and spread.device != device:
         recorded["clients_device"] = spread.device
-    yield Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
-    yield from environment_differences(before, resolved, loop.done)
+    started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
     if spread is None:
+        yield started
+        yield from environment_differences(before, resolved, loop.done)
         yield from _rounds(run, setup, loop)
         return
-    with spread.start(run, artifacts, recorded, setup.federation.problem.device) as loop.executor:
+    yield Progress(f"starting {spread.width} processes", 0, 1)
+    with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
+        loop.executor = parallel
+        processors, unlike = unlike_processes(recorded, parallel.conditions(should_stop))
+        if unlike:
+            recorded["processors"] = processors
+        yield started
+        yield from environment_differences(before, resolved, loop.done)
         yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
         if spread.device != device:
+            here = "averaged" if loop.models_in_chunks else "evaluated after aggregation"
+            there = "trained and evaluated" if loop.models_in_chunks else "trained"
             yield Notice(
-                f"its clients are trained on {spread.device}, and evaluated after aggregation on {device}",
+                f"its clients are {there} on {spread.device}, and {here} on {device}", repeats_exactly=False
+            )
+        if unlike:
+            yield Notice(
+                "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
+                + "; ".join(unlike),
                 repeats_exactly=False,
             )
         yield from _rounds(run, setup, loop)
 
 
-def _choose_chunk(loop: Loop, processes: int) -> Iterator[Notice]:
+def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:
     """Set how many clients are trained at once: as many as fit into memory and occupy all processes."""
-    fitting = min(clients_at_once(c.method, c.federation, loop.state, loop.chunk) for c in loop.cohorts)
+    processes, sharers, memory = (1, 1, None) if spread is None else (
+        spread.width, spread.sharers, spread.memory,
+    )  # fmt: skip
+    fitting = min(
+        clients_at_once(c.method, c.federation, loop.state, loop.chunk, sharers, memory) for c in loop.cohorts
+    )
     participants = len(loop.participants(1))
     if fitting < min(loop.chunk, participants):
         yield Notice(f"clients trained at once: {fitting}, as many as memory has room for")

@@ -1,4 +1,4 @@
-"""Executors: where the participants of a round are trained, in chunks of clients.
+"""Executors: where the participants of a round are trained and all models evaluated, in chunks of clients.
 
 A chunk is one tensor program, whose result depends on nothing outside of it. An executor may compute the
 chunks of a round wherever it likes, as long as it returns their results in client order: the bits are equal.
@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
+from fedcore.engine.clients.evaluation import Part, PartEvaluator, PartResult
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.evaluate import Evaluator, evaluated_clients
@@ -87,13 +88,26 @@ class Executor(Protocol):
             FedLensError: when a client's loss is no longer finite; names the client.
         """
 
+    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+        """Compute parts of the evaluation after aggregation.
+
+        Raises:
+            Stopped: when ``should_stop`` says so.
+        """
+
 
 @dataclass
 class Worker:
-    """Trains and evaluates chunks of clients, with its own methods and encoded samples on its own device."""
+    """Trains and evaluates chunks of clients, with its own methods and encoded samples on its own device.
+
+    Attributes:
+        conditions: what decides the last bits of its numbers, see ``environment.computed_by``.
+    """
 
     cohorts: Sequence[Cohort]
+    conditions: dict[str, str] = field(default_factory=dict)
     evaluators: list[Evaluator] = field(init=False)
+    parts: PartEvaluator = field(init=False)
 
     def __post_init__(self) -> None:
         evaluated, mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
@@ -101,6 +115,8 @@ class Worker:
             Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
+
+        self.parts = PartEvaluator(self.evaluators)
 
     @cached_property
     def device(self) -> torch.device:
@@ -151,6 +167,10 @@ class Worker:
                 trained = evaluator.method.before_aggregation(trained, received)
             return evaluator.before_aggregation(trained, clients)
 
+    def evaluate(self, part: Part) -> PartResult:
+        """Compute a part of the evaluation after aggregation."""
+        return self.parts.evaluate(part, self.device)
+
 
 class InProcess:
     """Computes one chunk after another in this process."""
@@ -163,3 +183,7 @@ class InProcess:
     def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
         """Train the chunks one after another; a result may be dropped before the next chunk begins."""
         return (self.worker.train(chunk, should_stop) for chunk in chunks)
+
+    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+        """Compute the parts one after another."""
+        return (self.worker.evaluate(part) for part in parts)

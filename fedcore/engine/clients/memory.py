@@ -23,14 +23,28 @@ if TYPE_CHECKING:
 _MOST = 4 * 2**30
 """Bytes that the activations of a chunk may take, or a quarter of the machine's memory if that is less.
 
+Processes that train chunks of one run on one machine have this quarter together.
+
 The whole memory counts, not what is free at the moment: the chunk decides the last bits of a run."""
 
 
-def clients_at_once(method: Method, federation: Federation, state: State, most: int) -> int:
-    """Return how many clients one tensor program takes: as many as fit, and at most ``most``."""
+def clients_at_once(
+    method: Method,
+    federation: Federation,
+    state: State,
+    most: int,
+    sharers: int = 1,
+    memory: int | None = None,
+) -> int:
+    """Return how many clients one tensor program takes: as many as fit, and at most ``most``.
+
+    Args:
+        sharers: processes of one machine that train at the same time.
+        memory: bytes of that machine; None: this one's.
+    """
     if not method.trains or federation.problem.device.type != "cpu" or most == 1:
         return most
-    budget = min(_MOST, psutil.virtual_memory().total // 4)
+    budget = min(_MOST, (memory or psutil.virtual_memory().total) // 4 // sharers)
     return max(1, min(most, budget // max(1, bytes_of_client(method, federation, state))))
 
 

@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
+from fedcore.engine.clients.evaluation import Part, PartResult
 from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.environment import check_versions, packs_texts, resolve_environment
+from fedcore.engine.environment import check_versions, computed_by, packs_texts, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.lazy import torch
 from fedcore.methods.base import Params
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""
 Submit = Callable[[bytes], "Future[bytes]"]
-"""Sends a packed ``Order`` to one process and promises its packed ``ChunkResult``."""
+"""Sends a packed ``Order`` or ``Part`` to one process and promises its packed result."""
 _AHEAD = 2
 """Chunks that each process has at once, so that it does not wait for the next one."""
 _LOOK_SECONDS = 0.2
@@ -67,14 +68,29 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Conditions:
+    """Asks a process for what decides the last bits of its numbers, and is its answer.
+
+    Attributes:
+        values: see ``environment.computed_by``; empty in the question.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+
+
+Asked = Order | Part | Conditions
+Answer = ChunkResult | PartResult | Conditions
+
+
+@dataclass(frozen=True)
 class _OnDevice:
     """A tensor that was on the sender's device and belongs on the receiver's."""
 
     value: Tensor
 
 
-def pack(value: Order | ChunkResult) -> bytes:
-    """Return the bytes of an order or a result; the clients' copies of one broadcast tensor are sent once."""
+def pack(value: Asked | Answer) -> bytes:
+    """Return the bytes of what is sent; the clients' copies of one broadcast tensor are sent once."""
 
     def outgoing(tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor):
@@ -98,7 +114,9 @@ def unpack(content: bytes, device: torch.device) -> Any:
 
 
 def _replaced(value: Any, function: Callable[[Any], Any], leaves: tuple[type, ...] = ()) -> Any:
-    """Apply a function to the values in dicts and dataclasses, except inside those that are leaves."""
+    """Apply a function to the values in dicts, tuples and dataclasses, except inside those of ``leaves``."""
+    if isinstance(value, tuple):
+        return tuple(_replaced(v, function, leaves) for v in value)
     if isinstance(value, dict):
         return {name: _replaced(v, function, leaves) for name, v in value.items()}
     if is_dataclass(value) and not isinstance(value, (type, *leaves)):
@@ -120,15 +138,19 @@ class Serving:
         return self._make()
 
     def answer(self, content: bytes) -> bytes:
-        """Train a packed order; returns the packed result, or the error that it met."""
+        """Compute what is packed; returns the packed result, or the error that it met."""
         try:
-            return pack(self.train(content))
+            return pack(self._answer(unpack(content, self.worker.device)))
         except Exception as error:  # noqa: BLE001 - it is raised again where the order came from
             return pickle.dumps(error)
 
-    def train(self, content: bytes) -> ChunkResult:
-        """Train a packed order."""
-        order: Order = unpack(content, self.worker.device)
+    def _answer(self, asked: Asked) -> Answer:
+        if isinstance(asked, Conditions):
+            return Conditions(self.worker.conditions)
+        return self.train(asked) if isinstance(asked, Order) else self.worker.evaluate(asked)
+
+    def train(self, order: Order) -> ChunkResult:
+        """Train the chunk of an order."""
         if order.held is not None:
             held = set(order.held.tolist())
             self.rows = {client: row for client, row in self.rows.items() if client in held}
@@ -169,21 +191,54 @@ class Parallel:
             SystemFault: when a process is gone.
             FedLensError: when a client's loss is no longer finite; names the client.
         """
-        waiting: deque[Future[bytes]] = deque()
         before, self._holder = self._holder, {}  # a round that is trained again begins with what is sent
         after = dict(before)
-        for number, chunk in enumerate(chunks):
-            target = number % self.width
-            order = self._order(chunk, target, before, after)
-            if number < self.width:
-                held = [client for client, holder in before.items() if holder == target]
-                order = replace(order, held=torch.tensor(held, dtype=torch.int64))
-            waiting.append(self._submits[target](pack(order)))
+
+        def orders() -> Iterator[Order]:
+            for number, chunk in enumerate(chunks):
+                target = number % self.width
+                order = self._order(chunk, target, before, after)
+                if number < self.width:
+                    held = [client for client, holder in before.items() if holder == target]
+                    order = replace(order, held=torch.tensor(held, dtype=torch.int64))
+                yield order
+
+        for result in self._answers(orders(), should_stop):
+            assert isinstance(result, ChunkResult), "a process answers an order with a chunk's result"
+            yield result
+        self._holder = after
+
+    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+        """Compute parts of the evaluation after aggregation.
+
+        Raises:
+            Stopped: when ``should_stop`` says so.
+            SystemFault: when a process is gone.
+        """
+        for result in self._answers(parts, should_stop):
+            assert isinstance(result, PartResult), "a process answers a part with its result"
+            yield result
+
+    def conditions(self, should_stop: Callable[[], bool]) -> list[dict[str, str]]:
+        """Wait until all processes are ready, and return what decides the last bits of each one's numbers.
+
+        Raises:
+            Stopped: when ``should_stop`` says so.
+            SystemFault: when a process is gone.
+            FedLensError: when a process cannot compute a part of the run.
+        """
+        answers = self._answers([Conditions()] * self.width, should_stop)
+        return [answer.values for answer in answers if isinstance(answer, Conditions)]
+
+    def _answers(self, asked: Iterable[Asked], should_stop: Callable[[], bool]) -> Iterator[Answer]:
+        """Send to the processes in turn, and yield their answers in order; few are on their way at once."""
+        waiting: deque[Future[bytes]] = deque()
+        for number, one in enumerate(asked):
+            waiting.append(self._submits[number % self.width](pack(one)))
             if len(waiting) == _AHEAD * self.width:
                 yield self._result(waiting.popleft(), should_stop)
         while waiting:
             yield self._result(waiting.popleft(), should_stop)
-        self._holder = after
 
     def _order(self, chunk: Chunk, target: int, before: dict[int, int], after: dict[int, int]) -> Order:
         """Make the order of a chunk, and note in ``after`` who has its clients' local parameters then."""
@@ -199,7 +254,7 @@ class Parallel:
                 after[client] = target
         return Order(replace(chunk, local=local), sent, keep)
 
-    def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> ChunkResult:
+    def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> Answer:
         while True:
             if should_stop():
                 raise Stopped
@@ -214,7 +269,7 @@ class Parallel:
                 ) from error
             if isinstance(result, Exception):
                 raise result
-            assert isinstance(result, ChunkResult), "a process answers with a result or an error"
+            assert isinstance(result, Answer), "a process answers with a result or an error"
             return result
 
 
@@ -273,11 +328,15 @@ class Spread:
         start: starts them for a run, from its config, the folder of the encodings, what it recorded of its
             environment, and the device where results are wanted; they end with the block.
         device: torch's name of the devices.
+        sharers: processes that share the memory of one machine, at most.
+        memory: bytes of the machine with the least; None: this one's.
     """
 
     width: int
     start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Parallel]]
     device: str
+    sharers: int = 1
+    memory: int | None = None
 
 
 def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:
@@ -294,7 +353,7 @@ def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spre
         make = partial(worker_of, run, artifacts, device, dict(environment))
         return processes([(make, variables) for variables in environments], wanted)
 
-    return Spread(len(environments), start, device)
+    return Spread(len(environments), start, device, sharers=len(environments))
 
 
 def _submit_to(pool: ProcessPoolExecutor) -> Submit:
@@ -314,4 +373,4 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     check_versions(environment, resolved)
     steps = set_up(run, artifacts, device, before=environment, packs_texts=packs_texts(resolved))
     setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
-    return Worker(setup.cohorts)
+    return Worker(setup.cohorts, computed_by(resolved))

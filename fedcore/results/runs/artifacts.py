@@ -22,9 +22,11 @@ from fedcore.store import Store
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
     "chunkwise": "Evaluated and averaged chunk by chunk",
+    "models_in_chunks": "Evaluated chunk by chunk after aggregation too",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "clients_device": "Device that trained the clients",
+    "processors": "Machines that trained the clients",
     "fedlens": "FedLens",
     "python": "Python",
     "commit": "Commit of FedLens",

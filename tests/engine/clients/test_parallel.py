@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
-from itertools import takewhile
 from types import ModuleType, SimpleNamespace
 
 import psutil
@@ -19,12 +18,15 @@ import pytest
 import torch
 
 from fedcore.config import parse
-from fedcore.engine.clients import parallel
+from fedcore.engine import evaluate
+from fedcore.engine.clients import memory, parallel
+from fedcore.engine.clients.evaluation import GlobalPasses, OwnModels
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.parallel import Parallel, Serving, Spread, pack, processes, unpack
-from fedcore.engine.environment import resolve_environment
-from fedcore.engine.events import Notice, RoundFinished, Started
+from fedcore.engine.clients.memory import clients_at_once
+from fedcore.engine.clients.parallel import Order, Parallel, Serving, Spread, pack, processes, unpack
+from fedcore.engine.environment import computed_by, resolve_environment, unlike_processes
+from fedcore.engine.events import Notice, Started
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
@@ -60,10 +62,11 @@ def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
 
 
 def at_once(serving: Serving, orders: list[int]) -> Callable[[bytes], Future[bytes]]:
-    """Serve in this process; ``orders`` gets the bytes of every order."""
+    """Serve in this process; ``orders`` gets the bytes of every order to train."""
 
     def submit(content: bytes) -> Future[bytes]:
-        orders.append(len(content))
+        if isinstance(unpack(content, CPU), Order):
+            orders.append(len(content))
         future: Future[bytes] = Future()
         future.set_result(serving.answer(content))
         return future
@@ -88,9 +91,37 @@ def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, kept):
     spread = new_loop(name, optimiser_state=kept)
     servings = [Serving(partial(new_worker, name, optimiser_state=kept)) for _ in range(2)]
     spread.executor = Parallel([at_once(s, []) for s in servings], CPU)
+    spread.worker.evaluate = spread.worker.train = None  # the models are evaluated elsewhere too
     assert rows(spread) == rows(expected)
     for part in ("shared", "personal", "local", "server"):
         torch.testing.assert_close(getattr(spread.state, part), getattr(expected.state, part), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["fedot", "fedclip", "feddeap"])
+def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_at_once(name, monkeypatch):
+    """Nine passes for two processes; a process never holds the own models of more than a chunk."""
+    asked: list[list[object]] = [[], []]
+
+    def submit_to(number: int) -> Callable[[bytes], Future[bytes]]:
+        serving = Serving(partial(new_worker, name))
+
+        def submit(content: bytes) -> Future[bytes]:
+            asked[number].append(unpack(content, CPU))
+            return at_once(serving, [])(content)
+
+        return submit
+
+    samples = new_loop(name).federation.pool.values[0].numel()
+    monkeypatch.setattr(evaluate, "_ELEMENTS", {"cpu": 2 * samples})
+    expected, spread = new_loop(name, rounds=1), new_loop(name, rounds=1)
+    spread.executor = Parallel([submit_to(0), submit_to(1)], CPU)
+    assert rows(spread) == rows(expected)
+    for parts in asked:
+        passes = [p for p in parts if isinstance(p, GlobalPasses)]
+        assert len(passes) == 4, "test and validation samples, before and after the round"
+        assert all(len(p.passes) > 1 for p in passes)
+    own = [len(p.clients) for parts in asked for p in parts if isinstance(p, OwnModels)]
+    assert own == ([] if name == "fedclip" else [1] * 6)
 
 
 def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch):
@@ -120,7 +151,7 @@ def test_a_broadcast_tensor_is_packed_once():
     loop = new_loop("fedot")
     loop.chunk = 2
     chunk = next(loop._chunks({"w": wide}, torch.tensor([0, 1]), 1))
-    content = pack(parallel.Order(chunk, torch.tensor([True, True]), True))
+    content = pack(Order(chunk, torch.tensor([True, True]), True))
     assert len(content) < 100_000
     assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
 
@@ -191,7 +222,10 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
 
     def submit_to(number: int) -> Callable[[bytes], Future[bytes]]:
         def submit(content: bytes) -> Future[bytes]:
-            chunk = unpack(content, CPU).chunk
+            asked = unpack(content, CPU)
+            if not isinstance(asked, Order):
+                return at_once(servings[number], [])(content)
+            chunk = asked.chunk
             (client,) = chunk.clients.tolist()
             earlier = before.setdefault(chunk.round, dict(trained_by))
             mine = {c for c, process in earlier.items() if process == number}
@@ -224,6 +258,24 @@ def test_a_process_computes_padding_as_its_run_does(tmp_path, monkeypatch):
     assert asked == [False, True]
 
 
+def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):
+    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
+    recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+    here = computed_by(recorded)
+    assert unlike_processes(recorded, [here, here | {"node": "beta"}]) == ("", [])
+    what, notes = unlike_processes(recorded, [here, here | {"node": "beta", "torch": "2.0"}])
+    assert notes == [f"beta has torch 2.0 instead of {recorded['torch']}"]
+    assert "beta: " in what
+
+
+def test_processes_of_one_machine_share_its_memory(monkeypatch):
+    loop = new_loop("fedot")
+    given = loop.method, loop.federation, loop.state
+    monkeypatch.setattr(memory, "bytes_of_client", lambda *_: 2**20)
+    of_machine = [clients_at_once(*given, 32, sharers, 64 * 2**20) for sharers in (1, 2, 16)]
+    assert of_machine == [16, 8, 1]
+
+
 def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
     now = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
@@ -231,16 +283,23 @@ def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
         parallel.worker_of(run, tmp_path, "cpu", now | {"torch": "1.0"})
 
 
-def test_a_run_says_that_its_clients_are_trained_on_another_device(tmp_path):
+def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(tmp_path):
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1})).runs
-    start = lambda *_: nullcontext(SimpleNamespace(width=1, train=lambda *_: iter(())))  # noqa: E731
-    events = train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=Spread(1, start, "cuda"))
-    said = list(takewhile(lambda event: not isinstance(event, RoundFinished), events))
+    here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9"}
+    there = here | {"node": "b", "processor_features": "AVX512"}
+    processes = SimpleNamespace(width=2, conditions=lambda should_stop: [here, there])
+    spread = Spread(2, lambda *_: nullcontext(processes), "cuda")
+    said: list[object] = []
+    with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin
+        said.extend(train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=spread))
     (started,) = (event for event in said if isinstance(event, Started))
     assert (started.environment["device"], started.environment["clients_device"]) == ("cpu", "cuda")
+    assert started.environment["processors"] == "a: GPU, AVX2, 2.9; b: GPU, AVX512, 2.9"
     notices = [event for event in said if isinstance(event, Notice) and not event.repeats_exactly]
     assert [n.message for n in notices] == [
-        "its clients are trained on cuda, and evaluated after aggregation on cpu"
+        "its clients are trained and evaluated on cuda, and averaged on cpu",
+        "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
+        "b has processor features AVX512 instead of AVX2",
     ]
 
 

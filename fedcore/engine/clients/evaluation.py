@@ -1,0 +1,176 @@
+"""The evaluation after aggregation in parts, which an executor may compute wherever it likes.
+
+A part is either a chunk of clients' own models or some forward passes of a cohort's global model. Neither
+depends on who computes it or on how many do, so that the cells have the bits of one process. What a method
+measures over all participants of a round (``Method.diagnostics``) needs all of them and is no part.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fedcore.engine.evaluate import Evaluator, Scores
+from fedcore.engine.events import Cell
+from fedcore.lazy import torch
+from fedcore.methods.base import Models, Params, State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class OwnModels:
+    """Models of some clients of a cohort.
+
+    Attributes:
+        full: whether the whole matrix is wanted, see ``Evaluator.after_aggregation``.
+
+    Shape: clients (chunk,), ascending; params (chunk, ...).
+    """
+
+    cohort: int
+    clients: Tensor
+    params: Params
+    full: bool
+
+
+@dataclass(frozen=True)
+class GlobalPasses:
+    """Forward passes of a cohort's global model.
+
+    Attributes:
+        model: names the parameters, whose constants of prediction are computed once where they are used.
+
+    Shape: params (1, ...); each pass (1, samples).
+    """
+
+    cohort: int
+    model: str
+    params: Params
+    passes: tuple[Tensor, ...]
+
+
+Part = OwnModels | GlobalPasses
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """What comes back from a part: the cells of own models, or the scores of the global model's passes.
+
+    Shape: correct and loss (1, samples of all passes).
+    """
+
+    cells: list[Cell] = field(default_factory=list)
+    correct: Tensor | None = None
+    loss: Tensor | None = None
+
+
+class Evaluates(Protocol):
+    """What of an executor is needed here."""
+
+    width: int
+
+    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+        """Compute parts of an evaluation, and return their results in the order of the parts."""
+
+
+@dataclass
+class PartEvaluator:
+    """Computes parts with the evaluators of a process."""
+
+    evaluators: Sequence[Evaluator]
+    _head: tuple[str, Params] = ("", {})
+
+    def evaluate(self, part: Part, device: torch.device) -> PartResult:
+        """Compute one part on a device."""
+        evaluator = self.evaluators[part.cohort]
+        given = {name: value.to(device) for name, value in part.params.items()}
+        with torch.no_grad():
+            if isinstance(part, OwnModels):
+                each = torch.arange(len(part.clients), device=device)  # what was broadcast is written out
+                own = {name: value[each] for name, value in given.items()}
+                return PartResult(evaluator.own_models(own, part.clients, part.full))
+            if self._head[0] != part.model:
+                self._head = part.model, evaluator.method.head(given, None)
+            scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
+        correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
+        return PartResult(correct=correct, loss=loss)
+
+
+@dataclass(frozen=True)
+class AfterAggregation:
+    """The evaluation of all models of a round.
+
+    Attributes:
+        chunk: own models in one part.
+    """
+
+    evaluators: Sequence[Evaluator]
+    executor: Evaluates
+    chunk: int
+    should_stop: Callable[[], bool]
+
+    def cells(self, state: State, full: bool) -> list[Cell]:
+        """Evaluate every model, each through its own cohort's backbone.
+
+        Raises:
+            Stopped: when ``should_stop`` says so.
+        """
+        return [cell for number in range(len(self.evaluators)) for cell in self._of(number, state, full)]
+
+    def _of(self, cohort: int, state: State, full: bool) -> Iterator[Cell]:
+        evaluator = self.evaluators[cohort]
+        with torch.no_grad():
+            models = evaluator.method.models(state)
+            if models.global_model is not None:
+                score = self._global_score(cohort, models.global_model)
+                yield from evaluator.global_model(models, full, score)
+        for result in self.executor.evaluate(self._own(cohort, models, full), self.should_stop):
+            yield from result.cells
+
+    def _own(self, cohort: int, models: Models, full: bool) -> Iterator[OwnModels]:
+        """Yield the clients' models in chunks; one is made when it is asked for."""
+        for clients in self.evaluators[cohort].with_own_models(models).split(self.chunk):
+            if len(clients):
+                yield OwnModels(
+                    cohort, clients, {n: _rows(v, clients) for n, v in models.clients.items()}, full
+                )
+
+    def _global_score(self, cohort: int, params: Params) -> Callable[[Sequence[Tensor]], list[Scores]]:
+        """Return what scores the global model; its passes are divided among all who compute."""
+        evaluator, model = self.evaluators[cohort], uuid.uuid4().hex
+
+        def score(indices: Sequence[Tensor]) -> list[Scores]:
+            passes = [part for index in indices for part in evaluator.passes(index)]
+            parts = [
+                GlobalPasses(cohort, model, params, tuple(some))
+                for some in _divided(passes, self.executor.width)
+            ]
+            results = list(self.executor.evaluate(parts, self.should_stop))
+            sizes = [index.shape[1] for index in indices]
+            correct = torch.cat([r.correct for r in results if r.correct is not None], 1).split(sizes, 1)
+            loss = torch.cat([r.loss for r in results if r.loss is not None], 1).split(sizes, 1)
+            return list(zip(correct, loss, strict=True))
+
+        return score
+
+
+def _rows(value: Tensor, clients: Tensor) -> Tensor:
+    """Return the clients' rows; of what was broadcast a view. Shape: value (clients of the run, ...)."""
+    if value.stride(0) == 0:
+        return value[:1].expand(len(clients), *value.shape[1:])
+    return value[clients.to(value.device)]
+
+
+def _divided(passes: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    """Divide passes among as many, in order and with about as many samples each; none is empty."""
+    total = sum(part.shape[1] for part in passes)
+    groups: list[list[Tensor]] = [[] for _ in range(count)]
+    before = 0
+    for part in passes:
+        groups[min(count - 1, (before + part.shape[1] // 2) * count // max(1, total))].append(part)
+        before += part.shape[1]
+    return [group for group in groups if group]
