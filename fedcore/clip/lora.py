@@ -74,6 +74,16 @@ class Lora:
         full = low @ b.transpose(2, 3)  # (clients, 3, sequences * tokens, width)
         return self.scale * full.transpose(1, 2).reshape(clients, sequences, tokens, 3 * width)
 
+    @property
+    def first(self) -> Lora:
+        """The first client's."""
+        return Lora(self.a[:1], self.b[:1], self.scale, self.start)
+
+    def layers_alike(self) -> int:
+        """Count the lowest adapted layers, up to the first one in which any two clients differ."""
+        alike = [(t == t[:1]).flatten(2).all(2).all(0) for t in (self.a, self.b)]
+        return int((alike[0] & alike[1]).long().cumprod(0).sum())
+
 
 def init_lora(
     layers: int, width: int, rank: int, generator: Generator, dtype: torch.dtype | None = None

@@ -1,7 +1,8 @@
 """CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
 
-Two exact savings that open_clip's forward does not have: under the causal mask a context shared by all
-classes is computed once instead of once per class, and the last block runs only for the token that is pooled.
+Three exact savings that open_clip's forward does not have: under the causal mask a context shared by all
+classes is computed once instead of once per class, the last block runs only for the token that is pooled, and
+layers that are the same for all clients see an image once that all of them see.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ def _project(
 
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
-    qkv = F.linear(x, block.attn.in_proj_weight, block.attn.in_proj_bias)
+    seen = x[:1] if _is_repeated(x) else x
+    qkv = F.linear(seen, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
     delta = lora.delta(layer, x) if lora is not None else None
     if delta is not None:
         qkv = qkv + delta
     qkv = packing.unpack(qkv) if packing else qkv
     q, k, v = qkv.unflatten(-1, (3, block.attn.num_heads, -1)).unbind(-3)
     return q, k, v
+
+
+def _is_repeated(x: Tensor) -> bool:
+    """Return whether all clients have the same values, as one tensor that nothing is learned from."""
+    return len(x) > 1 and x.stride(0) == 0 and not torch.is_grad_enabled()
 
 
 def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
@@ -103,22 +110,39 @@ class ImageTower:
         own, prompts (clients, layers, p, width) -> (clients, images, d).
         """
         x, own = hidden, hidden.shape[2]
-        last = len(self.blocks) - 1
+        common = start  # the first layer that is not the same for all clients
+        if _is_repeated(hidden) and prompts is None:
+            common = len(self.blocks) if lora is None else max(start, lora.start + lora.layers_alike())
+            x = hidden[:1]
         for layer in range(start, len(self.blocks)):
-            block = self.blocks[layer]
+            if layer == common:
+                x = x.expand_as(hidden)
             if prompts is not None and layer - start < prompts.shape[1]:
                 learned = prompts[:, layer - start, None].expand(-1, x.shape[1], -1, -1)
                 x = torch.cat([x[:, :, :own], learned], 2)
-            q, k, v = _project(block, layer, block.ln_1(x), lora)
-            if layer == last:  # only the class token is pooled: the others need no query and no MLP
-                q, x = q[:, :, :1], x[:, :, :1]
-            q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
-            attended = F.scaled_dot_product_attention(q, k, v)
-            x = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
-        pooled = self.visual.ln_post(x[:, :, 0])
+            x = self._layer(layer, x, lora if lora is None or layer >= common else lora.first)
+        pooled = self.visual.ln_post(x[:, :, 0]).expand(len(hidden), -1, -1)
         if projection is not None:
             return pooled @ projection
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
+
+    def _layer(self, layer: int, x: Tensor, lora: Lora | None) -> Tensor:
+        """Return the output of a layer, of the last one only for the class token.
+
+        Shape: x (clients, images, tokens, width) -> the same, or with one token.
+        """
+        block = self.blocks[layer]
+        q, k, v = _project(block, layer, self._normalised(block, x), lora)
+        if layer == len(self.blocks) - 1:  # only the class token is pooled: others need no query and no MLP
+            q, x = q[:, :, :1], x[:, :, :1]
+        q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v)
+        return _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
+
+    @staticmethod
+    def _normalised(block: Any, x: Tensor) -> Tensor:
+        """Normalise the input of a layer, once where all clients have the same."""
+        return block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
 
     def regions(self, hidden: Tensor, start: int) -> Tensor:
         """Return the unnormalised embedding of every patch, from the activations entering layer ``start``.

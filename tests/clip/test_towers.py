@@ -66,6 +66,50 @@ def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip(tin
         torch.testing.assert_close(ours[c], patched.encode_image(pixels), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("alike", [0, 1, 3])
+def test_layers_that_all_clients_share_see_an_image_once(tiny_backbone, monkeypatch, alike):
+    tower = tiny_backbone().image
+    layers, clients = len(tower.blocks), 3
+    assert layers == 4
+    generator = torch_generator(0, "shared layers")
+    hidden = torch.randn(1, 5, 5, 24, dtype=torch.float64, generator=generator).expand(clients, -1, -1, -1)
+    a, b = (torch.randn(clients, 3, 3, *size, dtype=torch.float64, generator=generator)
+            for size in ((2, 24), (24, 2)))  # fmt: skip
+    a[:, :alike], b[:, :alike] = a[:1, :alike], b[:1, :alike]
+    lora = Lora(a, b, 0.25, 1)
+    seen = []
+    layer = tower._layer
+
+    def counted(index: int, x: torch.Tensor, lora: Lora | None) -> torch.Tensor:
+        seen.append((index, len(x)))
+        return layer(index, x, lora)
+
+    monkeypatch.setattr(tower, "_layer", counted)
+    with torch.no_grad():
+        ours = tower.tail(hidden, 1, lora)
+        assert seen == [(i, 1 if i < 1 + alike else clients) for i in range(1, layers)]
+        plain = tower.tail(hidden.clone(), 1, lora)
+    assert [count for _, count in seen[layers - 1 :]] == [clients] * (layers - 1)
+    assert ours.shape == plain.shape == (clients, 5, 16)
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-12)
+    single = [tower.tail(hidden[i : i + 1], 1, Lora(a[i : i + 1], b[i : i + 1], 0.25, 1)) for i in range(3)]
+    torch.testing.assert_close(ours, torch.cat(single), rtol=0, atol=1e-12)
+    if alike < 3:
+        assert (ours[0] - ours[1]).abs().max() > 1e-3
+
+
+def test_shared_layers_keep_each_clients_gradient_apart(tiny_backbone):
+    tower = tiny_backbone().image
+    generator = torch_generator(0, "gradients")
+    hidden = torch.randn(1, 5, 5, 24, dtype=torch.float64, generator=generator).expand(2, -1, -1, -1)
+    a = torch.randn(1, 3, 3, 2, 24, dtype=torch.float64, generator=generator).repeat(2, 1, 1, 1, 1)
+    b = torch.randn(1, 3, 3, 24, 2, dtype=torch.float64, generator=generator).repeat(2, 1, 1, 1, 1)
+    out = tower.tail(hidden, 1, Lora(a.requires_grad_(), b, 0.25, 1))
+    (gradient,) = torch.autograd.grad(out[0].sum(), a)
+    assert gradient[0].abs().max() > 1e-6
+    assert gradient[1].abs().max() == 0
+
+
 def test_texts_with_other_embeddings_equal_patched_open_clip(tiny_backbone):
     backbone, patched = tiny_backbone(), tiny_backbone().model
     table = torch.randn(49408, 16, dtype=torch.float64, generator=torch_generator(0, "table"))
