@@ -3,15 +3,19 @@
 python -m benchmarks.scale fedclip --clients 1000 --participation 0.1
 python -m benchmarks.scale fedot --clients 10000 --participation 0.01 --rounds 20 --field blocks=16
 python -m benchmarks.scale fedot --clients 1000 --participation 1 --field blocks=16 --over 2
+python -m benchmarks.scale fedot --clients 1000 --participation 1 --field blocks=16 --over 2 --actors
 """
 
 from __future__ import annotations
 
 import hashlib
 import statistics
+import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -20,7 +24,7 @@ import typer
 from benchmarks import drawn
 from fedcore.devices import CPU, environment_for
 from fedcore.engine.clients.executor import Worker
-from fedcore.engine.clients.parallel import processes
+from fedcore.engine.clients.parallel import Parallel, Serving, processes
 from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
 
@@ -40,6 +44,29 @@ def make_worker(*given: object) -> Worker:
     return make_loop(*given).worker  # type: ignore[arg-type]
 
 
+@contextmanager
+def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
+    """Start a cluster of two nodes here, with actors on both in turn; prints their CPU-seconds at the end."""
+    from fedcore.cluster.connection import connect, disconnect
+    from fedcore.cluster.executor import submit_to
+    from tests.support.cluster import two_nodes
+
+    class Actor(Serving):
+        def spent(self) -> float:
+            return time.process_time()
+
+    with tempfile.TemporaryDirectory(prefix="fedlens-scale-") as folder, two_nodes(Path(folder)) as cluster:
+        ray = connect(cluster.address)
+        started = [ray.remote(Actor).options(num_cpus=2 / count, max_restarts=0).remote(make)
+                   for _ in range(count)]  # fmt: skip
+        try:
+            yield Parallel([submit_to(actor) for actor in started], torch.device(CPU))
+            seconds = ray.get([actor.spent.remote() for actor in started])
+            print("  CPU-s of the actors, with their start: " + ", ".join(f"{s:.0f}" for s in seconds))
+        finally:
+            disconnect()
+
+
 def main(
     method: str,
     clients: int = 1000,
@@ -49,6 +76,7 @@ def main(
     samples: Annotated[int, typer.Option(help="training samples of the whole federation")] = 20_000,
     field: Annotated[list[str] | None, typer.Option(help="a field of the method, NAME=VALUE")] = None,
     over: Annotated[int, typer.Option(help="processes that train the clients; 1: this one")] = 1,
+    actors: Annotated[bool, typer.Option("--actors", help="actors on two Ray nodes of this machine")] = False,
     chunk: int = 32,
 ) -> None:
     """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
@@ -57,9 +85,10 @@ def main(
     loop = make_loop(*given)
     loop.chunk = chunk
     variables = {**environment_for(CPU), "OMP_NUM_THREADS": "1"}
-    spread = processes([(partial(make_worker, *given), variables)] * over, torch.device(CPU))
+    make = partial(make_worker, *given)
+    spread = on_two_nodes(make, over) if actors else processes([(make, variables)] * over, torch.device(CPU))
     watch, spent, clock, evaluation, digest = drawn.Stopwatch(), [], [], [], hashlib.sha256()
-    with spread if over > 1 else nullcontext(loop.executor) as loop.executor:
+    with spread if over > 1 or actors else nullcontext(loop.executor) as loop.executor:
         begin = time.perf_counter()
         for event in loop.events():
             if isinstance(event, RoundFinished):

@@ -98,13 +98,15 @@ def _actors(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.id, soft=False),
             )
             started.append(options.remote(order))
-        yield Parallel([_submit_to(actor) for actor in started], wanted, ray.exceptions.RayError)
+        yield Parallel([submit_to(actor) for actor in started], wanted, ray.exceptions.RayError)
     finally:
         for actor in started:
             ray.kill(actor)
 
 
-def _submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
+def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
+    """Return what sends to an actor and promises its answer."""
+
     def submit(content: bytes) -> Future[bytes]:
         future: Future[bytes] = actor.answer.remote(content).future()
         return future

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -20,6 +18,7 @@ import psutil
 
 import fedcore
 from fedcore import devices
+from fedcore.cluster.folders import run_folder
 from fedcore.config import RunConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
@@ -80,7 +79,7 @@ class Sent:
 
     Attributes:
         checkpoint: the bytes of the file that a finished round names.
-        peak_memory: bytes that the node's process used so far.
+        peak_memory: bytes that the run used so far on the node.
     """
 
     event: Event
@@ -130,13 +129,12 @@ def train(order: Order, checkpoint: list[tuple[str, np.ndarray]] | None = None) 
     Args:
         checkpoint: name and bytes of the files from which the run goes on.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{order.key}-"))
-    try:
-        yield from _train(order, folder, checkpoint)
-    except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
-        yield _failure(error, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    devices.reset_peak_memory(order.device)  # Ray gives this process one run after another
+    with run_folder(order.key) as folder:
+        try:
+            yield from _train(order, folder, checkpoint)
+        except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
+            yield _failure(error, folder)
 
 
 def prepare(order: Order) -> Path:
@@ -152,6 +150,7 @@ def prepare(order: Order) -> Path:
     if os.path.isdir(order.working_folder):
         os.chdir(order.working_folder)
     config = order.config
+    registry.forget_received()
     if order.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, order.method_file)
     if config.data.root is not None and not Path(config.data.root).expanduser().exists():

@@ -151,7 +151,9 @@ class RemoteEngine:
     def _submit(self, order: node.Order, content: list[tuple[str, np.ndarray]] | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        task = self._ray.remote(self.task).options(
+        # a process that has run a user's file is used for nothing else
+        made = self._ray.remote if order.method_file is None else self._ray.remote(max_calls=1)
+        task = made(self.task).options(
             name=f"fedlens {order.key}",
             num_returns="streaming",
             max_retries=0,  # Ray would train the rounds again from the first one

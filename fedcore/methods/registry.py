@@ -124,6 +124,15 @@ def receive(path: str | Path, content: bytes) -> None:
     consent.agree_here(file, consent.digest(content))
 
 
+def forget_received() -> None:
+    """Unregister the methods of the files that came with earlier runs, whose names this one may use."""
+    files = {str(file) for file in _RECEIVED}
+    for name in [name for name, file in _FILES.items() if file in files]:
+        del _FILES[name]
+        sys.modules.pop(_METHODS.pop(name).__module__, None)
+    _RECEIVED.clear()
+
+
 def file_hash(path: str | Path) -> str:
     """Return SHA-256 of a method file's contents.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from fedcore.cluster import node, stream
+from fedcore.cluster.folders import run_folder
 from fedcore.config import RunConfig, parse
 from fedcore.engine.events import Finished, RoundFinished
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
+from fedcore.paths import PROJECT
 from fedcore.system_errors import Transient
-from tests.support import own_methods
-
-OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
-OWN_METHOD = OWN_METHOD.replace("    About,\n", "    About,\n    method,\n").replace("test-bias", "sent-bias")
+from tests.support.cluster import OWN_METHOD
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +93,51 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     file.write_text(OWN_METHOD)
     with pytest.raises(consent.NotAgreed):
         stream.method_file(run)
+
+
+def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained = []
+    for stem in ("first", "second"):
+        file = tmp_path / f"{stem}.py"
+        content = OWN_METHOD.replace("sent-bias", "of-one-name").encode()
+        run = planned(rounds=1)
+        own = run.method.model_copy(update={"name": "of-one-name", "file": str(file), "config": {}})
+        trained.append(rounds(node.train(order(run.model_copy(update={"method": own}), tmp_path, content))))
+    assert [len(events) for events in trained] == [2, 2]
+    node.prepare(order(planned(), tmp_path))
+    assert "of-one-name" not in registry.known()
+
+
+def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed, unknown = tmp_path / "fedlens-run-1-1-abc", tmp_path / "fedlens-run-2-1-abc"
+    for folder in (killed, unknown):
+        folder.mkdir()
+        (folder / "round-1.safetensors").touch()
+    (killed / ".owner").touch()
+    with run_folder("run-3-1") as living, run_folder("run-4-1") as other:
+        assert set(tmp_path.iterdir()) == {unknown, living, other}
+    assert list(tmp_path.iterdir()) == [unknown]
+
+
+PEAK = """
+from fedcore import devices
+spare = bytearray(b"x") * 400_000_000
+del spare
+before = devices.peak_memory("cpu")
+devices.reset_peak_memory("cpu")
+print(before, devices.peak_memory("cpu"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a process' peak")
+def test_a_run_does_not_inherit_the_peak_memory_of_the_one_before_it():
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, cwd=PROJECT
+    )
+    before, after = map(int, done.stdout.split())
+    assert before > 400_000_000 and after < 200_000_000
 
 
 def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):

@@ -20,10 +20,11 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.jobs.launcher import force_stop
 from fedcore.jobs.local import run_local, spread_over
+from fedcore.methods import registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import step_until, supervisor_of, two_nodes, watching
-from tests.support.jobs import recorded, row
+from tests.support.cluster import OWN_METHOD, step_until, supervisor_of, two_nodes, watching
+from tests.support.jobs import recorded, row, wait_for
 
 ROUNDS = 24
 pytestmark = pytest.mark.timeout(900)
@@ -107,6 +108,21 @@ def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch,
     assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 3)
     assert recorded(db, run_id) == expected[1]
     assert "raylet" not in "".join(capfd.readouterr()), "Ray says at length what the run's row says"
+
+
+def test_a_process_that_has_run_a_method_file_trains_nothing_else(db, watch, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN_METHOD)
+    registry.load_file(file)
+    chosen = parse({"rounds": 60, "methods": [{"name": "sent-bias", "file": str(file)}]})
+    (run_id,) = Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
+    with supervisor_of(db, watch) as supervisor:
+        step_until(supervisor, lambda: row(db, run_id).rounds_done >= 1)
+        process = worker_of(f"run-{run_id}-1")
+        assert process is not None
+        step_until(supervisor, lambda: row(db, run_id).ended)
+    assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
+    wait_for(lambda: not process.is_running())
 
 
 def test_killing_a_run_does_not_wait_for_its_node(db, watch):

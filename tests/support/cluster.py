@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +16,12 @@ from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.paths import PROJECT
 from fedcore.store import Store
+from tests.support import own_methods
 from tests.support.jobs import wait_for
 
+OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
+OWN_METHOD = OWN_METHOD.replace("    About,\n", "    About,\n    method,\n").replace("test-bias", "sent-bias")
+"""A user's method file, which travels with its run."""
 TOKEN = "a-token-of-the-tests-that-is-long-enough"
 
 
