@@ -61,7 +61,8 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
 
     most = max(sum(place.id == n.id for place in places) for n in places)
     memory = min((place.memory for place in places if place.memory), default=None)
-    return Spread(count, start, "cuda" if gpus else CPU, sharers=most, memory=memory)
+    free = f"free {'GPUs' if gpus else 'CPUs'} of the cluster"
+    return Spread(count, start, "cuda" if gpus else CPU, sharers=most, memory=memory, waits_for=free)
 
 
 @contextmanager

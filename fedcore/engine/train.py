@@ -68,7 +68,7 @@ def train(
         yield from environment_differences(before, resolved, loop.done)
         yield from _rounds(run, setup, loop)
         return
-    yield Progress(f"starting {spread.width} processes", 0, 1)
+    yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
     with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
         loop.executor = parallel
         processors, unlike = unlike_processes(recorded, parallel.conditions(should_stop))

@@ -330,6 +330,7 @@ class Spread:
         device: torch's name of the devices.
         sharers: processes that share the memory of one machine, at most.
         memory: bytes of the machine with the least; None: this one's.
+        waits_for: what the run waits for before its first round.
     """
 
     width: int
@@ -337,6 +338,7 @@ class Spread:
     device: str
     sharers: int = 1
     memory: int | None = None
+    waits_for: str = "processes of this machine"
 
 
 def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:

@@ -293,6 +293,8 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
     with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin
         said.extend(train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=spread))
     (started,) = (event for event in said if isinstance(event, Started))
+    (waits,) = (event for event in said[: said.index(started)] if "waiting" in getattr(event, "message", ""))
+    assert waits.message == "waiting for 2 processes of this machine"
     assert (started.environment["device"], started.environment["clients_device"]) == ("cpu", "cuda")
     assert started.environment["processors"] == "a: GPU, AVX2, 2.9; b: GPU, AVX512, 2.9"
     notices = [event for event in said if isinstance(event, Notice) and not event.repeats_exactly]
