@@ -41,6 +41,8 @@ class Backbone:
         files: the files that the weights were read from.
         packs_texts: whether the padding behind shorter class names is left out where that saves time; runs of
             earlier releases computed it.
+        texts_by_client: whether class names behind a learned prompt are encoded client by client where that
+            saves time (``clip.prefixed``); runs of earlier releases encoded those of all clients together.
     """
 
     spec: BackboneSpec
@@ -53,6 +55,7 @@ class Backbone:
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
     packs_texts: bool = True
+    texts_by_client: bool = True
 
     @property
     def facts(self) -> BackboneSpec:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fedcore.clip import prefixed
+from fedcore.clip.prefixed import Layout
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -39,6 +41,11 @@ class Suffix:
     eot: Tensor
     classes: tuple[str, ...]
     _packings: dict[int, Packing] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The order of the real tokens for a pass that goes client by client."""
+        return Layout(self.eot, self.embeddings.shape[1])
 
     @cached_property
     def longest(self) -> tuple[str, int]:
@@ -135,7 +142,8 @@ def encode_context(
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Args:
-        packed: whether to leave out the padding of shorter class names; default: where that pays.
+        packed: whether to leave out the padding of shorter class names; default: where that pays, or client
+            by client.
         deep: contexts that replace the first one at the entry of layers 1, 2, ....
 
     Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all),
@@ -145,14 +153,17 @@ def encode_context(
     if lengths is not None and longest + suffix.longest[1] > backbone.spec.context_length:
         longest = int(lengths.max())  # read from the device only where it matters
     check_room(backbone, longest, suffix, "context")
-    sos = _sos(backbone).expand(context.shape[0], 1, -1)
+    prefix = torch.cat([_sos(backbone).expand(context.shape[0], 1, -1), context], 1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
+    may_go_by_client = packed is None and deep is None and backbone.texts_by_client
+    if may_go_by_client and prefixed.pays(backbone.text, suffix.layout, prefix):
+        return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.layout, lengths)
     packing = suffix.packing() if packed else None
     if packed is None:
         packing = _packing_that_pays(backbone, suffix, len(context))
     return backbone.text.encode(
-        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packing=packing, deep=deep
+        prefix, suffix.embeddings[None], suffix.eot, lengths, packing=packing, deep=deep
     )
 
 

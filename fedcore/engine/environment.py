@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import fedcore
 from fedcore.config import RunConfig, backbones
@@ -64,6 +64,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": False,
         "text_padding": earlier.get("text_padding", "computed" if earlier else "left out"),
+        "text_batches": earlier.get("text_batches", "all clients" if earlier else "client by client"),
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
@@ -77,9 +78,19 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     }
 
 
-def packs_texts(resolved: Mapping[str, Any]) -> bool:
-    """Return whether learned prompts leave out padding; runs of earlier releases compute it."""
-    return bool(resolved["text_padding"] == "left out")
+class TextKernels(TypedDict):
+    """The ways of encoding learned prompts that a run may use: fields of its backbones."""
+
+    packs_texts: bool
+    texts_by_client: bool
+
+
+def text_kernels(resolved: Mapping[str, Any]) -> TextKernels:
+    """Return a run's ways; those of earlier releases computed padding, or all clients' names together."""
+    return {
+        "packs_texts": resolved["text_padding"] == "left out",
+        "texts_by_client": resolved["text_batches"] == "client by client",
+    }
 
 
 def _wanted_threads() -> int | None:

@@ -20,7 +20,7 @@ from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.environment import packs_texts, resolve_environment
+from fedcore.engine.environment import resolve_environment, text_kernels
 from fedcore.engine.evaluate import Evaluator, samples_at_once
 from fedcore.engine.events import GLOBAL
 from fedcore.engine.setup import RunSetup, set_up
@@ -159,7 +159,7 @@ def restore(
     """
     resolved = resolve_environment(run, device, environment)
     # its notices are in the run's record already
-    steps = set_up(run, artifacts, device, before=environment, packs_texts=packs_texts(resolved))
+    steps = set_up(run, artifacts, device, before=environment, **text_kernels(resolved))
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)

@@ -86,12 +86,13 @@ def set_up(
     should_stop: Callable[[], bool] = lambda: False,
     before: Mapping[str, Any] | None = None,
     packs_texts: bool = True,
+    texts_by_client: bool = True,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
         before: environment of the attempt that is continued, whose content must be here still.
-        packs_texts: see ``Backbone``.
+        packs_texts, texts_by_client: see ``Backbone``.
 
     Raises:
         FedLensError: when the data, the weights or the method of the config are not available, or are not
@@ -118,8 +119,11 @@ def set_up(
         yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device)
-    if not packs_texts:
-        loaded = {wanted: replace(backbone, packs_texts=False) for wanted, backbone in loaded.items()}
+    if not (packs_texts and texts_by_client):
+        loaded = {
+            wanted: replace(backbone, packs_texts=packs_texts, texts_by_client=texts_by_client)
+            for wanted, backbone in loaded.items()
+        }
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})

@@ -13,8 +13,8 @@ from fedcore.engine.clients.memory import clients_at_once
 from fedcore.engine.clients.parallel import Spread
 from fedcore.engine.environment import (
     environment_differences,
-    packs_texts,
     resolve_environment,
+    text_kernels,
     unlike_processes,
 )
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
@@ -50,7 +50,7 @@ def train(
     """
     resolved = resolve_environment(run, device, environment)
     before = environment if resume_from is not None else None
-    setup = yield from set_up(run, artifacts, device, should_stop, before, packs_texts=packs_texts(resolved))
+    setup = yield from set_up(run, artifacts, device, should_stop, before, **text_kernels(resolved))
     loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
     loop.chunkwise, loop.models_in_chunks = resolved["chunkwise"], resolved["models_in_chunks"]
     loop.whole_checkpoints = whole_checkpoints

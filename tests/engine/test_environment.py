@@ -307,11 +307,15 @@ def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repos
     assert "method_checkout" not in environment.user_commits(str(file))
 
 
-def test_a_run_of_an_earlier_release_computes_padding_as_it_did():
+def test_a_run_of_an_earlier_release_encodes_class_names_as_it_did():
     (run,) = config.expand(config.loads(TOML))
+
+    def kernels(earlier):
+        return environment.text_kernels(environment.resolve_environment(run, "cpu", earlier))
+
     begun = environment.resolve_environment(run, "cpu", None)
-    assert environment.packs_texts(begun)
-    assert environment.packs_texts(environment.resolve_environment(run, "cpu", begun))
-    assert not environment.packs_texts(
-        environment.resolve_environment(run, "cpu", {"threads": 1, "chunk": 8})
-    )
+    assert environment.text_kernels(begun) == {"packs_texts": True, "texts_by_client": True}
+    assert kernels(begun) == environment.text_kernels(begun)
+    packed = {"threads": 1, "chunk": 8, "text_padding": "left out"}
+    assert kernels(packed) == {"packs_texts": True, "texts_by_client": False}
+    assert kernels({"threads": 1, "chunk": 8}) == {"packs_texts": False, "texts_by_client": False}

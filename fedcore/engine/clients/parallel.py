@@ -26,7 +26,7 @@ from fedcore.config import RunConfig
 from fedcore.engine.clients.evaluation import Part, PartResult
 from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.environment import check_versions, computed_by, packs_texts, resolve_environment
+from fedcore.engine.environment import check_versions, computed_by, resolve_environment, text_kernels
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.lazy import torch
 from fedcore.methods.base import Params
@@ -373,6 +373,6 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     """
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
-    steps = set_up(run, artifacts, device, before=environment, packs_texts=packs_texts(resolved))
+    steps = set_up(run, artifacts, device, before=environment, **text_kernels(resolved))
     setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
     return Worker(setup.cohorts, computed_by(resolved))

@@ -39,6 +39,7 @@ _ENVIRONMENT_TITLES = {
     "pillow": "Pillow",
     "processor_features": "Vector instructions of the processor",
     "text_padding": "Padding behind class names",
+    "text_batches": "Class names behind learned prompts, encoded for",
     "weights": "Weights and preprocessing",
     "weights_digest": "Digest of the weights' files",
     "data": "Data set's fingerprint",

@@ -242,20 +242,21 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
     assert moved, "a client was trained by one process, then by the other"
 
 
-def test_a_process_computes_padding_as_its_run_does(tmp_path, monkeypatch):
-    asked: list[bool] = []
+def test_a_process_encodes_class_names_as_its_run_does(tmp_path, monkeypatch):
+    asked: list[tuple[bool, bool]] = []
 
-    def set_up(*_: object, packs_texts: bool = True, **__: object) -> None:
-        asked.append(packs_texts)
+    def set_up(*_: object, packs_texts: bool = True, texts_by_client: bool = True, **__: object) -> None:
+        asked.append((packs_texts, texts_by_client))
         raise Stopped
 
     monkeypatch.setattr(parallel, "set_up", set_up)
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
-    for padding in ("computed", "left out"):
-        recorded = {"threads": torch.get_num_threads(), "text_padding": padding}
+    batches = {"text_batches": "client by client"}
+    for kernel in ({}, {"text_padding": "left out"}, {"text_padding": "left out"} | batches):
+        recorded = {"threads": torch.get_num_threads()} | kernel
         with pytest.raises(Stopped):
             parallel.worker_of(run, tmp_path, "cpu", recorded)
-    assert asked == [False, True]
+    assert asked == [(False, False), (True, False), (True, True)]
 
 
 def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):
