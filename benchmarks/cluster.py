@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +43,7 @@ CLIENTS = 6
 MEGABYTE = 1_000_000
 ROUNDS = 100
 SHORT_RUNS, SHORT_ROUNDS = 24, 3
+TRAINED_ROUNDS = 40
 WAITING_SECONDS = 0.5
 
 
@@ -138,20 +140,43 @@ class Waiting(RemoteEngine):
     task = staticmethod(wait_through)
 
 
-def short_runs(folder: Path, watch: ClusterWatch, nodes: int, engine: type[RemoteEngine]) -> float:
-    """Return the seconds of 24 short runs on one or both nodes, after one run has warmed each node."""
+@dataclass(frozen=True)
+class Costs:
+    """What 24 short runs took.
+
+    Attributes:
+        seconds: by the clock.
+        nodes, supervisor: CPU-seconds of the nodes' processes and of this one, which records.
+    """
+
+    seconds: float
+    nodes: float
+    supervisor: float
+
+
+def short_runs(
+    folder: Path, watch: ClusterWatch, nodes: int, engine: type[RemoteEngine], rounds: int
+) -> Costs:
+    """Return the costs of 24 short runs on one or both nodes, after one run has warmed each node."""
     store = Store(folder / f"{nodes}-{engine.__name__}.db")
     store.prepare()
     device = "auto" if nodes == 2 else "beta"
-    chosen, runs = experiment(SHORT_RUNS, SHORT_ROUNDS)
+    chosen, runs = experiment(SHORT_RUNS, rounds)
     with supervisor_of(store.path, watch, engine) as supervisor:
         for name in ("alpha", "beta"):
             store.experiments.create(chosen, runs[:1], device=name)
         wait_until_done(supervisor, store)
         store.experiments.create(chosen, runs, device=device)
-        begin = time.perf_counter()
+        used, recording, begin = cpu_of_children(), time.process_time(), time.perf_counter()
         wait_until_done(supervisor, store)
-    return time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    return Costs(seconds, cpu_of_children() - used, time.process_time() - recording)
+
+
+def cpu_of_children() -> float:
+    """Return the CPU-seconds of the processes that this one started: the nodes, with Ray's own."""
+    times = (child.cpu_times() for child in psutil.Process().children(recursive=True))
+    return sum(t.user + t.system for t in times)
 
 
 def wait_until_done(supervisor: Any, store: Store) -> None:
@@ -230,6 +255,8 @@ def main(
     start: Annotated[float, typer.Option(help="Seconds from a free GPU to the first round")] = 5.0,
     only_simulate: Annotated[bool, typer.Option("--simulate", help="Print the table only")] = False,
     only_recording: Annotated[bool, typer.Option("--recording", help="Measure the supervisor only")] = False,
+    only_training: Annotated[bool, typer.Option("--training", help="Measure runs that train only")] = False,
+    trained_rounds: Annotated[int, typer.Option(help="Rounds of each run that trains")] = TRAINED_ROUNDS,
 ) -> None:
     """Measure runs on a cluster of two nodes on this machine."""
     if only_simulate:
@@ -237,13 +264,21 @@ def main(
         return
     with tempfile.TemporaryDirectory(prefix="fedlens-cluster-") as name:
         folder = Path(name)
-        for streams in (1, 8, 64):
-            speed, used = recorded_per_second(folder, streams)
-            print(f"{streams:>3} runs at once: {speed:.0f} rounds a second, {used * 1000:.1f} CPU-ms each")
+        if not only_training:
+            measure_recording(folder)
         if only_recording:
             return
         with pinned_cluster(folder) as watch:
-            measure_cluster(folder, watch)
+            if not only_training:
+                measure_cluster(folder, watch)
+            share_short_runs(folder, watch, RemoteEngine, "train", trained_rounds)
+
+
+def measure_recording(folder: Path) -> None:
+    """Print how many rounds a second one supervisor records."""
+    for streams in (1, 8, 64):
+        speed, used = recorded_per_second(folder, streams)
+        print(f"{streams:>3} runs at once: {speed:.0f} rounds a second, {used * 1000:.1f} CPU-ms each")
 
 
 def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
@@ -261,10 +296,22 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
     first_event(train, config, folder)
     here = first_event(train, config, folder)
     print(f"start of a run: {cold:.1f} s on a cold node, {warm:.2f} s on a warm one, {here:.2f} s here")
-    for engine, what in ((Waiting, "wait"), (RemoteEngine, "train")):
-        one, two = (short_runs(folder, watch, nodes, engine) for nodes in (1, 2))
-        times = f"{one:.0f} s on one node, {two:.0f} s on two, {one / two:.2f} times as fast"
-        print(f"{SHORT_RUNS} runs that {what}: {times}")
+    share_short_runs(folder, watch, Waiting, "wait", SHORT_ROUNDS)
+
+
+def share_short_runs(
+    folder: Path, watch: ClusterWatch, engine: type[RemoteEngine], what: str, rounds: int
+) -> None:
+    """Print how two nodes share 24 short runs, and the CPU-seconds of one of them."""
+    one, two = (short_runs(folder, watch, nodes, engine, rounds) for nodes in (1, 2))
+    faster = one.seconds / two.seconds
+    print(
+        f"{SHORT_RUNS} runs of {rounds} rounds that {what}: {one.seconds:.0f} s on one node, "
+        f"{two.seconds:.0f} s on two, {faster:.2f} times as fast"
+    )
+    for nodes, costs in ((1, one), (2, two)):
+        on_nodes, recording = costs.nodes / SHORT_RUNS, costs.supervisor / SHORT_RUNS
+        print(f"  CPU-seconds a run, {nodes} in use: {on_nodes:.2f} on the nodes, {recording:.2f} recording")
 
 
 if __name__ == "__main__":
