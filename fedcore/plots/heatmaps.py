@@ -81,9 +81,13 @@ def narrow_spread(panels: Sequence[Panel]) -> str | None:
 
 
 def difference_grid(
-    panels: Sequence[Panel], theme: Theme, columns: int = 3, width: int = WIDE_PIXELS
+    panels: Sequence[Panel],
+    theme: Theme,
+    columns: int = 3,
+    width: int = WIDE_PIXELS,
+    what: str = "Difference from the baseline",
 ) -> Chart:
-    """Draw differences to a baseline, in points, in colours that diverge around 0."""
+    """Draw differences, ``what`` says of what, in points, in colours that diverge around 0."""
     known = _known_values(panels)
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
     axis = {
@@ -99,7 +103,7 @@ def difference_grid(
         if not np.isnan(p.values).all()
     ]
     figure = _grid(panels, theme, columns, axis, "difference", width)
-    return Chart(figure, "Difference from the baseline. " + "; ".join(parts) + ".")
+    return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
 
 
 def _known_values(panels: Sequence[Panel]) -> np.ndarray:

@@ -86,7 +86,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice, Co
         places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
         with places[4]:
             return _choices(store, experiments, places, st.popover("View", icon=":material/tune:"))
-    with st.popover("Choices", icon=":material/tune:", width="stretch"):
+    with st.popover("View", icon=":material/tune:", width="stretch"):
         return _choices(store, experiments, [st.container() for _ in range(4)], st.container())
 
 

@@ -4,6 +4,7 @@
 const SEQUENCE = 1500; // milliseconds between the two keys
 const FIELDS = "input, textarea, select, [contenteditable]:not([contenteditable=false]), [role=combobox], " +
   "[role=listbox], [role=menu], [role=slider], [role=spinbutton], [role=textbox], [role=grid]";
+const OFF = "fedlens-shortcuts-off"; // a person who dictates would press single keys unawares (WCAG 2.1.4)
 const state = { pages: [], since: -Infinity };
 
 function open(path) {
@@ -32,11 +33,15 @@ function showHelp() {
   const title = element("h2", "Keyboard shortcuts");
   title.id = "fl-keys-title";
   const rows = state.pages.map((page) => row(["g", page.key], page.title));
-  const table = element("table", "", [element("tbody", "", [...rows, row(["?"], "This list"), row(["Esc"], "Close")])]);
+  const table = element("table", "", [
+    element("tbody", "", [...rows, row(["?"], "This list"), row(["Ctrl /"], "This list, always"), row(["Esc"], "Close")]),
+  ]);
   table.setAttribute("aria-labelledby", title.id);
   const close = element("button", "Close");
   close.type = "button";
-  const dialog = element("dialog", "", [title, table, element("p", "Shortcuts are off while a field has the focus."), close]);
+  close.autofocus = true;
+  const note = element("p", "Shortcuts are off while a field has the focus.");
+  const dialog = element("dialog", "", [title, table, note, singleKeys(), close]);
   dialog.className = "fl-keys";
   dialog.setAttribute("aria-labelledby", title.id);
   const app = getComputedStyle(document.querySelector(".stApp"));
@@ -47,13 +52,29 @@ function showHelp() {
   dialog.showModal(); // keeps the focus inside, closes on Escape and gives the focus back
 }
 
+function singleKeys() {
+  const box = document.createElement("input");
+  box.type = "checkbox";
+  box.checked = localStorage.getItem(OFF) === null;
+  box.addEventListener("change", () => {
+    if (box.checked) localStorage.removeItem(OFF);
+    else localStorage.setItem(OFF, "1");
+  });
+  return element("label", "", [box, " Use shortcuts of single keys in this browser"]);
+}
+
 function press(event) {
   const begun = event.timeStamp - state.since < SEQUENCE;
   if (["Shift", "CapsLock"].includes(event.key)) return;
   state.since = -Infinity;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+  if (event.altKey || event.isComposing || event.repeat) return;
+  if (document.querySelector("dialog[open], [role=dialog]")) return;
+  if (event.ctrlKey || event.metaKey) {
+    if (event.key === "/") showHelp(), event.preventDefault();
+    return;
+  }
   const target = event.composedPath()[0];
-  if (target.closest?.(FIELDS) || document.querySelector("dialog[open], [role=dialog]")) return;
+  if (target.closest?.(FIELDS) || localStorage.getItem(OFF) !== null) return;
   const page = begun && state.pages.find(({ key }) => key === event.key.toLowerCase());
   if (page) open(page.path);
   else if (event.key === "?") showHelp();

@@ -1,4 +1,4 @@
-"""Keyboard shortcuts: ``g`` and a letter open a page, ``?`` opens the list of them."""
+"""Keyboard shortcuts: ``g`` and a letter open a page, ``?`` opens the list of them and their switch."""
 
 from __future__ import annotations
 

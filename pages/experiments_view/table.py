@@ -52,9 +52,9 @@ COLUMNS: dict[str, Column] = {
         ),
         True,
     ),
-    "Validated": Column(
+    "Best on validation": Column(
         lambda i: i.best,
-        _per_cent(width=85, help="Personal accuracy of that method at its best validation round, %"),
+        _per_cent(width=130, help="Personal accuracy of that method at its best validation round, %"),
         False,
     ),
     "Worst client": Column(

@@ -25,12 +25,17 @@ def draw(store: Store, board: Board) -> None:
     first, second = _neighbours(board)
     left, right = st.columns(2)
     one = left.selectbox(
-        "One row", list(names), index=first, format_func=names.__getitem__, key="separate_one"
+        "One row",
+        list(names),
+        index=first,
+        format_func=names.__getitem__,
+        key="separate_one",
+        bind="query-params",
     )
     rest = [key for key in names if key != one]
     two = right.selectbox(
         "The other", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
-        key="separate_two",
+        key="separate_two", bind="query-params",
     )  # fmt: skip
     by_key = {g.key: g for g in board.rows}
     a, b = sorted((by_key[one], by_key[two]), key=board.rows.index)

@@ -92,7 +92,7 @@ def machine_html() -> list[str]:
     found = []
     for d in devices.list_devices():
         load = "" if d.load is None else f" at {d.load:.0%}"
-        found.append(faint(f"{d.name}{load}, {d.memory_used / 2**30:.1f} of {d.memory_total / 2**30:.0f} GB"))
+        found.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
     return found
 
 

@@ -17,7 +17,7 @@ POLL_SECONDS = 3
 HEADER = [
     ("Node", "name"),
     ("Device", "wide"),
-    ("Memory, GiB", "num"),
+    ("Memory, GB", "num"),
     ("Load", "num"),
     ("Runs now", "prose"),
     ("State", "prose"),
@@ -63,7 +63,7 @@ def _numbered(devices: Sequence[Device]) -> list[tuple[bool, Device | None]]:
 def _row(node: NodeView, lane: str, device: Device | None, runs: Sequence[int]) -> list[str]:
     """Return the cells of one device as HTML."""
     state = node.problem or "; ".join(node.notes) or "ready"
-    memory = f"{device.memory_used / 2**30:.1f} of {device.memory_total / 2**30:.0f}" if device else "-"
+    memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{device.load:.0%}"
     links = [f'<a href="{session.link("run", run)}" target="_self">run {run}</a>' for run in runs]
     return [

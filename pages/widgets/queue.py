@@ -53,7 +53,7 @@ def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> Non
         "Held out": [w.held_out or "" for w in waiting],
         "Rounds": [w.rounds_total for w in waiting],
         "Device": [w.requested_device for w in waiting],
-        "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
+        "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 1e9 for w in waiting],
     }
     if nodes is not None:
         rows["Waits for"] = [cluster_view.waits_for(w, nodes) for w in waiting]

@@ -113,16 +113,17 @@ def _text(name: str, config: Mapping[str, object]) -> str:
 
 def _curves(store: Store, a: Side, b: Side) -> None:
     """Draw accuracy and loss of both runs by round."""
-    until = {r.run.id: r.run.rounds_total for _, r in (a, b)}
     names = {False: "Personal accuracy", True: "Training loss"}
     columns = st.columns(1 if viewport.is_narrow() else 2)
     for i, is_loss in enumerate(names):
-        lines = curves.loss_by_round(store, until) if is_loss else curves.accuracy_by_round(store, until)
+        by_round = curves.loss_by_round if is_loss else curves.accuracy_by_round
+        lines = [
+            replace(line, label=_name(side))
+            for side in (a, b)
+            for line in by_round(store, {side[1].run.id: side[1].run.rounds_total})
+        ]
         if not lines:
             continue
-        in_order = sorted((a, b), key=lambda side: side[1].run.id)  # as the lines are
-        if len(lines) == 2:
-            lines = [replace(s, label=_name(side)) for s, side in zip(lines, in_order, strict=True)]
         with columns[i % len(columns)]:
             chart = line_chart(
                 lines, session.theme(), "Round", "", per_cent=not is_loss, height=320, name=names[is_loss]
@@ -148,6 +149,6 @@ def _cells(store: Store, a: Side, b: Side) -> None:
     width = session.figure_width()
     charts.draw(heatmaps.heatmap_grid(panels, session.theme(), min(wide, 2), width=width), "two_runs_cells")
     st.markdown("**Difference, percentage points**")
-    chart = heatmaps.difference_grid([gap], session.theme(), 1, width)
+    chart = heatmaps.difference_grid([gap], session.theme(), 1, width, "Difference of the two runs")
     charts.draw(chart, "two_runs_gap")
     st.caption(markup.md(chart.alt))

@@ -172,6 +172,9 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     differing = {r[0]: r[1:] for r in found["What differs between the runs"]}
     assert differing["Blocks"] == ["1", "2"] and "Seed" not in differing
     assert len(app.get("plotly_chart")) == 4, "accuracy, loss, cells of both, their difference"
+    captions = [c.value for c in app.caption]
+    assert any("Difference of the two runs" in c for c in captions), captions
+    assert not any("Difference from the baseline" in c for c in captions)
     other = next(o for o in next(s for s in app.selectbox if s.label == "Beside").options if "PromptFL" in o)
     app = next(s for s in app.selectbox if s.label == "Beside").select(other).run()
     assert not app.exception
