@@ -3,10 +3,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from fedcore.store import liveness
@@ -14,6 +16,15 @@ from pages.live_view import chart as live_chart
 from tests.support import fill
 from tests.support.web.markup import elements
 from tests.support.web.pages import ROOT, Opened
+
+
+@pytest.fixture(autouse=True, scope="session")
+def packages_scanned_once() -> Iterator[None]:
+    """Each ``AppTest`` asks all installed packages for components, which takes longer than most pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        scan = cache(manifest_scanner.scan_component_manifests)
+        patch.setattr(manifest_scanner, "scan_component_manifests", scan)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +58,9 @@ def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
         app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=60)
         for name, value in query.items():
             app.query_params[name] = value
-        app.run()
         if page != "experiments":
-            app.switch_page(f"pages/{page}.py")
-            for name, value in query.items():
-                app.query_params[name] = value
-            app.run()
+            app.switch_page(f"pages/{page}.py")  # before the first run, its address is the file's name
+        app.run()
         assert not app.exception, app.exception
         return app
 
