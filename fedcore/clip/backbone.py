@@ -42,7 +42,8 @@ class Backbone:
         packs_texts: whether the padding behind shorter class names is left out where that saves time; runs of
             earlier releases computed it.
         texts_by_client: whether class names behind a learned prompt are encoded client by client where that
-            saves time (``clip.prefixed``); runs of earlier releases encoded those of all clients together.
+            saves time (``clip.prefixed``), and FedDEAP's two prompts as two sequences; runs of earlier
+            releases encoded the class names of all clients together, and both prompts as one sequence.
     """
 
     spec: BackboneSpec

@@ -39,6 +39,7 @@ from fedcore.methods.feddeap.networks import (
     init_network,
     transform,
 )
+from fedcore.methods.feddeap.texts import PromptedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,6 +116,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         self.suffix = class_suffix(backbone, problem.classes, "a photo of a {}.")
         self.lengths = config.lengths
         check_room(backbone, sum(self.lengths.values()), self.suffix, config.longer)
+        self.texts = PromptedTexts(backbone, self.suffix)
         sizes = {}
         if config.semantic_alignment:
             sizes["phi_s"] = len(problem.classes)
@@ -276,6 +278,8 @@ class FedDEAP(Method[FedDEAPConfig]):
             own = mean[:, None, None]
             size = (-1, context.shape[1], self.lengths["personal_length"], -1)
             own = own * params["p_d"] if "p_d" in params else own.expand(size)
+            if self.problem.backbone.texts_by_client:
+                return self.texts.encode(context, own)
             context = torch.cat([context, own], dim=2)
         return encode_class_context(self.problem.backbone, context, self.suffix)
 

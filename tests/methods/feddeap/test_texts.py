@@ -1,0 +1,67 @@
+"""Texts behind two prompts as two sequences against the same texts as one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.clip.prompts import class_suffix, encode_class_context
+from fedcore.methods.feddeap.texts import PromptedTexts
+from fedcore.seeds import torch_generator
+
+
+@pytest.fixture
+def drawn(tiny_backbone):
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("cat", "very long fire engine", "owl", "snow owl"), "a photo of a {}.")
+    generator = torch_generator(0, "two prompts")
+    prompts = [torch.randn(3, 4, n, 16, dtype=torch.float64, generator=generator) for n in (3, 2)]
+    return backbone, suffix, [prompt.requires_grad_() for prompt in prompts]
+
+
+def test_features_and_gradients_are_those_of_one_sequence(drawn):
+    backbone, suffix, prompts = drawn
+    ours = PromptedTexts(backbone, suffix).encode(*prompts)
+    plain = encode_class_context(backbone, torch.cat(prompts, 2), suffix)
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-12)
+    towards = torch.randn(plain.shape, dtype=torch.float64, generator=torch_generator(0, "towards"))
+    for prompt in prompts:
+        (gradient,), (expected,) = (
+            torch.autograd.grad((text * towards).sum(), [prompt], retain_graph=True) for text in (ours, plain)
+        )
+        assert expected.abs().max() > 1e-3
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10)
+
+
+def test_the_domain_prompts_gradient_does_not_enter_the_shared_prompt(drawn, monkeypatch):
+    backbone, suffix, (shared, own) = drawn
+    entered: list[int] = []
+
+    def watched(prefix: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        prefix.register_hook(lambda gradient: entered.append(len(gradient)))
+        return encode(prefix, *rest)
+
+    encode = backbone.text.encode
+    monkeypatch.setattr(backbone.text, "encode", watched)
+    text = PromptedTexts(backbone, suffix).encode(shared, own)
+    torch.autograd.grad(text.sum(), [own], retain_graph=True)
+    assert not entered
+    torch.autograd.grad(text.sum(), [shared])
+    assert sum(entered) == 3 * 4, "every client's prompt of every class once"
+
+
+def test_runs_of_earlier_releases_keep_one_sequence(tiny_backbone, tiny_federation, monkeypatch):
+    from fedcore.methods.feddeap.method import FedDEAP
+
+    for two in (True, False):
+        federation = tiny_federation(replace(tiny_backbone(), texts_by_client=two))
+        method = FedDEAP(FedDEAP.Config(prompt_length=2), federation.problem)
+        with torch.no_grad():
+            state = method.init(federation.problem.generator)
+        used: list[bool] = []
+        encode = method.texts.encode
+        monkeypatch.setattr(method.texts, "encode", lambda *a, e=encode, u=used: (u.append(True), e(*a))[1])
+        clients = torch.arange(len(federation.problem.clients))
+        params = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()} | state.local
+        method.head(params, federation.local_data(clients))
+        assert bool(used) == two
