@@ -16,6 +16,8 @@ from types import ModuleType
 
 import psutil
 
+from fedcore import memory_limits
+
 CPU = "cpu"
 
 
@@ -25,7 +27,7 @@ class Device:
 
     Attributes:
         id: ``cpu``, or the UUID of a GPU.
-        memory_total, memory_used: bytes; for the CPU, of the whole machine.
+        memory_total, memory_used: bytes; for the CPU, of the machine or of the control group that limits us.
         load: between 0 and 1, None if it cannot be read.
     """
 
@@ -38,11 +40,9 @@ class Device:
 
 def list_devices() -> list[Device]:
     """Return the GPUs that the installed torch can use, then the CPU."""
-    memory = psutil.virtual_memory()
-    cpu = Device(
-        CPU, platform.processor() or "CPU", memory.total, memory.total - memory.available,
-        psutil.cpu_percent(interval=None) / 100,
-    )  # fmt: skip
+    total = memory_limits.total()
+    used = max(0, total - memory_limits.available())
+    cpu = Device(CPU, platform.processor() or "CPU", total, used, psutil.cpu_percent(interval=None) / 100)
     return [*(_gpus() if torch_has_cuda() else []), cpu]
 
 
@@ -112,7 +112,7 @@ def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
     """Return the environment variables of a process that may use this device only.
 
     Args:
-        sharers: runs that may train on it at once; on the CPU they divide its threads among them.
+        sharers: runs that may train on it at once; on the CPU they divide its threads and its memory.
     """
     variables = {
         "CUDA_VISIBLE_DEVICES": "" if device == CPU else device,
@@ -121,6 +121,8 @@ def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
     }
     if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
         variables["FEDLENS_THREADS"] = variables["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
+    if device == CPU and sharers > 1 and memory_limits.SHARE not in os.environ:
+        variables[memory_limits.SHARE] = str(max(1, memory_limits.total() // sharers))
     return variables
 
 

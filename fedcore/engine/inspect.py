@@ -163,6 +163,7 @@ def restore(
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
+    loop.local.need(torch.arange(len(loop.written)))
     return Snapshot(loop.cohorts, loop.state, setup.images, loop.done)
 
 

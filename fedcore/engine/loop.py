@@ -18,7 +18,7 @@ from fedcore.engine.clients.evaluation import AfterAggregation
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, gather
 from fedcore.engine.clients.local import Trained
-from fedcore.engine.clients.local_state import own_rows, write_rows
+from fedcore.engine.clients.local_state import OwnRows, write_rows
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.clients.transport import Traffic, Transport, traffic
 from fedcore.engine.evaluate import evaluated_clients
@@ -82,6 +82,7 @@ class Loop:
     mixed: bool = field(init=False)
     written: Tensor = field(init=False)
     state: State = field(init=False)
+    local: OwnRows = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     evaluated: Tensor = field(init=False)
     executor: Executor = field(init=False)
@@ -95,15 +96,21 @@ class Loop:
         assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
         with torch.no_grad():
             state = self.method.init(problem.generator)
-        local = own_rows(state.local, self.folder)
+        self.evaluated = evaluated_clients(problem)
         taken = torch.zeros(len(problem.clients), dtype=torch.int64)
-        self.state = replace(state, local=local, rounds_trained=taken)
+        self.state = replace(state, local=self._own_rows(state.local), rounds_trained=taken)
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.written = torch.full_like(taken, -1)
         self.mixed = is_mixed(self.cohorts)
         self.worker = Worker(self.cohorts)
         self.executor = InProcess(self.worker)
-        self.evaluated = evaluated_clients(problem)
+
+    def _own_rows(self, local: Params) -> Params:
+        """Return a copy of local parameters, with the rows of the clients that are read before they train."""
+        self.local = OwnRows(local, self.folder)
+        self.local.need(self.evaluated)
+        self.local.need(self.federation.train.counts.argmax()[None])  # it is measured, see ``memory``
+        return self.local.values
 
     def resume(self, path: str | Path) -> None:
         """Continue after the round of a checkpoint.
@@ -117,10 +124,11 @@ class Loop:
         if loaded.written is not None:
             with torch.no_grad():
                 local = self.method.init(self.federation.problem.generator).local
-        self.state = replace(loaded.state, local=own_rows(local, self.folder))
+        self.state = replace(loaded.state, local=self._own_rows(local))
         self.optimiser.slots, self.done, self.resumed = loaded.slots, loaded.round, True
         self.written.fill_(-1)
         if loaded.written is not None:
+            self.local.need((loaded.written >= 0).nonzero()[:, 0])
             row_files.put_rows(loaded.rows, loaded.written, self.state.local, self.optimiser)
             self.written.copy_(loaded.written)
 
@@ -177,6 +185,7 @@ class Loop:
     def _round(self, round_: int) -> Iterator[Event]:
         """Train the participants, aggregate, evaluate, save."""
         clients = self.participants(round_)
+        self.local.need(clients)
         before, times = self.state, [time.perf_counter()]
         received = self.transport.down(before, clients)
         data = self.federation.local_data(clients)
@@ -337,6 +346,8 @@ class Loop:
             return None
         in_files = not self.whole_checkpoints and row_files.are_needed(self.state, self.optimiser)
         written = self.written if in_files else None
+        if written is None:
+            self.local.need(torch.arange(len(self.written)))
         return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key, written))
 
 

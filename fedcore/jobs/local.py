@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedcore import devices
+from fedcore import devices, memory_limits
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.events import Event
 from fedcore.errors import FedLensError
@@ -109,7 +109,8 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
         chosen = gpus[:count] or [devices.CPU] * count
         variables = [devices.environment_for(d, sharers=1 if gpus else count) for d in chosen]
         if not gpus:
-            os.environ.update(variables[0])  # this process has the share of threads that they have
+            threads = {n: v for n, v in variables[0].items() if n != memory_limits.SHARE}
+            os.environ.update(threads)  # as they have; the engine divides the memory among them
         spread = over_devices(variables, devices.torch_name(chosen[0]))
 
     def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
 from pydantic import TypeAdapter
 
@@ -84,9 +84,15 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
     Args:
         test_images: domain -> test images of the run; None while there is no run, and the file alone decides.
     """
+    return _comparability(value, None if test_images is None else tuple(test_images.items()))
+
+
+@lru_cache(maxsize=8192)
+def _comparability(value: PublishedValue, test_images: tuple[tuple[str, int], ...] | None) -> Comparability:
+    images = None if test_images is None else dict(test_images)
     result = Comparability()
     for reason in _reasons_for(value):
-        result = result.with_reason(reason.state_of(test_images), reason.text)
+        result = result.with_reason(reason.state_of(images), reason.text)
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
@@ -27,14 +26,19 @@ class RunReader:
 
     Args:
         domains: the paper's domains as the catalog names them -> as the runs do, where these differ.
+        own: cells of ``Store.cells.own_and_domains`` by run and round that were read before; it is added to.
     """
 
-    def __init__(self, store: Store, domains: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        domains: Mapping[str, str] | None = None,
+        own: dict[tuple[int, int], list[NamedCell]] | None = None,
+    ) -> None:
         self.store = store
         self.domains = domains or {}
-        self._known: set[int] = set()
-        self._prefetched: dict[tuple[int, int, int], list[NamedCell]] = {}
-        self.cells = cache(self._cells)
+        self._own = {} if own is None else own
+        self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: round_}, stage=stage))
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
         self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
 
@@ -43,21 +47,11 @@ class RunReader:
         name = DOMAINS[dataset][printed]
         return self.domains.get(name, name)
 
-    def _cells(self, run: int, round_: int, stage: int) -> list[NamedCell]:
-        if (run, round_, stage) in self._prefetched:
-            return self._prefetched[run, round_, stage]
-        return self.store.cells.at_rounds({run: round_}, stage=stage)
-
-    def prefetch(self, results: Iterable[RunResult]) -> None:
-        """Read the cells of several runs after aggregation at once; for values that need all of them."""
-        new = [r for r in results if r.run.id not in self._known]
-        self._known.update(r.run.id for r in new)
-        for rounds in itertools.zip_longest(*(r.rounds for r in new)):
-            wanted = {r.run.id: n for r, n in zip(new, rounds, strict=True) if n is not None}
-            for run, round_ in wanted.items():
-                self._prefetched[run, round_, AFTER_AGGREGATION] = []
-            for cell in self.store.cells.at_rounds(wanted):
-                self._prefetched[cell.run_id, cell.round, AFTER_AGGREGATION].append(cell)
+    def own_and_domains(self, run: int, round_: int) -> list[NamedCell]:
+        """Return the cells after aggregation from which all metrics but ``local`` are taken."""
+        if (run, round_) not in self._own:
+            self._own[run, round_] = self.store.cells.own_and_domains({run: [round_]})
+        return self._own[run, round_]
 
     def statistic(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
@@ -95,16 +89,21 @@ class RunReader:
         self,
         result: RunResult,
         accuracies: Callable[[list[NamedCell]], Iterable[float | None]],
-        stage: int = AFTER_AGGREGATION,
+        stage: int | None = None,
     ) -> float | None:
         """Return the mean over the accuracies of each selected round, then over the rounds, in per cent.
 
         None if a round has no such accuracy.
+
+        Args:
+            stage: read all cells of a round at this stage; default: ``own_and_domains``.
         """
-        rounds = [
-            [share for share in accuracies(self.cells(result.run.id, round_, stage)) if share is not None]
-            for round_ in result.rounds
-        ]
+        run = result.run.id
+        cells = (
+            self.own_and_domains(run, r) if stage is None else self.cells(run, r, stage)
+            for r in result.rounds
+        )
+        rounds = [[share for share in accuracies(own) if share is not None] for own in cells]
         if not rounds or not all(rounds):
             return None
         return 100 * float(np.mean([np.mean(shares) for shares in rounds]))

@@ -128,8 +128,7 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 
 def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
     """Read the results of some runs in the rounds that a rule selects."""
-    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs])
-    selected = {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
+    selected = select_rounds(store, runs, rule)
     scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy_at(selected)}
     cells = group_by(store.cells.own_and_domains(selected), lambda c: (c.run_id, c.round))
     return [
@@ -143,6 +142,12 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     ]
 
 
+def select_rounds(store: Store, runs: Sequence[RunRow], rule: Rule) -> dict[int, tuple[int, ...]]:
+    """Return the rounds that a rule selects of each run."""
+    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs])
+    return {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
+
+
 def _run_result(
     run: RunRow,
     rounds: tuple[int, ...],
@@ -153,10 +158,19 @@ def _run_result(
         metric: _mean_percent(getattr(row, name) for row in scores) for metric, name in SCORE_COLUMNS.items()
     }
     values |= _cell_metrics(run.held_out, cells)
-    domains = {c.test_set: c.total for cs in cells for c in cs if c.test_set_kind == "domain"}
-    own = group_by((c for cs in cells[-1:] for c in cs if is_own(c) and c.domain), lambda c: c.domain or "")
-    test_images = {domain: sum(c.total for c in same) for domain, same in own.items()} | domains
-    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), tuple(domains), test_images)
+    domains = tuple(_domain_sets(cells))
+    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), domains, test_images(cells))
+
+
+def test_images(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
+    """Return the number of test images of each domain, of its clients where it has no test set of its own."""
+    own = group_by((c for cs in rounds[-1:] for c in cs if is_own(c) and c.domain), lambda c: c.domain or "")
+    return {domain: sum(c.total for c in same) for domain, same in own.items()} | _domain_sets(rounds)
+
+
+def _domain_sets(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
+    """Return the number of test images of each domain that has a test set of its own."""
+    return {c.test_set: c.total for cells in rounds for c in cells if c.test_set_kind == "domain"}
 
 
 def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:

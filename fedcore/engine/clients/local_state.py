@@ -27,21 +27,48 @@ def size_of(params: Params) -> int:
     return sum(value.numel() * value.element_size() for value in params.values())
 
 
-def own_rows(local: Params, folder: Path | None) -> Params:
-    """Return a copy of the local parameters whose rows can be written in place.
+class OwnRows:
+    """The clients' local parameters, in tensors whose rows can be written in place.
 
-    Args:
-        folder: where a file is made if they are many; it has no name, so it is gone when the process ends.
-            None: the folder of temporary files.
+    On a file, where all clients begin with the same row, each is written when it is first needed: of 10,000
+    clients with a megabyte each, a run of 20 rounds writes those that take part or are evaluated.
 
-    Shape: (clients, ...) -> same.
-
-    Raises:
-        OSError: when the disk has no room for the file.
+    Attributes:
+        values: the parameters; rows that were never needed may be zeros. Shape: (clients, ...).
     """
-    if size_of(local) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
-        return {name: value.clone(memory_format=torch.contiguous_format) for name, value in local.items()}
-    return {name: _mapped(value, folder).copy_(value) for name, value in local.items()}
+
+    def __init__(self, local: Params, folder: Path | None) -> None:
+        """Copy local parameters.
+
+        Args:
+            folder: where a file is made if they are many; it has no name, so it is gone when the process
+                ends. None: the folder of temporary files.
+
+        Shape: local (clients, ...).
+
+        Raises:
+            OSError: when the disk has no room for the file.
+        """
+        self._first: Params = {}
+        self._missing = torch.zeros(max((len(v) for v in local.values()), default=0), dtype=torch.bool)
+        if size_of(local) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
+            self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in local.items()}
+            return
+        self.values = {name: _mapped(value, folder) for name, value in local.items()}
+        for name, value in local.items():
+            if value.stride(0) == 0:
+                self._first[name] = value[0].clone()
+                self._missing.fill_(True)
+            else:
+                self.values[name].copy_(value)
+
+    def need(self, clients: Tensor) -> None:
+        """Write the first rows of clients that have none yet. Shape: clients (some,)."""
+        new = clients[self._missing[clients]]
+        if len(new):
+            for name, first in self._first.items():
+                self.values[name][new.to(first.device)] = first
+            self._missing[new] = False
 
 
 def write_rows(local: Params, clients: Tensor, trained: Params) -> None:
@@ -53,7 +80,7 @@ def write_rows(local: Params, clients: Tensor, trained: Params) -> None:
 def _mapped(like: Tensor, folder: Path | None) -> Tensor:
     """Return a contiguous tensor of this shape and type, on a file of this process alone."""
     if like.device.type != "cpu":
-        return torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
     if folder is not None:
         make_folder(folder)
     handle, name = tempfile.mkstemp(prefix=".local-", dir=folder)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import psutil
-
+from fedcore import memory_limits
 from fedcore.engine.clients.local import batch_slots, make_batch
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from fedcore.federation import Federation
 
 _MOST = 4 * 2**30
-"""Bytes that the activations of a chunk may take, or a quarter of the machine's memory if that is less.
+"""Bytes that the activations of a chunk may take, or a quarter of the run's share of memory if that is less.
 
 Processes that train chunks of one run on one machine have this quarter together.
 
-The whole memory counts, not what is free at the moment: the chunk decides the last bits of a run."""
+The whole share counts, not what is free at the moment: the chunk decides the last bits of a run."""
 
 
 def clients_at_once(
@@ -40,11 +39,11 @@ def clients_at_once(
 
     Args:
         sharers: processes of one machine that train at the same time.
-        memory: bytes of that machine; None: this one's.
+        memory: bytes of that machine; None: this run's share of this one.
     """
     if not method.trains or federation.problem.device.type != "cpu" or most == 1:
         return most
-    budget = min(_MOST, (memory or psutil.virtual_memory().total) // 4 // sharers)
+    budget = min(_MOST, (memory or memory_limits.share()) // 4 // sharers)
     return max(1, min(most, budget // max(1, bytes_of_client(method, federation, state))))
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
 from fedcore.papers.measures import RunReader
 from fedcore.papers.tables.sources import Part, content_key
-from fedcore.results.metrics import Rule, RunResult, run_results
+from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.settings import result_caveat
-from fedcore.store import RunRow, Store
+from fedcore.results.statistics import group_by
+from fedcore.store import NamedCell, RunRow, Store
 
 ACTIVE = ("queued", "running", "stopping")
 
@@ -42,6 +43,7 @@ class Recorded:
                 self._runs.setdefault(key, []).extend(runs)
                 self._configs.setdefault(key, config)
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
+        self._cells: dict[tuple[int, int], list[NamedCell]] = {}
         self._versions: dict[str, str] = {}
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
 
@@ -71,8 +73,40 @@ class Recorded:
         if (key, rule, unfinished) not in self._results:
             started = (r for r in self.active(key).values() if r.rounds_done)
             runs = list(started if unfinished else self.done(key).values())
-            self._results[key, rule, unfinished] = run_results(self.store, runs, rule) if runs else []
+            self._results[key, rule, unfinished] = self._read(runs, rule)
         return self._results[key, rule, unfinished]
+
+    def read_results(self, wanted: Iterable[tuple[str, Rule]]) -> None:
+        """Read the results of the finished runs of several contents at once, as ``results`` returns them."""
+        by_rule: dict[Rule, dict[int, str]] = {}
+        for key, rule in dict.fromkeys(wanted):
+            if (key, rule, False) not in self._results:
+                self._results[key, rule, False] = []
+                by_rule.setdefault(rule, {}).update({run.id: key for run in self.done(key).values()})
+        for rule, keys in by_rule.items():
+            runs = [run for key in dict.fromkeys(keys.values()) for run in self.done(key).values()]
+            for result in self._read(runs, rule):
+                self._results[keys[result.run.id], rule, False].append(result)
+
+    def _read(self, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
+        """Read the cells of some runs in the rounds that a rule selects, with two queries for all of them.
+
+        The results have no values: the readers take those that the papers print from the same cells.
+        """
+        if not runs:
+            return []
+        selected = select_rounds(self.store, runs, rule)
+        missing = {
+            run: [r for r in rounds if (run, r) not in self._cells] for run, rounds in selected.items()
+        }
+        self._cells |= group_by(self.store.cells.own_and_domains(missing), lambda c: (c.run_id, c.round))
+        return [
+            RunResult(
+                run, rounds, {}, test_images=test_images([self._cells.get((run.id, r), []) for r in rounds])
+            )
+            for run in runs
+            for rounds in [selected[run.id]]
+        ]
 
     def reader(self, domains: Mapping[str, str]) -> RunReader:
         """Return what reads metrics from the runs; it keeps the cells that it has read.
@@ -80,7 +114,7 @@ class Recorded:
         Args:
             domains: the paper's domains -> those of the runs, where they differ.
         """
-        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains))
+        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
 
     def caveat(self, key: str) -> str:
         """Return how the runs of this content depart from their config; empty if they do not."""

@@ -60,10 +60,7 @@ class Source:
 
     def parts(self, value: PublishedValue) -> list[Part]:
         """Return the runs that a value is a mean of."""
-        names = self.domains
-        domains = held_out_of(value, self.held_out) if self.held_out else []
-        wanted: list[str | None] = [names.get(domain, domain) for domain in domains]
-        return [(seed, domain) for seed in self.experiment.seeds for domain in wanted or [None]]
+        return list(_parts(self, value))
 
 
 @cache
@@ -75,6 +72,14 @@ def _experiment(preset: str, rehearsal: bool) -> Experiment:
 @cache
 def _configs(preset: str, rehearsal: bool) -> list[RunConfig]:
     return variants.variants(_experiment(preset, rehearsal))
+
+
+@cache
+def _parts(source: Source, value: PublishedValue) -> tuple[Part, ...]:
+    names = source.domains
+    domains = held_out_of(value, source.held_out) if source.held_out else []
+    wanted: list[str | None] = [names.get(domain, domain) for domain in domains]
+    return tuple((seed, domain) for seed in source.experiment.seeds for domain in wanted or [None])
 
 
 @cache

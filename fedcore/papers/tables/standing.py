@@ -142,19 +142,18 @@ def measure(
     """
     found: dict[PublishedValue, Measurement] = {}
     known = {} if memory is None else memory
-    for value in dict.fromkeys(values):
-        source = source_of(value, rehearsal)
-        if not isinstance(source, Source) or not recorded.has(source.key):
-            continue
-        place = value, rehearsal, recorded.version(source.key)
+    sources = {value: source_of(value, rehearsal) for value in values}
+    of_runs = {v: s for v, s in sources.items() if isinstance(s, Source) and recorded.has(s.key)}
+    places = {v: (v, rehearsal, recorded.version(s.key)) for v, s in of_runs.items()}
+    recorded.read_results((s.key, v.rule) for v, s in of_runs.items() if places[v] not in known)
+    for value, source in of_runs.items():
+        place = places[value]
         if place in known:
             found[value] = known[place]
             continue
         results = recorded.results(source.key, value.rule)
         if results:
-            reader = recorded.reader(source.domains)
-            reader.prefetch(results)
-            caveat = recorded.caveat(source.key)
+            reader, caveat = recorded.reader(source.domains), recorded.caveat(source.key)
             found[value] = known[place] = _measurement(reader, value, source, results, caveat)
     return found
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcore.engine import evaluate, row_files
 from fedcore.engine.clients import local_state
+from fedcore.engine.events import RoundFinished
+from fedcore.engine.loop import Loop
 from fedcore.methods import tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
@@ -35,12 +38,43 @@ def test_local_parameters_on_a_file_are_those_in_memory(federation, tmp_path, mo
 def test_a_round_leaves_the_rows_of_absent_clients_in_place(federation, monkeypatch):
     monkeypatch.setattr(local_state, "IN_MEMORY", 0)
     local = {"matrix": torch.arange(12.0).view(4, 3)}
-    rows = local_state.own_rows(local, None)
+    rows = local_state.OwnRows(local, None).values
     before = rows["matrix"].data_ptr()
     local_state.write_rows(rows, torch.tensor([1, 3]), {"matrix": -torch.ones(2, 3), "shared": torch.ones(2)})
     assert rows["matrix"].data_ptr() == before
     assert rows["matrix"].tolist() == [[0, 1, 2], [-1] * 3, [6, 7, 8], [-1] * 3]
     assert local["matrix"].min() == 0, "the parameters that were given are not written to"
+
+
+def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch):
+    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
+    own = torch.arange(12.0).view(4, 3)
+    rows = local_state.OwnRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
+    rows.need(torch.tensor([2]))
+    assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(rows.values["own"], own)
+    rows.values["same"][2] = 7.0
+    rows.need(torch.tensor([2, 3]))
+    assert rows.values["same"][:, 0].tolist() == [0, 0, 7, 1], "a row that is there stays"
+
+
+@pytest.mark.parametrize("large", [0, 2**28])
+def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
+    federation, tmp_path, monkeypatch, large
+):
+    monkeypatch.setattr(evaluate, "MAX_EVALUATED_CLIENTS", 2)
+    inside = run(federation, tmp_path / "inside")
+    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
+    monkeypatch.setattr(row_files, "LARGE", large)
+    mapped = run(federation, tmp_path / "mapped")
+    assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
+        (e.cells, e.diagnostics) for e in inside.finished
+    ]
+    again = Loop(mapped.method, federation, 3, participation=0.6, folder=tmp_path / "mapped")
+    again.resume(tmp_path / "mapped" / "round-2.safetensors")
+    (third,) = [event for event in again.events() if isinstance(event, RoundFinished)]
+    assert (third.cells, third.diagnostics) == (mapped.finished[3].cells, mapped.finished[3].diagnostics)
+    taken = again.state.rounds_trained > 0
+    assert torch.equal(again.state.local["matrix"][taken], inside.state.local["matrix"][taken])
 
 
 def test_pairs_are_of_all_participants_up_to_a_limit():

@@ -1,0 +1,86 @@
+"""The memory that a run may count on: the machine's, its control group's, its process' or its share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedcore import devices, memory_limits
+from fedcore.errors import FedLensError
+from fedcore.memory_limits import Group, limited_groups
+
+MACHINE = psutil.virtual_memory().total
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def groups(tmp_path: Path, own: str) -> list[Group]:
+    (tmp_path / "own").write_text(own)
+    return limited_groups(tmp_path / "fs", tmp_path / "own")
+
+
+def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
+    inner = tmp_path / "fs" / "user" / "job"
+    write(inner, memory__max="max\n", memory__current="700\n")
+    write(inner.parent, memory__max="1000\n", memory__current="800\n",
+          memory__stat="anon 500\ninactive_file 250\nactive_file 50\n")  # fmt: skip
+    assert groups(tmp_path, "0::/user/job\n") == [Group(1000, 550)]
+
+
+def test_the_first_version_names_its_controllers(tmp_path):
+    stat = "inactive_file 1\ntotal_inactive_file 100\n"
+    folder = tmp_path / "fs" / "memory" / "job"
+    write(folder, memory__limit_in_bytes="2000\n", memory__usage_in_bytes="900\n", memory__stat=stat)
+    assert groups(tmp_path, "5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [Group(2000, 800)]
+
+
+def test_in_a_container_the_path_is_the_hosts_and_only_the_outermost_folder_is_there(tmp_path):
+    write(tmp_path / "fs", memory__max="3000\n", memory__current="10\n")
+    assert groups(tmp_path, "0::/system.slice/docker-1234.scope\n") == [Group(3000, 10)]
+
+
+def test_a_machine_without_control_groups(tmp_path):
+    assert limited_groups(tmp_path / "no", tmp_path / "none") == []
+
+
+def test_a_group_limits_what_the_cpu_has(monkeypatch):
+    monkeypatch.setattr(memory_limits, "limited_groups", lambda: [Group(10**9, 4 * 10**8)])
+    cpu = devices.list_devices()[-1]
+    assert cpu.memory_total == 10**9
+    assert cpu.memory_total - cpu.memory_used == min(6 * 10**8, memory_limits.available())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ulimit")
+def test_a_limit_of_the_process_counts():
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9)); "
+        "from fedcore import memory_limits; print(memory_limits.total())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == min(10**9, MACHINE)
+
+
+def test_runs_side_by_side_divide_the_memory_unless_the_user_has_said_how_much(monkeypatch):
+    monkeypatch.delenv(memory_limits.SHARE, raising=False)
+    whole = memory_limits.share()
+    assert whole == memory_limits.total() <= MACHINE
+    assert memory_limits.SHARE not in devices.environment_for("cpu")
+    assert memory_limits.SHARE not in devices.environment_for("GPU-a", 2)
+    monkeypatch.setenv(memory_limits.SHARE, devices.environment_for("cpu", 2)[memory_limits.SHARE])
+    assert memory_limits.share() == whole // 2
+    assert memory_limits.SHARE not in devices.environment_for("cpu", 2), "a share is not divided again"
+
+
+@pytest.mark.parametrize("given", ["0", "8 GB", "-5", "1e9"])
+def test_a_share_that_is_no_number_of_bytes(monkeypatch, given):
+    monkeypatch.setenv(memory_limits.SHARE, given)
+    with pytest.raises(FedLensError, match="give a number of bytes"):
+        memory_limits.share()
