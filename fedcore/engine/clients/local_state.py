@@ -50,7 +50,7 @@ class OwnRows:
             OSError: when the disk has no room for the file.
         """
         self._first: Params = {}
-        self._missing = torch.zeros(max((len(v) for v in local.values()), default=0), dtype=torch.bool)
+        self._missing = torch.ones(max((len(v) for v in local.values()), default=0), dtype=torch.bool)
         if size_of(local) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
             self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in local.items()}
             return
@@ -58,17 +58,17 @@ class OwnRows:
         for name, value in local.items():
             if value.stride(0) == 0:
                 self._first[name] = value[0].clone()
-                self._missing.fill_(True)
             else:
                 self.values[name].copy_(value)
 
     def need(self, clients: Tensor) -> None:
         """Write the first rows of clients that have none yet. Shape: clients (some,)."""
+        if not self._first:
+            return
         new = clients[self._missing[clients]]
-        if len(new):
-            for name, first in self._first.items():
-                self.values[name][new.to(first.device)] = first
-            self._missing[new] = False
+        for name, first in self._first.items():
+            self.values[name][new.to(first.device)] = first
+        self._missing[new] = False
 
 
 def write_rows(local: Params, clients: Tensor, trained: Params) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
 from fedcore.engine.clients import memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
+from fedcore.engine.clients.parallel import Spread
 from fedcore.engine.loop import Loop
 from fedcore.engine.train import _choose_chunk
 from fedcore.methods import registry
@@ -53,10 +56,11 @@ def test_a_method_without_training_takes_all(federation):
 
 def test_a_run_says_when_memory_limits_it_and_several_processes_all_have_a_chunk(federation, monkeypatch):
     loop = loop_of(federation)
-    assert list(_choose_chunk(loop, 1)) == [] and loop.chunk == 32
-    assert list(_choose_chunk(loop, 2)) == [] and loop.chunk == 2
+    two = Spread(2, lambda *_: nullcontext(), "cpu", sharers=2)
+    assert list(_choose_chunk(loop, None)) == [] and loop.chunk == 32
+    assert list(_choose_chunk(loop, two)) == [] and loop.chunk == 2
     monkeypatch.setattr(memory, "_MOST", 1)
-    (notice,) = _choose_chunk(loop, 2)
+    (notice,) = _choose_chunk(loop, two)
     assert notice.message.startswith("clients trained at once: 1,") and loop.chunk == 1
 
 
