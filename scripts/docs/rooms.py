@@ -26,7 +26,7 @@ PURPOSES = {
     "cache": "large arrays on disk, resumable and shared",
     "data": "catalog, readers, checks, splits, partitions",
     "linalg": "", "seeds": "", "devices": "", "errors": "", "system_errors": "", "file_lock": "", "lazy": "",
-    "paths": "", "progress": "",
+    "paths": "", "progress": "", "memory_limits": "",
 }  # fmt: skip
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
@@ -37,7 +37,18 @@ GROUPS = {
     "data": ("#4c6a1e", ("data",)),
     "basics": (
         "#57606a",
-        ("linalg", "seeds", "devices", "errors", "system_errors", "file_lock", "lazy", "paths", "progress"),
+        (
+            "linalg",
+            "seeds",
+            "devices",
+            "memory_limits",
+            "errors",
+            "system_errors",
+            "file_lock",
+            "lazy",
+            "paths",
+            "progress",
+        ),
     ),
 }
 """Title -> colour (white text on it is readable on light and dark pages) and rooms."""
