@@ -63,6 +63,8 @@ class Pool:
     def x(self, index: Tensor) -> Tensor:
         """Return encoded samples, moved to the device. Shape: index (...) -> (..., *sample shape)."""
         flat = self.values[index.flatten().to(self.values.device)]
+        if self.device.type == "cuda" and flat.device.type == "cpu":
+            flat = flat.pin_memory().to(self.device, non_blocking=True)  # while earlier steps still compute
         return flat.to(self.device, self.dtype).view(*index.shape, *self.values.shape[1:])
 
     def y(self, index: Tensor) -> Tensor:

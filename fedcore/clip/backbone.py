@@ -97,6 +97,11 @@ class Backbone:
         return self._tokenized(tuple(texts)).clone()
 
     @cached_property
+    def start_id(self) -> Tensor:
+        """The token id of [SOS] on the device, where every step needs it. Shape: (1,)."""
+        return self.tokenize([""])[0, :1].to(self.device)
+
+    @cached_property
     def _tokenized(self) -> Callable[[tuple[str, ...]], Tensor]:
         """The tokenizer with a memory: methods ask for the same texts in every step."""
 

@@ -235,4 +235,4 @@ def _sos(backbone: Backbone) -> Tensor:
 
 def _sos_id(backbone: Backbone) -> Tensor:
     """Return the token id of [SOS]. Shape: (1,)."""
-    return backbone.tokenize([""])[0, :1].to(backbone.device)
+    return backbone.start_id

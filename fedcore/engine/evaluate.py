@@ -308,10 +308,11 @@ class Evaluator:
             for part in self.passes(index, models):
                 x, y = pool.x(part), pool.y(part).expand(models, -1)
                 logits = self.method.logits(params, head, x.expand(models, *x.shape[1:]))
-                hits.append((logits.argmax(-1) == y).double().cpu())
+                hits.append(logits.argmax(-1) == y)
                 loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
-                losses.append(loss.view(y.shape).double().cpu())
-        return torch.cat(hits, 1), torch.cat(losses, 1)
+                losses.append(loss.view(y.shape))
+        # Copied once, after all passes: a copy of each would let the device wait for the host.
+        return torch.cat(hits, 1).cpu().double(), torch.cat(losses, 1).cpu().double()
 
     def _cells(
         self, split: int, stage: Stage, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"

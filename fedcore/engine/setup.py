@@ -227,7 +227,7 @@ def build_federation(
 ) -> Federation:
     """Make a federation of encoded samples and an assignment. Shape: values (samples, ...)."""
     device = backbone.device
-    if device.type != "cpu" and values.numel() * values.element_size() < 4 * 2**30:
+    if device.type != "cpu" and values.nbytes <= room_for_samples(device):
         values = values.to(device)
     pool = Pool(values, torch.as_tensor(images.labels, dtype=torch.int64).to(device), device, backbone.dtype)
     clients = tuple(assignment.clients)
@@ -261,6 +261,20 @@ def build_federation(
         class_sets(images, assignment),
         unlabelled_rows(images, assignment),
     )
+
+
+_SHARE_FOR_SAMPLES = 0.5
+"""Share of a GPU's free memory that the encoded samples may take; training needs the rest."""
+
+
+def room_for_samples(device: torch.device) -> int:
+    """Return the bytes of encoded samples that a device other than the CPU may hold.
+
+    Larger ones stay in the machine's memory, and each batch is copied while the step before it computes.
+    """
+    if device.type != "cuda":
+        return 4 * 2**30
+    return int(_SHARE_FOR_SAMPLES * torch.cuda.mem_get_info(device)[0])
 
 
 def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:

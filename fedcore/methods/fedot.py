@@ -396,5 +396,5 @@ def _condition_number(q: Tensor, gram: Tensor) -> Tensor:
         low, high = extreme_eigenvalues(gram)
         condition: Tensor = ((1 + high.amax(1)) / (1 + low.amin(1))).sqrt()
         return condition
-    values: Tensor = torch.linalg.svdvals(q).flatten(1)
-    return values.amax(1) / values.amin(1)
+    values: Tensor = torch.linalg.svdvals(q.cpu()).flatten(1)  # GPUs are slow at this in double precision
+    return (values.amax(1) / values.amin(1)).to(q.device)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedcore.engine.clients.optimisers import ClientOptimiser
+from fedcore.engine.clients.schedule import Schedule, Turn
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
@@ -40,23 +41,6 @@ class Trained:
     loss: Tensor
     steps: Tensor
     terms: dict[str, Tensor]
-
-
-def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
-    """Draw the samples of each client in each step of an epoch, -1 for none.
-
-    A client's order is drawn from (seed, "batches", round, epoch, client name) only, so
-    that it depends neither on who else takes part nor on the order of clients.
-
-    Shape: -> (participants, steps, size) positions in ``data.rows``.
-    """
-    counts = data.rows.counts.tolist()
-    steps = max(1, -(-max(counts) // size))
-    slots = torch.full((len(counts), steps * size), -1, dtype=torch.int64)
-    for i, (client, n) in enumerate(zip(data.clients.tolist(), counts, strict=True)):
-        name = data.problem.clients[client]
-        slots[i, :n] = torch.randperm(n, generator=data.problem.generator("batches", round_, epoch, name))
-    return slots.view(len(counts), steps, size)
 
 
 def train_clients(
@@ -88,25 +72,15 @@ def train_clients(
         const = const | {_ANCHOR + name: params[name] for name in received}
         phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)
     params = dict(params)
-    sums = _RoundSums(data)
-    epochs = method.config.local_epochs if method.trains else 0
-    limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
-    if epochs:
-        batches = -(-data.rows.counts // method.config.batch_size)
-        last_epoch = ((limit - 1) // batches.clamp(min=1)).clamp(max=epochs - 1)
-    for epoch in range(epochs):
-        slots = batch_slots(data, round_, epoch, method.config.batch_size)
-        for index in slots.unbind(1):
-            if should_stop():
-                raise Stopped
-            rows = ((index >= 0).any(1) & (sums.steps < limit)).nonzero()[:, 0]
-            if not len(rows):
-                continue  # all have taken their steps
-            batch = make_batch(data, index, rows)
-            for number, phase in enumerate(phases):
-                step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
-                last_phase = number == len(phases) - 1
-                sums.add(step, rows, index, last_phase, keep=last_epoch[rows] == epoch)
+    epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
+    schedule = Schedule(data, round_, epochs, size, max_steps)
+    sums = _RoundSums(data, schedule.steps)
+    for turn in schedule:
+        if should_stop():
+            raise Stopped
+        for number, phase in enumerate(phases):
+            step = _step(phase, params, const, turn, optimiser)
+            sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
 
 
@@ -133,32 +107,18 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
     return phase_with_term
 
 
-def make_batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
-    """Return the samples of one step. Shape: index (participants, size); rows (active,) clients."""
-    slots = index[rows]
-    longest = int((slots >= 0).sum(1).max())  # padding is at the end of a client's last batch
-    slots = slots[:, :longest]
-    mask = slots >= 0
-    pool_rows = data.rows.index[rows].gather(1, slots.clamp(min=0))
-    device = data.pool.device
-    return Batch(
-        data.pool.x(pool_rows), data.pool.y(pool_rows), mask.to(device), data.clients[rows].to(device)
-    )
-
-
 def _step(
     phase: Callable[[Params, Params, Batch], Step],
     params: Params,
     const: Params,
-    batch: Batch,
-    rows: Tensor,
+    turn: Turn,
     optimiser: ClientOptimiser,
 ) -> Step:
     """Take one phase of one batch, and write the moved parameters into ``params``."""
-    everyone = len(rows) == optimiser.clients
+    everyone, rows = turn.everyone, turn.rows
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
-    step = phase(leaves, const if everyone else {n: c[rows] for n, c in const.items()}, batch)
+    step = phase(leaves, const if everyone else {n: c[rows] for n, c in const.items()}, turn.batch)
     gradients: Params = {}
     for i, (names, loss) in enumerate(step.losses.items()):
         more = i < len(step.losses) - 1
@@ -174,38 +134,24 @@ def _step(
 class _RoundSums:
     """Losses, terms and records of a round, summed without waiting for the device."""
 
-    def __init__(self, data: LocalData) -> None:
-        self.data = data
-        n, device = len(data.clients), data.pool.device
-        self.loss = torch.zeros(n, dtype=torch.float64, device=device)
+    def __init__(self, data: LocalData, steps: Tensor) -> None:
+        self.data, self.steps = data, steps
+        self.loss = torch.zeros(len(data.clients), dtype=torch.float64, device=data.pool.device)
         self.terms: dict[str, Tensor] = {}
         self.record: Params = {}
-        self.steps = torch.zeros(n, dtype=torch.int64)
 
-    def add(self, step: Step, rows: Tensor, index: Tensor, last_phase: bool, keep: Tensor) -> None:
-        """Add one phase of one step. Shape: rows (active,); keep (active,), True where records are kept."""
-        on_device = rows.to(self.loss.device)
+    def add(self, step: Step, turn: Turn, last_phase: bool) -> None:
+        """Add one phase of one step."""
         if last_phase:
-            self.steps[rows] += 1
-            self.loss[on_device] += next(iter(step.losses.values())).detach().double()
+            self.loss[turn.rows] += next(iter(step.losses.values())).detach().double()
         for name, value in step.terms.items():
             total = self.terms.setdefault(name, torch.zeros_like(self.loss))
-            total[on_device] += value.detach().double()
-        for name, value in step.record.items() if keep.any() else ():
-            chosen = keep.nonzero()[:, 0].to(value.device)
-            kept = value.detach() if keep.all() else value.detach()[chosen]
-            self._keep(name, kept, rows[keep], index[rows[keep]])
-
-    def _keep(self, name: str, value: Tensor, rows: Tensor, slots: Tensor) -> None:
-        """Store per-sample values at the positions of their samples in ``data.rows``."""
-        slots = slots[:, : value.shape[1]]
-        shape = (*self.data.rows.index.shape, *value.shape[2:])
-        kept = self.record.setdefault(name, value.new_zeros(shape))
-        row, place = (slots >= 0).nonzero(
-            as_tuple=True
-        )  # counted here: a mask would be counted on the device
-        to = (rows[row].to(kept.device), slots[row, place].to(kept.device))
-        kept[to] = value[row.to(value.device), place.to(value.device)]
+            total[turn.rows] += value.detach().double()
+        source, target = turn.kept
+        for name, value in step.record.items() if len(source) else ():
+            index = self.data.rows.index
+            kept = self.record.setdefault(name, value.new_zeros(index.numel(), *value.shape[2:]))
+            kept[target] = value.detach().flatten(0, 1)[source]
 
     def result(self, params: Params, round_: int) -> Trained:
         count = self.steps.clamp(min=1).to(self.loss.device)
@@ -215,4 +161,6 @@ class _RoundSums:
             name = self.data.problem.clients[int(self.data.clients[bad[0]])]
             raise FedLensError(f"client '{name}': the loss is not finite in round {round_}; lower lr", "lr")
         params = {n: p.detach() for n, p in params.items()}
-        return Trained(params, self.record, loss, self.steps, {n: t / count for n, t in self.terms.items()})
+        shape = self.data.rows.index.shape
+        record = {n: kept.unflatten(0, shape) for n, kept in self.record.items()}
+        return Trained(params, record, loss, self.steps, {n: t / count for n, t in self.terms.items()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedcore import memory_limits
-from fedcore.engine.clients.local import batch_slots, make_batch
+from fedcore.engine.clients.schedule import batch_slots, make_batch
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State
 from fedcore.methods.optional import RoundConstants

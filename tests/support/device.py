@@ -1,0 +1,145 @@
+"""A device that this machine does not have, for tests that count what would pass between it and the host.
+
+Tensors "on the device" are computed on the CPU; every copy to them or from them is noted, and so is every
+operation for which the host would have to wait.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from fedcore.clip.backbone import Backbone
+from fedcore.federation import Federation, Pool
+
+DEVICE = torch.device("lazy")
+"""A name of torch for which nothing is installed here, and whose backward pass runs in this thread."""
+_READS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "_linalg_check_errors")
+_READ_PREFIXES = ("unique", "_unique", "repeat_interleave.Tensor")
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it lies on the device."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, real: torch.Tensor) -> OnDevice:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, real.size(), strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype,
+            device=DEVICE, requires_grad=False,
+        )  # fmt: skip
+        made.held = real
+        return made
+
+    def tolist(self) -> Any:
+        """Copy it first."""
+        return self.cpu().tolist()
+
+    def data_ptr(self) -> int:
+        """Return where it really lies."""
+        return self.held.data_ptr()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} of a tensor on the device, outside of the device")
+
+
+class CountingDevice(TorchDispatchMode):
+    """Makes the device exist.
+
+    Attributes:
+        noted: "to device", "to host" or "read", with the operation -> how often.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: Counter[str] = Counter()
+        self._lists = _FromLists()
+
+    def __enter__(self) -> CountingDevice:
+        self._lists.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._lists.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = func.name().removeprefix("aten::")
+        leaves = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+        here = [t for t in leaves if not isinstance(t, OnDevice)]
+        there = [t for t in leaves if isinstance(t, OnDevice)]
+        wanted = kwargs.get("device")
+        if wanted is not None:
+            kwargs["device"] = torch.device("cpu")
+        self._note(name, args, here, there, wanted)
+        result = func(*tree_map(_real, args), **tree_map(_real, kwargs))
+        known = {id(t.held): t for t in there}
+        stays = wanted.type == DEVICE.type if wanted is not None else bool(there)
+        if name.startswith("copy_"):
+            return args[0]
+        return tree_map(lambda t: known[id(t)] if id(t) in known else _there(t), result) if stays else result
+
+    def _note(self, name: str, args: Any, here: list[Any], there: list[Any], wanted: Any) -> None:
+        to_device = wanted is not None and wanted.type == DEVICE.type
+        if name.startswith("copy_"):
+            to_device, to_host = isinstance(args[0], OnDevice) and bool(here), bool(here)
+        else:
+            to_host = wanted is not None and not to_device and bool(there)
+        index = name.startswith("index")
+        if to_device and here:
+            self.noted[f"to device: {name}"] += 1
+        elif to_host and there:
+            self.noted[f"to host: {name}"] += 1
+        elif there and [t for t in here if t.dim()]:
+            if not index:  # torch itself would refuse it
+                raise AssertionError(f"{name} of tensors here and on the device")
+            self.noted[f"to device: {name}"] += 1
+        masks = index and any(t.dtype == torch.bool for t in tree_flatten(args[1:2])[0] if t is not None)
+        if there and (name.split(".")[0] in _READS or name.startswith(_READ_PREFIXES) or masks):
+            self.noted[f"read: {name}"] += 1
+
+
+class _FromLists(TorchFunctionMode):
+    """Lets ``torch.tensor`` make its tensor here and copy it, as it does for a GPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.tensor and kwargs.get("device") == DEVICE:
+            del kwargs["device"]
+            return func(*args, **kwargs).to(DEVICE)
+        return func(*args, **kwargs)
+
+
+def _real(value: Any) -> Any:
+    return value.held if isinstance(value, OnDevice) else value
+
+
+def _there(value: Any) -> Any:
+    return OnDevice(value) if isinstance(value, torch.Tensor) else value
+
+
+def move(backbone: Backbone) -> Backbone:
+    """Return a copy of a backbone that lies on the device; call it while the device exists."""
+    model = copy.deepcopy(backbone.model)
+    for module in model.modules():
+        for own in (module._parameters, module._buffers):
+            own.update({name: OnDevice(t.detach()) for name, t in own.items() if t is not None})
+    return replace(backbone, model=model, device=DEVICE)
+
+
+def move_samples(federation: Federation, backbone: Backbone) -> Federation:
+    """Return a federation whose samples lie on the device, with a backbone that does."""
+    pool = federation.pool
+    there = Pool(OnDevice(pool.values), OnDevice(pool.labels), DEVICE, pool.dtype)
+    return replace(federation, pool=there, problem=replace(federation.problem, backbone=backbone))
