@@ -105,7 +105,7 @@ class CountingDevice(TorchDispatchMode):
             if not index:  # torch itself would refuse it
                 raise AssertionError(f"{name} of tensors here and on the device")
             self.noted[f"to device: {name}"] += 1
-        masks = index and any(t.dtype == torch.bool for t in tree_flatten(args[1:2])[0] if t is not None)
+        masks = index and any(_is_mask(part) for part in tree_flatten(args[1:2])[0])
         if there and (name.split(".")[0] in _READS or name.startswith(_READ_PREFIXES) or masks):
             self.noted[f"read: {name}"] += 1
 
@@ -119,6 +119,10 @@ class _FromLists(TorchFunctionMode):
             del kwargs["device"]
             return func(*args, **kwargs).to(DEVICE)
         return func(*args, **kwargs)
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
 
 
 def _real(value: Any) -> Any:
