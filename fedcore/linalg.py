@@ -26,7 +26,8 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
     Shape: a (..., n, n), b (..., n, k) -> (..., n, k).
     """
     if a.device.type != "cpu":  # without the check for singular matrices, which waits for the device
-        return torch.linalg.solve_ex(a, b).result
+        unchecked: Tensor = torch.linalg.solve_ex(a, b).result
+        return unchecked
     if a.shape[-1] <= _SAFE_BATCH:
         solved: Tensor = torch.linalg.solve(a, b)
         return solved
