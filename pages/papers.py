@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.papers.published import PAPERS, PublishedValue
-from fedcore.papers.tables import export
+from fedcore.papers.tables import export, latex
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
 from fedcore.papers.tables.standing import counts_text
 from fedcore.results.metrics import RULES
@@ -87,6 +87,11 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.download_button(
             "CSV", lambda: export.csv_text(table, cells, known.cost), export.file_name(table, rehearsal),
             "text/csv", icon=":material/download:", on_click="ignore", key="papers_csv",
+        )  # fmt: skip
+        st.download_button(
+            "LaTeX", lambda: latex.table_latex(table, by_value), latex.file_name(table, rehearsal),
+            "text/x-tex", icon=":material/download:", on_click="ignore", key="papers_latex",
+            help="Every cell: as printed, ours, difference",
         )  # fmt: skip
     chosen = grid.draw(table_html(table, by_value, known.cost), "papers_table")
     if chosen is not None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedcore.engine.inspect import Snapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
+Rounds = tuple[int | None, int | None]
+"""The wanted rounds of two runs; None: the newest checkpoint."""
 
 
 def submit(
@@ -43,37 +45,53 @@ def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int
 
 
 def submit_disagreement(
-    store: Store, run_id: int, against: int, model: int, test_set: int, *, again: bool = False
+    store: Store,
+    run_id: int,
+    against: int,
+    model: int,
+    test_set: int,
+    rounds: Rounds = (None, None),
+    *,
+    again: bool = False,
 ) -> int:
     """Queue the search for the images on which one run's model is right and the other's is not.
 
     Args:
         against: the other run.
         model, test_set: entity codes, equal in both runs.
+        rounds: of both runs, whose checkpoints are used where they are kept; None, or not kept: the newest.
         again: compute it although it is there.
 
     Returns: the task's id.
     """
-    asked = disagreement_key(store, run_id, against, model, test_set)
+    asked = disagreement_key(store, run_id, against, model, test_set, rounds)
     args = {
         "run": run_id,
         "what": "disagreement",
         "model": model,
         "test_set": test_set,
         "against": against,
+        "rounds": list(rounds),
     }
     return store.tasks.submit("analyse", asked, args, run_id, again=again)
 
 
-def find_disagreement(store: Store, run_id: int, against: int, model: int, test_set: int) -> TaskRow | None:
+def find_disagreement(
+    store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
+) -> TaskRow | None:
     """Return the task of ``submit_disagreement``, None if it was never submitted."""
-    return store.tasks.find("analyse", disagreement_key(store, run_id, against, model, test_set))
+    return store.tasks.find("analyse", disagreement_key(store, run_id, against, model, test_set, rounds))
 
 
-def disagreement_key(store: Store, run_id: int, against: int, model: int, test_set: int) -> str:
+def disagreement_key(
+    store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
+) -> str:
     """Name the comparison of two runs' predictions by all that it depends on."""
-    rounds = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
-    first, second = (f"run {i} round {rounds[i]}" for i in (run_id, against))
+    done = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
+    first, second = (
+        f"run {i} round {done[i]}" + ("" if wanted in (None, done[i]) else f" at {wanted}")
+        for i, wanted in zip((run_id, against), rounds, strict=True)
+    )
     return f"{first} against {second} disagreement {model} {test_set}"
 
 
@@ -93,7 +111,8 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     from fedcore.engine import inspect
     from fedcore.engine.disagreement import disagreement
 
-    snapshot = yield from _restored(job, job.args["run"])
+    wanted, other_wanted = job.args.get("rounds", (None, None))
+    snapshot = yield from _restored(job, job.args["run"], wanted)
     result: dict[str, Any] = {
         "round": snapshot.round,
         "classes": list(snapshot.federation.problem.classes),
@@ -102,7 +121,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     if what == "nearest_words":
         return result | {"rows": inspect.nearest_words(snapshot, model)}
     if what == "disagreement":
-        other = yield from _restored(job, job.args["against"])
+        other = yield from _restored(job, job.args["against"], other_wanted)
         job.write_arrays(**(yield from disagreement(snapshot, other, model, test_set)))
         return result | {"other_round": other.round}
     analyses = {
@@ -114,8 +133,11 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     return result
 
 
-def _restored(job: Job, run_id: int) -> Work[Snapshot]:
+def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[Snapshot]:
     """Restore a run from its newest intact checkpoint; damaged ones are named in the log.
+
+    Args:
+        wanted: a round whose checkpoint comes before the newest one, where it is kept and intact.
 
     Raises:
         FedLensError: when it has none.
@@ -123,7 +145,8 @@ def _restored(job: Job, run_id: int) -> Work[Snapshot]:
     from fedcore.engine import inspect
 
     runs = job.store.runs
-    checkpoint, damaged = newest_intact(runs.checkpoints(run_id))
+    kept = sorted(runs.checkpoints(run_id), key=lambda file: (file[0] == wanted, file[0]), reverse=True)
+    checkpoint, damaged = newest_intact(kept)
     if checkpoint is None:
         why = "; ".join(damaged) or why_no_checkpoint(job.store, run_id)
         raise FedLensError(

@@ -25,6 +25,20 @@ function makeReachable(table, button) {
   button.tabIndex = 0;
 }
 
+// Row headings stay in view, those of inner levels beside the outer ones.
+function keepHeadings(table) {
+  const place = () => {
+    const [first] = table.tBodies[0].rows;
+    let left = 0;
+    for (const head of [...first.cells].filter((cell) => cell.tagName === "TH")) {
+      table.style.setProperty(`--left-${head.dataset.level}`, `${left}px`);
+      left += head.offsetWidth;
+    }
+  };
+  place();
+  new ResizeObserver(place).observe(table);
+}
+
 export default function ({ data, parentElement, setTriggerValue }) {
   const place = parentElement.querySelector(".grid");
   if (place.fedlensHtml !== data.html) {
@@ -36,6 +50,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       if (scrolled[i]) [part.scrollLeft, part.scrollTop] = scrolled[i];
     });
     for (const table of place.querySelectorAll("table")) {
+      if (table.tBodies.length) keepHeadings(table);
       const first = table.querySelector("button");
       if (first) first.tabIndex = 0;
     }

@@ -54,12 +54,13 @@ def _rows(
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
         outer = "".join(
-            f'<th class="outer" scope="rowgroup" rowspan="{span}">{esc(head)}</th>'
-            for head, span in zip(row.heads[:-1], spans[i], strict=True)
+            f'<th class="outer" scope="rowgroup" rowspan="{span}" {_level(level)}>{esc(head)}</th>'
+            for level, (head, span) in enumerate(zip(row.heads[:-1], spans[i], strict=True))
             if span
         )
         cells = [
-            f'{outer}<th class="row" scope="row" data-column="head"><button data-choice="row {number} {i}" '
+            f'{outer}<th class="row" scope="row" data-column="head" {_level(len(row.heads) - 1)}>'
+            f'<button data-choice="row {number} {i}" '
             f'tabindex="-1" title="All values of this row">{esc(row.heads[-1])}</button></th>'
         ]
         for j, position in enumerate(row.cells):
@@ -72,6 +73,11 @@ def _rows(
                 cells.append(_cell(cell, position, j, first, named, cost(cell)))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return lines
+
+
+def _level(level: int) -> str:
+    """Return the attributes of a row heading that keep it in view beside those of outer levels."""
+    return f'data-level="{level}" style="--left: var(--left-{level}, 0)"'
 
 
 def _spans(heads: Sequence[Heads]) -> list[list[int]]:

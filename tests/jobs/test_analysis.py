@@ -90,7 +90,9 @@ def test_a_run_that_has_gone_on_is_asked_anew(db, trained):
 def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db):
     data = {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2}
     methods = [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}]
-    experiment = parse({**EXPERIMENT, "methods": methods, "data": data, "rounds": 2})
+    experiment = parse(
+        {**EXPERIMENT, "methods": methods, "data": data, "rounds": 2, "keep_checkpoints": "all"}
+    )
     first, second = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
     owner = new_owner()
     with Heartbeat(Store(db)) as heartbeat:
@@ -106,6 +108,10 @@ def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db
         last = Store(db).runs.get([run_id])[0].rounds_done
         cell = next(c for c in Store(db).cells.heatmap(run_id, last) if (c.model, c.test_set) == (1, 2))
         assert (cell.correct, cell.total) == (found.both_right + right, found.total)
+    analysis.submit_disagreement(Store(db), first, second, 1, 2, (1, None))
+    earlier = do(db)
+    assert (earlier.result["round"], earlier.result["other_round"]) == (1, task.result["other_round"])
+    assert analysis.find_disagreement(Store(db), first, second, 1, 2).id == task.id, "the newest has its own"
     shown = arrays["shown"]
     assert shown.size == min(6, found.only_first) + min(6, found.only_second) > 0
     assert arrays["first/pixels"].shape[0] == arrays["second/map"].shape[0] == shown.size

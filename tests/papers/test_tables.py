@@ -9,18 +9,20 @@ import pytest
 
 from fedcore.config import Experiment
 from fedcore.engine.plan import plan
+from fedcore.papers.comparability import Comparability
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.names import CATALOG
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.papers.reproductions import Reproduction, reproductions
-from fedcore.papers.tables import export
+from fedcore.papers.tables import export, latex
 from fedcore.papers.tables.filling import fillings, missing_parts, queue, run_count
 from fedcore.papers.tables.here import Here, look
 from fedcore.papers.tables.layout import BOOKS, all_tables, tables
 from fedcore.papers.tables.recorded import Recorded
 from fedcore.papers.tables.rehearsal import DATA
 from fedcore.papers.tables.sources import Source, source_of
-from fedcore.papers.tables.standing import CellStanding, Memory, count, measure, standings
+from fedcore.papers.tables.standing import CellStanding, Measurement, Memory, count, measure, standings
+from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of
 from tests.support.papers import preset as cut
@@ -175,7 +177,27 @@ def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
     assert all(line["rehearsed"] and not line["ours"] and not line["n"] for line in read)
     assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
     assert export.file_name(table, rehearsal=True).endswith("-rehearsal.csv")
+    text = latex.table_latex(table, after)
+    assert r"\textit{" in text, "a rehearsed value is set apart"
+    assert "no evidence" in text
+    assert latex.file_name(table, rehearsal=True).endswith("-rehearsal.tex")
     assert {c.standing for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+
+
+def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None:
+    table = next(t for t in tables("fedot") if len(t.panels[0].rows[0].heads) > 1)
+    measured = Measurement(Stat(table.values[0].value - 1.5, 0.25, 3), (1, 2, 3), Comparability())
+    cells = {v: CellStanding(v, "can be run") for v in table.values}
+    cells[table.values[0]] = CellStanding(table.values[0], "comparable", measurement=measured)
+    text = latex.table_latex(table, cells)
+    own = next(line for line in text.splitlines() if r"$\pm$" in line and "shortstack" in line)
+    first = own.split(r"\shortstack{")[1]
+    assert first.startswith(cells[table.values[0]].printed_text)
+    assert "(3)" in first and "-1.5" in first
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{table}") == len(table.panels)
+    columns = len(table.panels[0].rows[0].heads) + len(table.panels[0].columns)
+    assert own.replace(r"\&", "").count("&") == columns - 1
+    assert all(line.count("{") == line.count("}") for line in text.splitlines())
 
 
 def test_a_run_with_the_number_of_another_one_is_read(tmp_path: Path) -> None:

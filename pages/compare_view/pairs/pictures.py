@@ -25,13 +25,18 @@ BESIDE_EACH_OTHER = 6
 
 @dataclass(frozen=True)
 class Question:
-    """Two runs, of a method and of the baseline, with entity codes of a model and a test set of both."""
+    """Two runs, of a method and of the baseline, with entity codes of a model and a test set of both.
+
+    Attributes:
+        rounds: of both runs, whose values the difference shows; of several the last.
+    """
 
     first: RunRow
     second: RunRow
     model: int
     test_set: int
     place: str
+    rounds: analysis.Rounds
 
 
 def draw(
@@ -100,7 +105,9 @@ def choose(
     if code is None or code != model_and_test_set(store, second, model, test_set):
         st.info("One of the two runs has no such model or test set.", icon=":material/info:")
         return None
-    return Question(first, second, *code, f"model {model} on {test_set}, {pair}")
+    rounds = {v.run.id: v.rounds[-1] for g in (rows[method], reference) for v in g.runs if v.rounds}
+    shown = (rounds.get(first.id), rounds.get(second.id))
+    return Question(first, second, *code, f"model {model} on {test_set}, {pair}", shown)
 
 
 def run_pairs(group: Group, reference: Group) -> dict[str, tuple[RunRow, RunRow]]:
@@ -128,14 +135,14 @@ def model_and_test_set(store: Store, run: RunRow, model: str, test_set: str) -> 
 
 def answer(store: Store, question: Question, baseline: str, key: str) -> None:
     """Draw the images, or the button that looks for them, its progress or its error."""
-    asked = (question.first.id, question.second.id, question.model, question.test_set)
+    asked = (question.first.id, question.second.id, question.model, question.test_set, question.rounds)
     task = analysis.find_disagreement(store, *asked)
     arrays = task.arrays() if task is not None and task.status == "done" else {}
-    if task is not None and arrays:
+    if task is not None and arrays and not other_data(store, question.first, question.second):
         draw_answer(task, arrays, question, baseline)
         return
     obstacles = [obstacle_of(store, run) for run in (question.first, question.second)]
-    obstacle = next(filter(None, obstacles), "")
+    obstacle = next(filter(None, [other_data(store, question.first, question.second), *obstacles]), "")
     if obstacle:
         st.info(obstacle, icon=":material/search_off:")
     if task is not None and task.status != "done":
@@ -160,6 +167,30 @@ def obstacle_of(store: Store, run: RunRow) -> str:
     return f"Run {run.id} ({markup.md(run.label)}) has no checkpoint here: {why}."
 
 
+def other_data(store: Store, first: RunRow, second: RunRow) -> str:
+    """Say that the recorded data of two runs differ, although they have one name; empty if they do not."""
+    ours, theirs = (store.runs.environment(run.id) for run in (first, second))
+    recorded = [name for name in ("data", "pixels") if name in ours and name in theirs]
+    if all(ours[name] == theirs[name] for name in recorded):
+        return ""
+    return (
+        f"Runs {first.id} and {second.id} read different images, although their data set has one name: "
+        "its files were changed in between. No image can be compared; repeat one of the runs."
+    )
+
+
+def round_note(result: Mapping[str, object], wanted: analysis.Rounds) -> str:
+    """Say which rounds' models were used, and where these are not the ones that the difference shows."""
+    used = (result["round"], result["other_round"])
+    said = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"
+    if all(w is None or w == u for w, u in zip(wanted, used, strict=True)):
+        return said + ", as reported above"
+    return (
+        said + f"; the difference above is of rounds {wanted[0]} and {wanted[1]}, whose checkpoints are not "
+        "all kept (`keep_checkpoints`)"
+    )
+
+
 def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Question, baseline: str) -> None:
     """Draw the counts, the test, and the images of both kinds."""
     found = count_disagreement(arrays)
@@ -176,12 +207,11 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
         if shown:
             st.markdown(f"**{markup.md(title)}**: {len(shown)} of {count} images")
             draw_images(arrays, shown, classes, names)
-    rounds = f"rounds {result['round']} and {result['other_round']}"
     st.caption(
-        f"Predicted from the checkpoints after {rounds}; the cell is the mean over seeds in the reported "
-        "round. McNemar: exact and two-sided, over test images as they were drawn; it says nothing of other "
-        "seeds. Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative "
-        "to the maximum in that image."
+        f"{round_note(result, question.rounds)}; the cell is the mean over seeds in the reported round. "
+        "McNemar: exact and two-sided, over test images as they were drawn; it says nothing of other seeds. "
+        "Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative to the "
+        "maximum in that image."
     )
 
 
