@@ -44,19 +44,28 @@ def worker(
             help="Program or address to tell when an experiment has ended (default: FEDLENS_ON_FINISH)",
         ),
     ] = None,
+    follow: Annotated[bool, typer.Option(hidden=True)] = False,
     db: Database = None,
 ) -> int:
     """Serve the queue in this terminal.
 
-    There is one worker per database; the dashboard starts one by itself when runs are queued.
+    There is one worker per database; the dashboard starts one by itself when runs are queued. Without --ray,
+    the worker joins the cluster that was chosen on the page Experiments, if any.
     """
+    from fedcore.cluster import choice
+    from fedcore.jobs.supervisor import IDLE_SECONDS, serve
+    from fedcore.store import Store
+
     if ray is not None:
         from fedcore.jobs.cluster import serve_on_cluster
 
         return serve_on_cluster(db, ray, slots=slots, idle=idle, on_finish=on_finish)
-    from fedcore.jobs.supervisor import IDLE_SECONDS, serve
+    idle = IDLE_SECONDS if idle is None else idle
+    if (chosen := choice.chosen(Store(db).artifacts)) is not None:
+        from fedcore.jobs.cluster import serve_choice
 
-    return serve(db, idle=IDLE_SECONDS if idle is None else idle, slots=slots, on_finish=on_finish)
+        return serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish)
+    return serve(db, idle=idle, slots=slots, wait=follow, on_finish=on_finish)
 
 
 @commands.command("queue")

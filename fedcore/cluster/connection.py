@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ SETTINGS = {
 Tokens are on and usage reports off. Of what Ray prints in the supervisor (pages of text for a lost node),
 every line is left out, as ours say what happened in one.
 """
+HEAD_SECONDS = 10.0
+"""How long a head may take to accept a connection."""
 _TOKEN_FILE = Path(".ray") / "auth_token"
 
 
@@ -94,6 +97,7 @@ def connect(address: str = AUTO) -> Any:
     ray = load_ray()
     if ray.is_initialized():
         return ray
+    _look_for_head(address)
     for name in ("ray", "ray._private.worker"):  # its reports of lost nodes: ours say it in one line
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -112,6 +116,26 @@ def connect(address: str = AUTO) -> Any:
             "ray",
         ) from error
     return ray
+
+
+def _look_for_head(address: str) -> None:
+    """Ask whether anything answers at an address: Ray itself asks for a minute before it gives up.
+
+    Raises:
+        FedLensError: when nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():  # "auto", or something that Ray explains
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), HEAD_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FedLensError(
+            f"nothing answers at {address} ({reason}); is the head started there with "
+            "`ray start --head`, and may this machine reach its ports?",
+            "ray",
+        ) from error
 
 
 def disconnect() -> None:

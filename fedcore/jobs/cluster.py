@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcore import devices
+from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
 from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.heartbeat import Heartbeat
@@ -30,6 +33,8 @@ from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 
 GPU, CPU = NODE_KINDS
+RETRY_SECONDS = 30.0
+"""How long a worker whose chosen cluster cannot be joined stays before the next attempt."""
 logger = logging.getLogger(__name__)
 
 
@@ -210,6 +215,7 @@ def serve_on_cluster(
     slots: int | None = None,
     idle: float | None = None,
     on_finish: str | None = None,
+    **options: Any,
 ) -> int:
     """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
 
@@ -220,6 +226,7 @@ def serve_on_cluster(
         slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
         idle: seconds without work after which it leaves; None: never.
         on_finish: command or address that is told when an experiment has ended.
+        options: of ``Supervisor``.
 
     Raises:
         FedLensError: when the cluster cannot be joined, or the database cannot be written.
@@ -243,7 +250,50 @@ def serve_on_cluster(
         return Supervisor(store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), **options)
 
     try:
-        return serve(db, make=make, wait=True, on_finish=on_finish, idle=math.inf if idle is None else idle)
+        patience = math.inf if idle is None else idle
+        return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
         watch.close()
         cluster_view.clear(store)
+
+
+class NoNodes:
+    """The lanes while the chosen cluster cannot be joined: tasks go on, runs wait."""
+
+    def names(self) -> Sequence[str]:
+        """Return the lane of the tasks."""
+        return (TASK_LANE,)
+
+    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+        """Claim the next task."""
+        return claim_next(store, lane, running, None)
+
+
+def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:
+    """Be the supervisor on the cluster that was chosen on the page, as long as it is the choice.
+
+    While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
+
+    Args:
+        given: the other arguments of ``serve_on_cluster``.
+    """
+    store = Store(db)
+    store.prepare()
+
+    def other() -> bool:
+        return choice.chosen(store.artifacts) != address
+
+    end = time.monotonic() + RETRY_SECONDS
+    try:
+        connection.connect(address)
+    except FedLensError as error:
+        choice.report(store.artifacts, address, str(error))
+        logger.warning("%s", error)  # the supervisor says it too, once its log is open
+        on_finish = given.get("on_finish")
+
+        def retire() -> bool:
+            return other() or time.monotonic() > end
+
+        return serve(db, lanes=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
+    choice.report(store.artifacts, address, None)
+    return serve_on_cluster(db, address, idle=idle, retire=other, **given)

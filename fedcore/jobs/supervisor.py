@@ -63,9 +63,11 @@ class Supervisor:
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
         finish: FinishWatch | None = None,
+        retire: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._finish = finish
+        self._retire = retire
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
         self._lanes = lanes or LocalLanes(self.device_ids)
         self._launcher = launcher or LocalLauncher()
@@ -81,7 +83,7 @@ class Supervisor:
         busy = time.monotonic()
         with kept_open(self._store.path):
             while not self.ending:
-                self._handing_over = lock.is_awaited()
+                self._handing_over = lock.is_awaited() or self._retire()
                 if self.step():
                     busy = time.monotonic()
                 elif self._may_leave(lock, time.monotonic() - busy):
@@ -90,7 +92,7 @@ class Supervisor:
             self._end_children()
 
     def _may_leave(self, lock: SupervisorLock, idle: float) -> bool:
-        """Return whether to exit: another supervisor waits for that, or there was no work for long."""
+        """Return whether to exit: another supervisor is to follow, or there was no work for long."""
         if not self._children and self._handing_over:
             return True
         return idle >= self._idle and self._leave(lock)
@@ -219,21 +221,32 @@ def serve(
         make: makes the supervisor from the store and ``options``.
         wait: wait for a supervisor that serves the database already; it starts no more jobs, and leaves.
         on_finish: command or address that is told when an experiment has ended; default: that of the
-            environment variable ``FEDLENS_ON_FINISH``, if any.
+            environment variable ``FEDLENS_ON_FINISH``, if any. One that is given is a reason to wait: the
+            supervisor that serves the database knows nothing of it.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
 
     Raises:
-        FedLensError: when the database cannot be written.
+        FedLensError: when the database cannot be written, or nobody would be told of an experiment's end.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     store = Store(db)
     room = _has_room(store)
+    finish = _finish_watch(store, on_finish)
     lock = SupervisorLock(store.path)
-    if not (lock.acquire(PATIENCE_SECONDS) or (wait and _follow(lock))):
-        logger.info("a worker is serving %s already", store.path)
-        return 0
+    if not lock.acquire(PATIENCE_SECONDS):
+        if finish is not None and room:
+            finish.look()  # what ends under the other supervisor is told too
+        if not ((wait or on_finish is not None) and _follow(lock)):
+            if on_finish is not None:
+                raise FedLensError(
+                    f"two workers are there for {store.path} already, one of them waiting; end the one that "
+                    "waits, then start this one",
+                    "on-finish",
+                )
+            logger.info("a worker is serving %s already", store.path)
+            return 0
     try:
         if not room:
             logger.error(
@@ -242,7 +255,7 @@ def serve(
         while not room:
             time.sleep(RESTART_SECONDS)
             room = _has_room(store)
-        supervisor = make(store, finish=_finish_watch(store, on_finish), **options)
+        supervisor = make(store, finish=finish, **options)
         if slots is not None:
             for device in supervisor.device_ids:
                 store.queue.set_slots(device, slots)
@@ -306,6 +319,17 @@ def _has_room(store: Store) -> bool:
     if not access.writable:
         raise FedLensError(access.why or "", "db")
     return True
+
+
+def start_follower(store: Store) -> None:
+    """Start a detached supervisor that follows one that serves the database already, for a new choice, say.
+
+    Raises:
+        OSError: when no process can be started at present.
+    """
+    log = store.artifacts / "logs" / "worker.log"
+    command = ["fedcore", "worker", "--follow", "--db", str(store.path)]
+    launcher.start_detached(command, log, launcher.environment_before())
 
 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}

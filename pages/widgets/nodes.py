@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster on the page Experiments: their devices, what runs there, and what is wrong."""
+"""The nodes of a Ray cluster on the page Experiments: their devices, what runs there, and how to join one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.cluster.connection import HOW_TO_INSTALL, is_installed
+from fedcore.cluster import choice
+from fedcore.cluster.connection import AUTO, HOW_TO_INSTALL, is_installed
 from fedcore.devices import Device
-from fedcore.jobs import cluster_view
+from fedcore.errors import FedLensError
+from fedcore.jobs import cluster_view, supervisor
 from fedcore.jobs.cluster_view import NodeView
+from fedcore.jobs.locks import SupervisorLock
 from fedcore.store.jobs import RUNS
 from pages.widgets import markup, session
 
@@ -25,14 +28,77 @@ HEADER = [
 
 
 def draw(nodes: Sequence[NodeView] | None) -> None:
-    """Draw the nodes and keep them up to date; without a cluster, say how to get one."""
+    """Draw the nodes and keep them up to date, and how to join a cluster or leave it."""
     if nodes is not None:
         _table()
+    if not is_installed():
+        if nodes is None:
+            st.caption(
+                f"To train on more machines: `{HOW_TO_INSTALL}`, then start the dashboard again "
+                "(docs/cluster.md)."
+            )
         return
-    install = "" if is_installed() else f"`{HOW_TO_INSTALL}`, then "
-    st.caption(
-        f"To train on more machines: {install}`fedlens worker --ray` on a Ray cluster (docs/cluster.md)."
-    )
+    address = choice.chosen(session.store().artifacts)
+    if address is not None:
+        _chosen(address, joined=nodes is not None)
+    elif nodes is None:
+        _connect()
+
+
+def _connect() -> None:
+    """Draw the field for the address of a cluster."""
+    with st.form("cluster", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+        address = st.text_input(
+            "Ray cluster", placeholder="host:port of its head; empty: on this machine", key="cluster_address",
+            width=360, help="Queued runs then train on its nodes. Start it with `ray start --head`; the "
+            "token in ~/.ray/auth_token must be the same on every node (docs/cluster.md).",
+        )  # fmt: skip
+        connect = st.form_submit_button("Connect", icon=":material/hub:", disabled=not session.writable())
+    if not connect:
+        return
+    try:
+        choice.choose(session.store().artifacts, address)
+    except FedLensError as error:
+        markup.show_error(error)
+        return
+    _start()
+
+
+def _start() -> None:
+    """Start the worker that joins the chosen cluster, and show the page anew."""
+    try:
+        supervisor.start_follower(session.store())
+    except OSError as error:  # the next page that finds queued runs tries again
+        st.toast(f"No worker can be started at present: {error.strerror}")
+    st.rerun()
+
+
+@markup.fragment(run_every=POLL_SECONDS)
+def _chosen(address: str, joined: bool) -> None:
+    """Say how it stands with the chosen cluster, with the buttons to leave it and to try again."""
+    store = session.store()
+    where = "on this machine" if address == AUTO else f"at {address}"
+    problem = choice.problem_of(store.artifacts)
+    if (cluster_view.read(store) is not None) != joined:
+        st.rerun()
+    if joined:
+        st.caption(markup.md(f"Connected to the Ray cluster {where}."))
+    elif problem is not None:
+        markup.show_error(FedLensError(problem[:1].upper() + problem[1:]))
+    elif SupervisorLock(store.path).is_free():
+        st.caption(markup.md(f"The Ray cluster {where} is joined as soon as runs are queued."))
+    else:
+        st.caption(markup.md(f"Joining the Ray cluster {where}; runs that train on this machine end first."))
+    with st.container(horizontal=True):
+        if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
+            choice.choose(store.artifacts, address)
+            _start()
+        if st.button(
+            "Disconnect", icon=":material/link_off:", disabled=not session.writable(),
+            help="Runs that train on the nodes end there first; queued runs then train on this machine.",
+        ):  # fmt: skip
+            choice.leave(store.artifacts)
+            st.rerun()
 
 
 @st.fragment(run_every=POLL_SECONDS)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import on_finish, supervisor
+from fedcore.jobs import launcher, on_finish, supervisor
+from fedcore.jobs.locks import SupervisorLock
 from fedcore.jobs.on_finish import FinishWatch, finished, sender
 from fedcore.store import Store
 from tests.support import fill
@@ -123,3 +124,19 @@ def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, mo
     assert "FEDLENS_ON_FINISH is ignored" in caplog.text
     with pytest.raises(FedLensError):
         supervisor.serve(db, on_finish="no-such-program-here")
+
+
+def test_a_worker_that_tells_follows_one_that_does_not(db, queued, script, tmp_path):
+    """What ends under the earlier worker is told too."""
+    told, first = tmp_path / "told", SupervisorLock(db)
+    assert first.acquire()
+    ids = queued()
+    target = script(f"open({str(told)!r}, 'w')")
+    command = ["fedcore", "worker", "--on-finish", target, "--idle", "0", "--db", str(db)]
+    waiting = launcher.start_detached(command, tmp_path / "worker.log")
+    wait_for(first.is_awaited)
+    with pytest.raises(FedLensError, match="end the one that waits"):
+        supervisor.serve(db, on_finish=target)
+    Store(db).runs.stop(ids)
+    first.release()
+    assert waiting.wait(60) == 0 and told.exists()

@@ -1,0 +1,109 @@
+"""The cluster that a user has chosen on the page: a small file beside the database, and why it failed.
+
+The worker that the dashboard starts reads it. Each function takes the folder of the store's artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from fedcore.cluster.connection import AUTO
+from fedcore.errors import FedLensError
+
+CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
+MAX_PORT = 65535
+
+
+def chosen(folder: Path) -> str | None:
+    """Return the address of the chosen cluster, ``host:port`` or ``auto``; None where runs train here."""
+    return _read(folder, CHOICE).get("address")
+
+
+def choose(folder: Path, address: str) -> None:
+    """Let the worker of this database use the nodes of a cluster, and forget why an earlier one failed.
+
+    Args:
+        address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
+
+    Raises:
+        FedLensError: field ``ray``, for something else, or where the choice cannot be written.
+    """
+    address = checked(address)
+    with suppress(OSError):
+        (folder / PROBLEM).unlink()
+    _write(folder, CHOICE, {"address": address})
+
+
+def leave(folder: Path) -> None:
+    """Let runs train on this machine again; those on the nodes end there first.
+
+    Raises:
+        FedLensError: field ``ray``, where the choice cannot be deleted.
+    """
+    for name in (CHOICE, PROBLEM):
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise FedLensError(f"the choice cannot be deleted ({error.strerror})", "ray") from error
+
+
+def checked(address: str) -> str:
+    """Return an address as Ray takes it.
+
+    Raises:
+        FedLensError: field ``ray``, for one that is not ``host:port``.
+    """
+    address = address.strip() or AUTO
+    host, _, port = address.rpartition(":")
+    is_port = port.isdecimal() and port.isascii() and 0 < int(port) <= MAX_PORT
+    if address != AUTO and (not host or not is_port or any(c.isspace() or c == "/" for c in host)):
+        raise FedLensError(
+            f"'{address}' is not host:port of a cluster's head, as in 10.0.0.1:6379; "
+            "leave it empty for the cluster of this machine",
+            "ray",
+        )
+    return address
+
+
+def report(folder: Path, address: str, problem: str | None) -> None:
+    """Write why the chosen cluster could not be joined; None once it was."""
+    with suppress(FedLensError):  # pages then show less
+        if problem is None:
+            (folder / PROBLEM).unlink(missing_ok=True)
+        else:
+            _write(folder, PROBLEM, {"address": address, "problem": problem})
+
+
+def problem_of(folder: Path) -> str | None:
+    """Return why the chosen cluster could not be joined at the last attempt; None if it was."""
+    content = _read(folder, PROBLEM)
+    return content.get("problem") if content.get("address") == chosen(folder) else None
+
+
+def _read(folder: Path, name: str) -> dict[str, str]:
+    """Return the content of a file of ours, empty where there is none that can be read."""
+    try:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    texts = content.items() if isinstance(content, dict) else ()
+    return {key: value for key, value in texts if isinstance(value, str)}
+
+
+def _write(folder: Path, name: str, content: dict[str, str]) -> None:
+    """Replace a file of ours at once.
+
+    Raises:
+        FedLensError: field ``ray``, where it cannot be written.
+    """
+    path = folder / name
+    part = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(content), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error

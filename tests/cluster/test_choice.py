@@ -1,0 +1,89 @@
+"""The cluster that was chosen on the page: the dashboard's worker joins it, or says why it cannot."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from fedcore.cluster import choice, connection
+from fedcore.errors import FedLensError
+from fedcore.jobs import cluster
+from fedcore.jobs.locks import SupervisorLock
+from fedcore.store import Store
+
+HEAD = "10.0.0.1:6379"
+
+
+def test_a_choice_is_kept_until_it_is_left(db: Path):
+    store = Store(db)
+    assert choice.chosen(store.artifacts) is None
+    choice.choose(store.artifacts, f" {HEAD} ")
+    assert choice.chosen(Store(db).artifacts) == HEAD
+    choice.choose(store.artifacts, "")
+    assert choice.chosen(store.artifacts) == "auto"
+    choice.leave(store.artifacts)
+    assert choice.chosen(store.artifacts) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["head", "head:", ":6379", "head:0", "head:99999", "ray://head:1", "a b:1"]
+)
+def test_an_address_that_is_none_is_refused(db: Path, address: str):
+    with pytest.raises(FedLensError, match="host:port") as refused:
+        choice.choose(Store(db).artifacts, address)
+    assert refused.value.field == "ray" and choice.chosen(Store(db).artifacts) is None
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7}'])
+def test_a_damaged_choice_is_none(db: Path, content: str):
+    path = Store(db).artifacts / choice.CHOICE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    assert choice.chosen(Store(db).artifacts) is None
+
+
+def test_a_problem_belongs_to_its_address(db: Path):
+    store = Store(db)
+    choice.choose(store.artifacts, HEAD)
+    choice.report(store.artifacts, HEAD, "nothing answers")
+    assert choice.problem_of(store.artifacts) == "nothing answers"
+    choice.report(store.artifacts, HEAD, None)
+    assert choice.problem_of(store.artifacts) is None
+    choice.report(store.artifacts, HEAD, "nothing answers")
+    choice.choose(store.artifacts, "auto")
+    assert choice.problem_of(store.artifacts) is None
+
+
+def test_a_head_that_is_not_there_is_named_at_once():
+    with socket.socket() as taken:  # bound and not listening: its port refuses
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(FedLensError, match=f"nothing answers at 127.0.0.1:{port}"):
+            connection._look_for_head(f"127.0.0.1:{port}")
+
+
+def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db, queued, monkeypatch):
+    store = Store(db)
+    (run_id,) = queued()
+    choice.choose(store.artifacts, HEAD)
+    started: list[str] = []
+
+    def refuse(address: str) -> None:
+        raise FedLensError(f"nothing answers at {address}", "ray")
+
+    class Watched(cluster.NoNodes):
+        def claim(self, store, lane, running):
+            started.append(lane)
+            choice.leave(store.artifacts)  # so that the worker retires
+            return super().claim(store, lane, running)
+
+    monkeypatch.setattr(connection, "connect", refuse)
+    monkeypatch.setattr(cluster, "NoNodes", Watched)
+    problems = []
+    monkeypatch.setattr(choice, "report", lambda *given: problems.append(given[1:]))
+    assert cluster.serve_choice(db, HEAD, idle=600.0) == 0
+    assert problems == [(HEAD, f"nothing answers at {HEAD}")]
+    assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
+    assert SupervisorLock(db).is_free()

@@ -1,0 +1,63 @@
+"""A Ray cluster is joined and left on the page Experiments, where its nodes are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.cluster import choice
+from fedcore.jobs import supervisor
+from fedcore.jobs.locks import SupervisorLock
+from fedcore.store import Store
+from pages.widgets import nodes as nodes_section
+from tests.support.web.pages import Opened, button
+
+HEAD = "10.0.0.1:6379"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The databases for which the page has started a worker."""
+    paths: list[Path] = []
+    monkeypatch.setattr(supervisor, "start_follower", lambda store: paths.append(store.path))
+    monkeypatch.setattr(nodes_section, "is_installed", lambda: True)
+    return paths
+
+
+def said(app: AppTest) -> str:
+    return " ".join(element.value for element in [*app.caption, *app.error]).replace("\\", "")
+
+
+def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: list[Path]):
+    store = Store(filled)
+    app = open_page("experiments", queue="true")
+    app.text_input(key="cluster_address").input("no address")
+    button(app, "Connect").click().run()
+    assert "host:port" in said(app) and not started
+    app.text_input(key="cluster_address").input(HEAD)
+    button(app, "Connect").click().run()
+    assert choice.chosen(store.artifacts) == HEAD and started == [store.path]
+    assert "joined as soon as runs are queued" in said(app)
+
+    worker = SupervisorLock(filled)
+    assert worker.acquire()
+    assert "Joining the Ray cluster at" in said(app.run())
+    choice.report(store.artifacts, HEAD, "there is no token; make one with `ray get-auth-token --generate`")
+    assert "There is no token; make one with `ray get-auth-token --generate`" in said(app.run())
+    button(app, "Try again").click().run()
+    assert len(started) == 2 and choice.problem_of(store.artifacts) is None
+    button(app, "Disconnect").click().run()
+    assert choice.chosen(store.artifacts) is None
+    assert button(app, "Connect")
+    worker.release()
+
+
+def test_without_ray_the_page_says_how_to_get_it(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nodes_section, "is_installed", lambda: False)
+    app = open_page("experiments", queue="true")
+    assert 'pip install "ray[default]' in said(app)
+    assert not [b for b in app.button if b.label == "Connect"]
