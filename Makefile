@@ -9,8 +9,7 @@ TORCH_INDEX ?=
 # One thread a process: the figures do not depend on the load, and two test processes share two cores in peace.
 TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 TEST_PROCESSES ?= 2
-# In the order of tests/conftest.py: files that take long begin first.
-PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 FAULTS ?=
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,15 +10,6 @@ import torch
 from tests.support import tiny
 
 pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files whose tests may take long; at the end, other processes would wait for them."""
-    limits: dict[Path, float] = {}
-    for item in items:
-        mark = item.get_closest_marker("timeout")
-        limits[item.path] = max(limits.get(item.path, 0), mark.args[0] if mark else 0)
-    items.sort(key=lambda item: limits[item.path], reverse=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

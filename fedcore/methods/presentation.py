@@ -47,8 +47,8 @@ class DiagnosticChart:
 GRADIENT_CONFLICT = DiagnosticChart(
     "Agreement of updates",
     {"gradient_conflict": ""},
-    unit="mean cosine between clients",
-    note="1 where all clients pull the same way, below 0 where they pull against each other.",
+    unit="mean cosine",
+    note="Of each two clients: 1 where all pull the same way, below 0 where they pull against each other.",
 )
 """For any method whose clients move a shared parameter."""
 

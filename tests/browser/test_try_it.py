@@ -18,6 +18,13 @@ from tests.support.web.browser import Server, Tab, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
+RECORD = f"""() => {{
+  const note = () => {TITLES}.forEach(title => window.seenTitles.add(title));
+  window.seenTitles = new Set();
+  new MutationObserver(note).observe(document.body, {{ childList: true, subtree: true }});
+  note();
+}}"""
+"""Remembers every title that is drawn: on a busy machine a look now and then would miss some."""
 PANEL = re.compile(r"(.+): round (\d+)/(\d+)$")
 DEADLINE = 600
 
@@ -43,12 +50,16 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     """Round counts seen on each method's panel before its end: while it ran, or below its last round."""
     seen: dict[str, set[int]] = {}
     end = time.monotonic() + DEADLINE
+    page.evaluate(RECORD)
     while time.monotonic() < end:
         runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
         assert not [r.status_text for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
         titles = page.evaluate(TITLES)
         shown = ",".join(titles)
         found = [(m[1], int(m[2])) for title in titles if (m := PANEL.match(title))]
+        for title in page.evaluate("[...window.seenTitles]"):
+            if (m := PANEL.match(title)) and int(m[2]) < int(m[3]):
+                seen.setdefault(m[1], set()).add(int(m[2]))
         for label, count in found:  # while a chart is drawn anew, the old one is still there
             if count < runs[label].rounds_total or runs[label].state == "running":
                 seen.setdefault(label, set()).add(count)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from tests.support.web.live import clock, widget
 from tests.support.web.pages import Opened, html
 
 Asked = Callable[..., tuple[int, str]]
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a thread of its own: browser tests leave a running loop in that of the tests."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
         async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
-        asyncio.run(app(scope, receive, send))
+        run(app(scope, receive, send))
         return sent[0]["status"], b"".join(m.get("body", b"") for m in sent).decode()
 
     return asked
@@ -145,5 +152,5 @@ def test_the_browser_is_opened_where_there_is_a_screen(
             asyncio.get_running_loop().call_later(0, later.set_result, None)
             await later
 
-    asyncio.run(start())
+    run(start())
     assert shown == opened

@@ -74,7 +74,7 @@ def test_what_nobody_described_is_called_after_its_name(tmp_path: Path, name: st
 
 def test_what_is_known_is_described_for_a_script_s_own_method_too(tmp_path: Path) -> None:
     (chart,) = recorded(tmp_path / "runs.db", {"zero-shot": ("gradient_conflict",)})
-    assert chart.heading == "Agreement of updates (mean cosine between clients)"
+    assert chart.heading == "Agreement of updates (mean cosine)"
 
 
 def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
