@@ -128,7 +128,8 @@ def test_a_run_records_the_most_memory_it_took(db, queued):
         job.execute(claimed, heartbeat, handler=fake_engine.training)
     with reading(db) as connection:
         (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()
-    assert 10e6 < peak <= devices.peak_memory("cpu")
+    # Linux adds up the pages of its threads now and then only: a later answer may be a few pages lower
+    assert peak > 10e6 and peak == pytest.approx(devices.peak_memory("cpu"), rel=0.01)
 
 
 def test_runs_that_share_the_cpu_divide_its_threads(monkeypatch):
