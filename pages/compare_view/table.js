@@ -7,7 +7,9 @@ export default function ({ parentElement, setTriggerValue }) {
   };
 
   parentElement.fedlensStop?.(); // one listener at a time
-  parentElement.fedlensStop = () => document.removeEventListener("click", click);
+  const stop = () => document.removeEventListener("click", click);
+  parentElement.fedlensStop = stop;
   document.addEventListener("click", click);
-  return () => parentElement.fedlensStop();
+  parentElement.querySelector("i").dataset.listening = "";
+  return stop; // itself alone: it is called late where a newer call came soon, which goes on
 }

@@ -22,7 +22,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   }
 
   parentElement.fedlensStop?.();
+  const stop = () => document.removeEventListener("mouseover", follow);
+  parentElement.fedlensStop = stop;
   document.addEventListener("mouseover", follow);
-  parentElement.fedlensStop = () => document.removeEventListener("mouseover", follow);
-  return () => parentElement.fedlensStop();
+  return stop; // itself alone: it is called late where a newer call came soon, which goes on
 }

@@ -6,8 +6,9 @@ export default function ({ data, parentElement, setStateValue }) {
   const tell = () => setStateValue("narrow", query.matches);
 
   parentElement.fedlensStop?.(); // one listener at a time
-  parentElement.fedlensStop = () => query.removeEventListener("change", tell);
+  const stop = () => query.removeEventListener("change", tell);
+  parentElement.fedlensStop = stop;
   query.addEventListener("change", tell);
   if (query.matches !== narrow) tell();
-  return () => parentElement.fedlensStop();
+  return stop; // itself alone: it is called late where a newer call came soon, which goes on
 }

@@ -95,12 +95,14 @@ async function draw(host, text) {
 export default function ({ data, parentElement }) {
   const host = parentElement.querySelector(".fl-chart");
   const text = new TextDecoder().decode(data);
-  if (host.fedlensText === text) return undefined; // nothing new: nothing is redrawn
+  // also called for a call that a newer one overtook: then the chart is still there
+  const stop = () => host.isConnected || window.Plotly?.purge(host);
+  if (host.fedlensText === text) return stop; // nothing new: nothing is redrawn
   if (host.fedlensText === undefined) {
     followPointer(host);
     followSize(host);
   }
   host.fedlensText = text;
   draw(host, text);
-  return () => window.Plotly?.purge(host);
+  return stop;
 }

@@ -1,6 +1,7 @@
 // When the ticking part of the Live page is drawn again: a rerun of it, even one that changes nothing, has Streamlit
 // look at every widget of the page, so the browser first asks a small address whether there is anything new.
-// Streamlit calls this function for every message and at times between; what it returns is called at the very end.
+// Streamlit calls this function for every message and at times between; what it returns is called at the end, and for
+// a call that a newer one overtook, once the newer one has begun.
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const { address, seen, every, longest } = data;
@@ -40,5 +41,5 @@ export default function ({ data, parentElement, setTriggerValue }) {
   parentElement.fedlensStop?.(); // one clock at a time
   parentElement.fedlensStop = stop;
   wait();
-  return () => parentElement.fedlensStop();
+  return stop; // itself alone: it is called late where a newer call came soon, which goes on
 }

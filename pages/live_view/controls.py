@@ -276,8 +276,9 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption(markup.md(", ".join(f"{label} ({count})" for label, count in methods.items())))
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
-        if st.button(f"Stop {_count(len(chosen))}", type="primary", disabled=not chosen):
-            session.store().runs.stop(chosen)
+        # a callback: where a run of the whole page closes the dialog at this moment, the click still counts
+        stop, text = session.store().runs.stop, f"Stop {_count(len(chosen))}"
+        if st.button(text, type="primary", disabled=not chosen, on_click=stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()

@@ -70,13 +70,14 @@ export default function ({ data, parentElement }) {
   const titles = new MutationObserver(keepTitle);
   const element = document.querySelector("title");
   if (element) titles.observe(element, { childList: true });
-  parentElement.fedlensStop = () => {
+  const stop = () => {
     clearTimeout(timer);
     timer = null;
     titles.disconnect();
   };
+  parentElement.fedlensStop = stop;
   button.onclick = ask;
   showButton();
   look();
-  return () => parentElement.fedlensStop();
+  return stop; // itself alone: it is called late where a newer call came soon, which goes on
 }

@@ -20,6 +20,7 @@ def test_headings_sort_and_a_star_is_given(filled_server: Server, new_page: NewP
     page.goto(f"{filled_server.url}/compare?ids=1")
     table = page.get_by_role("table", name=re.compile("Summary of"))
     heading = table.get_by_role("button", name="Worst client, %")
+    expect(page.locator(".st-key-summary_headings_place i[data-listening]")).to_be_attached()
     means = {g.label: g.stats["worst"].mean for g in compare(store, [1]).groups}
     for sort, state, falling in (("-worst", "descending", True), ("worst", "ascending", False)):
         heading.click()

@@ -1,0 +1,103 @@
+"""The scripts of the pages' components go on when Streamlit calls them twice in quick succession.
+
+Streamlit starts a component anew for every message. Where a second message comes before the first call is
+through, it calls what the first call returned after the second one has begun: that must not end what the
+second one does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.web.browser import ROOT, NewPage
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+PAGE = """<title>FedLens</title><div id="place"><i></i><button></button><div class="fl-chart"></div></div>
+<table class="fl-table"><tr><th><button data-sort="worst">Worst</button></th></tr></table>
+<div class="st-key-chart"><div class="js-plotly-plot"><p>heatmap</p></div></div>"""
+OVERTAKEN = """async ([script, data]) => {
+  const { default: start } = await import("data:text/javascript," + encodeURIComponent(script));
+  window.told = [];
+  const place = document.getElementById("place");
+  const tell = (name, value) => window.told.push([name, value]);
+  if (Array.isArray(data)) data = new Uint8Array(data);
+  const call = () => start({ data, parentElement: place, setStateValue: tell, setTriggerValue: tell });
+  const [endFirst, endSecond] = [call(), call()];
+  window.endSecond = endSecond;
+  endFirst?.();
+}"""
+TOLD = "name => window.told.some(([told]) => told === name)"
+
+
+@pytest.fixture
+def begin(new_page: NewPage) -> Callable[..., Page]:
+    """Opens a page where a component was started twice and its first call was ended then."""
+
+    def begun(script: str, data: object = None, before: str = "") -> Page:
+        page = new_page(viewport={"width": 1000, "height": 600})
+        page.route("http://fedlens.test/", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
+        answers = ({"states": {"running": 1}, "total": 2, "answer": number} for number in count())
+        page.route("http://fedlens.test/pulse", lambda route: route.fulfill(json=next(answers)))
+        page.goto("http://fedlens.test/")
+        page.evaluate(f"() => {{ {before} }}")
+        page.evaluate(OVERTAKEN, [(ROOT / "pages" / script).read_text(encoding="utf-8"), data])
+        return page
+
+    return begun
+
+
+def test_a_summarys_headings_are_listened_to(begin: Callable[..., Page]) -> None:
+    page = begin("compare_view/table.js")
+    page.get_by_role("button", name="Worst").click()
+    assert page.evaluate("window.told") == [["sorted", "worst"]]
+    page.evaluate("window.endSecond()")
+    page.get_by_role("button", name="Worst").click()
+    assert len(page.evaluate("window.told")) == 1, "the end ends it"
+
+
+def test_a_heatmaps_cells_are_listened_to(begin: Callable[..., Page]) -> None:
+    chart = (
+        "const c = document.querySelector('.js-plotly-plot'); c._ev = {}; c.on = () => (c.dataset.on = 1);"
+    )
+    page = begin("components/cell_click.js", {"chart": "chart"}, chart)
+    page.get_by_text("heatmap").hover()
+    assert page.locator(".js-plotly-plot").get_attribute("data-on") == "1"
+
+
+def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None:
+    page = begin("components/viewport.js", {"width": 640, "narrow": False})
+    assert page.evaluate("window.told") == []
+    page.set_viewport_size({"width": 390, "height": 600})
+    page.wait_for_function(TOLD, arg="narrow")
+
+
+def test_lives_clock_goes_on(begin: Callable[..., Page]) -> None:
+    clock = {"address": "/pulse", "seen": "older", "every": 0.05, "longest": None}
+    page = begin("live_view/clock.js", clock)
+    page.wait_for_function(TOLD, arg="news")
+
+
+def test_the_title_of_the_tab_goes_on(begin: Callable[..., Page]) -> None:
+    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
+    page = begin("live_view/notice.js", watch)
+    page.wait_for_function("document.title === '1/2 running - FedLens'")
+    page.evaluate("document.title = 'Live'")
+    page.wait_for_function("document.title === '1/2 running - FedLens'")
+
+
+def test_a_chart_stays_drawn(begin: Callable[..., Page]) -> None:
+    counting = "window.library = async () => window.Plotly; window.purged = 0; "
+    counting += "window.Plotly = { react: async () => {}, purge: () => { window.purged += 1; } };"
+    figure = {"data": [], "layout": {"margin": {"b": 0, "l": 0}, "height": 50}}
+    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
+    page = begin("live_view/chart.js", list(text.encode()), counting)
+    page.locator(".fl-chart[data-drawn]").wait_for()
+    assert page.evaluate("window.purged") == 0
+    page.evaluate("document.getElementById('place').remove(); window.endSecond()")
+    assert page.evaluate("window.purged") == 1, "a chart that is gone gives its memory back"
