@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.core import TyperCommand
@@ -17,47 +16,8 @@ from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
+from tests.support.command_line import TOML, run
 from tests.support.jobs import wait_for
-
-TOML = """
-name = "From a file"
-rounds = {rounds}
-seeds = [1]
-
-[backbone]
-name = "mini-vit"
-
-[[methods]]
-name = "fedot"
-config = {{ lr = 0.01 }}
-
-[[methods]]
-name = "zero-shot"
-"""
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "runs.db"
-
-
-@pytest.fixture
-def toml(tmp_path: Path) -> Path:
-    path = tmp_path / "experiment.toml"
-    path.write_text(TOML.format(rounds=2))
-    return path
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train without torch; what the command sets for its process is undone."""
-    monkeypatch.setattr(training, "load_engine", lambda: fake_engine.train)
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-        monkeypatch.setenv(name, "")
-
-
-def run(*arguments: object) -> int:
-    return cli.main([str(a) for a in arguments])
 
 
 def commands() -> dict[str, TyperCommand]:
@@ -146,121 +106,6 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert capsys.readouterr().out == "experiment 1: 2 runs queued\n"
     assert Store(db).queue.ids() == [1, 2]
     assert [store.path for store in started] == [db]
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (
-            ('name = "fedot"', 'name = "fedott"'),
-            "error: methods.0.name: unknown method 'fedott'; did you mean 'fedot'?",
-        ),
-        (("lr = 0.01", "lr = -1"), "error: methods.0.config.lr: "),
-        (("lr = 0.01", "blocks = 7"), "error: methods.0.config.blocks: "),
-        (('name = "mini-vit"', 'name = "mini-vid"'), "error: backbone.name: unknown backbone 'mini-vid'"),
-        (("seeds = [1]", "seeds = [1, 1]"), "error: seeds: a seed is named twice"),
-        (("rounds = 2", "rounds = -2"), "error: rounds: "),
-        (("seeds = [1]", "seeds = ["), "is not valid TOML"),
-        (
-            ("[backbone]", '[partition]\nkind = "iid"\nclients = 9999\n\n[backbone]'),
-            "error: partition.clients: ",
-        ),
-        (('name = "mini-vit"', 'name = "ViT-B-32"\npretrained = "none.pt"'), "error: backbone.pretrained: "),
-    ],
-)
-def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, capsys, change, line):
-    toml.write_text(toml.read_text().replace(*change))
-    assert run("run", toml, "--db", db) == 2
-    out, err = capsys.readouterr()
-    assert line in err
-    assert err.startswith("error: ") and err.count("\n") == 1 and out == ""
-    assert not db.exists() or Store(db).experiments.all() == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run"], "give either an experiment file or --preset NAME"),
-        (["run", "none.toml"], "cannot read none.toml"),
-        (["run", "x.toml", "--demo"], "give either an experiment file or --preset NAME"),
-        (["list"], "no database at"),
-        (["stop", "9"], "no database at"),
-        (["methods", "fedott"], "did you mean 'fedot'?"),
-        (["methods", "--methods", "none.py"], "no method file at"),
-        (["data", "check", "/nowhere"], "/nowhere"),
-        (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
-        (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes"),
-        (["import", "none.csv", "--experiment", "x"], "cannot read none.csv"),
-        (["merge", "none.db"], "no database at"),
-    ],
-)
-def test_bad_arguments(db, monkeypatch, capsys, arguments, message):
-    monkeypatch.setenv("FEDLENS_DB", str(db))
-    assert run(*arguments) == 2
-    err = capsys.readouterr().err
-    assert message in err and err.startswith("error: ") and err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["bogus"],
-        ["stop"],
-        ["stop", "seven"],
-        ["run", "--sed", "1"],
-        ["run", "--scale", "tiny"],
-        [],
-        ["data"],
-        ["data", "check"],
-        ["data", "check", "X", "--precision", "bf16"],  # an option of data encode
-        ["data", "list", "--json"],
-        ["methods", "--db", "x.db"],
-    ],
-)
-def test_arguments_that_do_not_parse_are_one_line_too(arguments, capsys):
-    assert run(*arguments) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and "; see `fedlens" in err and err.count("\n") == 1
-
-
-def test_debug_shows_the_traceback(db, capsys):
-    assert run("run", "none.toml", "--db", db, "--debug") == 2
-    assert "Traceback" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["queue", "--move", "up"], "id: name the runs to move"),
-        (["export", 1, "--format", "latex", "--baseline", "FedOT"], "baseline: only the summary as csv"),
-        (["export", 1, "--test", "wilcoxon"], "test: name the method to test against with --baseline"),
-        (["import", "x.json", "--dataset", "pacs"], "dataset: leave this out"),
-        (["data", "check", "/nowhere", "--root", "x"], "root: '/nowhere' is no built-in data set"),
-    ],
-)
-def test_an_option_that_would_have_no_effect_is_refused(db, capsys, arguments, line):
-    Store(db).prepare()
-    more = [] if arguments[0] == "data" else ["--db", db]
-    assert run(*arguments, *more) == 2
-    assert capsys.readouterr().err.startswith(f"error: {line}")
-
-
-def test_old_names_of_options_go_on_working_with_a_warning(db, toml, monkeypatch, capsys):
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: None)
-    run("run", toml, "--db", db, "--queue")
-    assert run("stop", 1, "--db", db) == 0
-    assert run("resume", 1, "--anew", "--db", db) == 0
-    assert "note: --anew is now called --restart" in capsys.readouterr().err
-    assert run("tasks", "--forget", 9, "--db", db) == 2
-    assert "note: --forget is now called --delete" in capsys.readouterr().err
-
-
-def test_a_renamed_field_of_a_file_is_one_note(db, toml, monkeypatch, capsys):
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: None)
-    toml.write_text(toml.read_text() + 'config = { style = "gt" }\n')
-    run("run", toml, "--db", db, "--queue")
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "class_text" in line]
-    assert line.startswith("note: ")
 
 
 def test_listing_loads_neither_torch_nor_pandas(db):
@@ -430,6 +275,7 @@ import sys
 from fedcore.cli import main as cli
 from fedcore.jobs import training
 from tests.support import fake_engine
+from tests.support.command_line import TOML, run
 training.load_engine = lambda: fake_engine.train
 sys.exit(cli.main(sys.argv[1:]))
 """

@@ -6,15 +6,12 @@ import csv
 import io
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, parse
-from fedcore.papers.reproductions import reproductions
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.exports import latex
@@ -22,39 +19,11 @@ from fedcore.results.exports import tables as files
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.results.panels.comparison import method_by_domain_panel
 from fedcore.store import Store, database
-from tests.support import fill, papers
-from tests.support.web.markup import tables
+from tests.support import fill
+from tests.support.web.compare import show, table
 from tests.support.web.pages import Opened, html
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
-
-
-@pytest.fixture(scope="module")
-def seeds_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    db = tmp_path_factory.mktemp("seeds") / "runs.db"
-    fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2, 3, 4), rounds=2))
-    return db.parent
-
-
-@pytest.fixture
-def seeds(seeds_once: Path, tmp_path: Path) -> Path:
-    """Three methods, four seeds."""
-    shutil.copytree(seeds_once, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "runs.db"
-
-
-def show(app: AppTest, tab: str, **state: object) -> AppTest:
-    app.session_state["tab"] = tab
-    for key, value in state.items():
-        app.session_state[key] = value
-    app = app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def table(app: AppTest, label: str) -> list[list[str]]:
-    """The cells of a table as a reader sees them (a number's details left out)."""
-    return next(t.rows for t in tables(html(app)) if t.label.startswith(label))
 
 
 def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:
@@ -202,70 +171,6 @@ def test_no_sweep_is_said(open_page: Opened, seeds: Path) -> None:
     assert "No field takes several values" in app.info[0].value
 
 
-def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    preset = papers.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
-    papers.train(db, preset)
-    app = show(open_page("compare", ids=["1"]), "Published")
-    head, *rows = table(app, "Published values of")
-    found = reproductions(Store(db), preset)
-    assert [r[head.index("Printed")] for r in rows] == [b.published_text for b in found]
-    assert {b.status for b in found} == {"measured", "not run"}
-    for row, entry in zip(rows, found, strict=True):
-        assert all(row), "never blank"
-        assert row[head.index("Status")].startswith(entry.status)
-        ours = row[head.index("Ours")]
-        assert ours == ("-" if entry.measured is None else entry.measured_text)
-        if entry.measured is not None:
-            gap = float(row[head.index("Difference")])
-            assert gap == pytest.approx(entry.measured.mean - entry.published.value, abs=0.0051)
-    app = show(app, "Published", published_only="with ours")
-    assert len(table(app, "Published values of")) - 1 == sum(b.measured is not None for b in found)
-
-
-def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    preset = papers.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
-    papers.train(db, preset)
-    app = open_page("compare", ids=["1"])
-    head, *rows = table(app, "Summary of")
-    assert head[1:7] == ["G, %", "G printed, %", "P, %", "P printed, %", "C, %", "C printed, %"]
-    cells = {r[0]: dict(zip(head, r, strict=True)) for r in rows}
-    assert cells["FedOT"]["G printed, %"] == "94.7 † / 94.3 †", "as FedOT and as FedOT(+B)"
-    assert cells["FedOT(-o)"]["G printed, %"] == "94.5 †"
-    assert cells["FedOT(-o)"]["P printed, %"] == "not printed", "never blank"
-    text = html(app)
-    assert "FedOT, Table 1: FedOT <b>94.68</b>, best on validation" in text, "ours here is the last round's"
-    said = next(c.value for c in app.caption if c.value.startswith("*Printed*"))
-    assert "FedOT, Tables 1, 2, 3, 5, 9" in said.replace("\\", "")
-    assert "CoCoOp" in said and "With a caveat" in said
-    assert "not run here: PromptFL" in said.replace("\\", "") or "not run here: Zero" in said.replace(
-        "\\", ""
-    )
-    text = html(open_page("compare", ids=["1"], rule="best on validation"))
-    ours = compare(Store(db), [1], "best").groups[0].stats["generalisation"].mean
-    assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
-
-
-def test_without_printed_figures_there_is_no_such_column(open_page: Opened, seeds: Path) -> None:
-    app = open_page("compare", ids=["1"])
-    assert not any("printed" in title for title in table(app, "Summary of")[0])
-    assert not any("Printed" in c.value for c in app.caption)
-
-
-def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path) -> None:
-    fill.done(seeds, fill.an_experiment(methods=("fedalign",), seeds=(1, 2, 3, 4), rounds=3))
-    app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
-    head, *rows = table(app, "Summary of")
-    at = head.index("Personal: difference, points")
-    cells = {r[0]: r[at : at + 2] for r in rows}
-    assert cells["FedAlign"] == ["-", "different protocol"] and cells["FedOT"][0].startswith("+")
-    assert "rounds 3 against 2" in html(app)
-    app = show(app, "Heatmaps")
-    gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]
-    assert {a["text"] for a in gaps} == {"<b>FedOT - PromptFL</b>", "<b>SDFed - PromptFL</b>"}
-
-
 def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "zero-shot"), seeds=(1,), rounds=1))
@@ -310,26 +215,6 @@ def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
     (name,) = [r[0] for r in table(app, "Summary of")[1:]]
     assert len(name) <= 80 and name.endswith("…a at the end"), name
     assert f'title="{entry.label}"' in html(app)
-
-
-def latex_of(app: AppTest) -> str:
-    return next(c.value for c in app.code if c.language == "latex")
-
-
-def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
-    db = tmp_path / "runs.db"
-    preset = papers.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
-    papers.train(db, preset)
-    app = show(open_page("compare", ids=["1"]), "Export")
-    (switch,) = [t for t in app.toggle if t.key == "latex_printed"]
-    assert switch.value and "G, printed" in latex_of(app) and "94.68" in latex_of(app)
-    app = switch.set_value(False).run()
-    assert "printed" not in latex_of(app)
-
-
-def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
-    app = show(open_page("compare", ids=["1"]), "Published")
-    assert "None of these experiments names published values" in app.info[0].value
 
 
 def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Path) -> None:

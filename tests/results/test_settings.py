@@ -1,0 +1,178 @@
+"""Which runs are seeds of one row, and which rows share a setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig, expand
+from fedcore.config.grouping import group_hash
+from fedcore.methods import registry
+from fedcore.results import settings
+from fedcore.results.comparison import (
+    compare,
+    config_differences,
+    difference,
+    partial_fields,
+)
+from fedcore.results.settings import setting_key
+from fedcore.results.sweeps import sweep_families
+from fedcore.store import Recorder, Store
+from fedcore.store.database import writing
+from tests.support import fill
+
+
+def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
+    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
+    assert config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
+    assert partial_fields(found.groups) == {}
+
+
+def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
+    """The first two fields that differ are equal in two of three rows: a third one is named."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
+    entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
+    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    assert len({g.label for g in found.groups}) == 3
+    near = settings.distinguishing_texts([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
+    assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
+
+
+def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
+    """A default that is written out, and an alpha that an IID partition does not read."""
+    db = tmp_path / "runs.db"
+    stored = set()
+    for seed, config, alpha in ((1, {}, None), (2, {"blocks": 1}, None), (3, {}, 0.1)):
+        plain = fill.an_experiment(methods=("fedot",), seeds=(seed,), rounds=1).model_dump()
+        partition = {"kind": "iid", "clients": 6, "alpha": alpha}
+        entries = [{"name": "fedot", "label": "FedOT", "config": config}]
+        experiment = Experiment.model_validate({**plain, "partition": partition, "methods": entries})
+        stored.add(group_hash(expand(experiment)[0]))
+        fill.done(db, experiment)
+    assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
+    found = compare(Store(db), [1, 2, 3])
+    (group,) = found.groups
+    assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
+    assert len(found.settings) == 1 and found.notes == ()
+    assert config_differences(found.groups) == partial_fields(found.groups) == {}
+
+
+def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
+    """What a script does not say of its hyper-parameters is not FedLens' default, nor is it FedLens' code."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1)
+    number = fill.done(db, experiment)
+    for seed, config in ((2, {}), (3, {"lr": 0.1})):
+        run = Recorder(
+            db, method="fedot", label="FedOT", seed=seed, experiment=number, rounds_total=1, config=config
+        )
+        run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
+        run.finish()
+    found = compare(Store(db), [number])
+    ours = next(g for g in found.groups if g.trained_by_fedlens)
+    assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
+    assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
+    theirs = [g for g in found.groups if not g.trained_by_fedlens]
+    assert [g.seeds for g in theirs] == [(2,), (3,)]
+    assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
+    assert len({g.label for g in found.groups}) == len(found.groups)
+    assert "method.config.lr" not in theirs[0].fields, "nobody said so"
+    assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
+    assert sweep_families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
+
+
+@pytest.mark.parametrize(
+    ("partition", "read"),
+    [
+        ({"kind": "iid", "clients": 3}, {"clients": 4}),
+        ({"kind": "domain", "alpha": 0.5}, {"dirichlet_form": "per_client"}),
+        ({"kind": "domain"}, {"clients_per_domain": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"alpha": 0.1}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"leftover": "spread"}),
+    ],
+)
+def test_what_a_partition_reads_is_another_setting(
+    partition: dict[str, object], read: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **read}))
+    assert setting_key(one) != setting_key(other)
+    assert len(set(settings.distinct_titles({"a": one, "b": other}).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("partition", "idle"),
+    [
+        ({"kind": "iid", "clients": 3}, {"alpha": 0.1, "clients_per_domain": 2, "leftover": "spread"}),
+        ({"kind": "domain"}, {"clients": 7, "dirichlet_form": "per_client", "classes_per_client": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"classes_per_client": 2}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"alpha": 0.1}),
+        ({"kind": "natural"}, {"alpha": 0.1, "dirichlet_form": "per_client"}),
+    ],
+)
+def test_what_a_partition_does_not_read_is_no_other_setting(
+    partition: dict[str, object], idle: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **idle}))
+    assert setting_key(one) == setting_key(other)
+    assert settings.row_key(one) == settings.row_key(other)
+    assert not any(f"partition.{name}" in settings.flatten(other) for name in idle)
+
+
+def a_run(partition: dict[str, object]) -> RunConfig:
+    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
+    return expand(Experiment.model_validate({**plain, "partition": partition}))[0]
+
+
+def folders_at(db: Path, *roots: str) -> list[int]:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    data = [DataConfig(name="folder", root=root) for root in roots]
+    return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
+
+
+def test_two_folders_are_two_settings(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    found = compare(Store(db), folders_at(db, "/a", "/b"))
+    assert found.notes == (), "the same config on other data is no repeat"
+    first, second = found.groups
+    assert first.setting != second.setting and len(set(found.settings.values())) == 2
+    assert difference(first, second, "personal") is None
+
+
+def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
+    """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
+    db = tmp_path / "runs.db"
+    embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
+    elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
+    ids = [fill.done(db, e) for e in (embedded, elsewhere)]
+    found = compare(Store(db), ids)
+    (note,) = found.notes
+    marked = next(g for g in found.groups if g.caveat)
+    assert note.startswith(f"† FedAlign ({found.settings[marked.setting]}): recorded before")
+    (note,) = compare(Store(db), ids[1:]).notes
+    assert note.startswith("† FedAlign: recorded before")
+
+
+@pytest.mark.parametrize(("contents", "settings"), [(("x", "x"), 1), (("x", "y"), 2)])
+def test_what_is_in_a_folder_counts_not_where_it_lies(
+    tmp_path: Path, contents: tuple[str, str], settings: int
+) -> None:
+    db = tmp_path / "runs.db"
+    ids = folders_at(db, "/a", "/b" if settings == 1 else "/a")
+    with writing(db) as database:
+        for number, content in zip(ids, contents, strict=True):
+            text = json.dumps({"device": "cpu", "data": content})
+            database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
+    assert len(compare(Store(db), ids).settings) == settings
+
+
+def test_embedded_data_is_the_same_wherever_it_ran() -> None:
+    config = expand(fill.an_experiment())[0]
+    assert setting_key(config, {"data": "x"}) == setting_key(config)
