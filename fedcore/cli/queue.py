@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -36,6 +37,13 @@ def worker(
             help="Train on the nodes of a Ray cluster: that of this machine, or host:port of its head",
         ),
     ] = None,
+    shared: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With --ray: checkpoints travel through this folder, which every node sees under this path",
+        ),
+    ] = None,
     on_finish: Annotated[
         str | None,
         typer.Option(
@@ -59,7 +67,9 @@ def worker(
     if ray is not None:
         from fedcore.jobs.cluster import serve_on_cluster
 
-        return serve_on_cluster(db, ray, slots=slots, idle=idle, on_finish=on_finish)
+        return serve_on_cluster(db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared)
+    if shared is not None:
+        raise FedLensError("--shared needs --ray: runs of this machine send no checkpoints", "shared")
     idle = IDLE_SECONDS if idle is None else idle
     if (chosen := choice.chosen(Store(db).artifacts)) is not None:
         from fedcore.jobs.cluster import serve_choice

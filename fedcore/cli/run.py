@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from fedcore.config import Experiment, RunConfig
 
 commands = typer.Typer()
+NoWorker = Annotated[
+    bool, typer.Option("--no-worker", help="Start no worker here for queued runs: on a login node, say")
+]
 
 
 @commands.command("run")
@@ -52,6 +55,7 @@ def run(
     queue: Annotated[
         bool, typer.Option("--queue", help="Queue the runs for the worker instead of training here")
     ] = False,
+    no_worker: NoWorker = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
     ] = None,
@@ -104,17 +108,22 @@ def run(
             "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster", "ray"
         )
     if queue:
-        return _queue(path, experiment, checked.runs, device)
+        return _queue(path, experiment, checked.runs, device, no_worker)
+    if no_worker:
+        raise FedLensError("--no-worker needs --queue: without it the runs train here", "no-worker")
     return _run_local(path, experiment, checked.runs, device, over, ray)
 
 
-def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
+def _queue(
+    db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None, no_worker: bool
+) -> int:
     from fedcore import jobs
     from fedcore.store import Store
 
     store = Store(db)
     created = store.experiments.create(experiment, runs, device=device or "auto")
-    jobs.ensure_worker(store)
+    if not no_worker:
+        jobs.ensure_worker(store)
     print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs queued")
     return DONE
 
@@ -212,6 +221,7 @@ def resume(
         bool, typer.Option("--restart", help="Start from the beginning: delete what the runs recorded")
     ] = False,
     anew: Annotated[bool, typer.Option("--anew", hidden=True)] = False,
+    no_worker: NoWorker = False,
     db: Database = None,
 ) -> int:
     """Queue stopped, interrupted or failed runs again.
@@ -226,7 +236,8 @@ def resume(
     run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
     store.jobs.reconcile()
     changed = store.runs.retry(run_ids) if restart or anew else store.runs.resume(run_ids)
-    jobs.ensure_worker(store)
+    if not no_worker:
+        jobs.ensure_worker(store)
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
 
 

@@ -13,12 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 import fedcore
 from fedcore import devices
+from fedcore.cluster import parcel
 from fedcore.cluster.folders import run_folder
+from fedcore.cluster.parcel import Parcel
 from fedcore.config import RunConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
@@ -40,12 +41,14 @@ class NodeReport:
         versions: of FedLens, Python and the packages that compute a run's numbers.
         missing: those of the asked folders that it cannot read.
         readable: those that it can.
+        shares: it sees the folder through which checkpoints travel, where there is one, and can write there.
     """
 
     devices: tuple[Device, ...]
     versions: dict[str, str]
     missing: tuple[str, ...]
     readable: tuple[str, ...] = ()
+    shares: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Order:
         artifacts: folder of the encodings where the node shares the supervisor's disk; None: its cache's
             (``FEDLENS_CACHE``).
         working_folder: the supervisor's, where relative paths of the config begin.
+        shared: the run's folder through which checkpoints travel; None: Ray's object store.
     """
 
     config: RunConfig
@@ -71,6 +75,7 @@ class Order:
     threads: int
     artifacts: str | None
     working_folder: str
+    shared: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,12 @@ class Sent:
     """An event on its way to the supervisor.
 
     Attributes:
-        checkpoint: the bytes of the file that a finished round names.
+        checkpoint: the file that a finished round names.
         peak_memory: bytes that the run used so far on the node.
     """
 
     event: Event
-    checkpoint: np.ndarray | None
+    checkpoint: Parcel | None
     peak_memory: int
 
 
@@ -110,24 +115,26 @@ def versions() -> dict[str, str]:
     }
 
 
-def report(folders: tuple[str, ...] = (), working_folder: str = "") -> NodeReport:
+def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str | None = None) -> NodeReport:
     """Describe this node.
 
     Args:
         folders: of data sets; the report says which of them this node can read.
         working_folder: the supervisor's, where relative paths begin.
+        marker: a file in the folder through which checkpoints travel, where there is one.
     """
     paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
     readable = tuple(f for f, path in paths.items() if os.access(path, os.R_OK | os.X_OK))
     missing = tuple(f for f in paths if f not in readable)
-    return NodeReport(tuple(devices.list_devices()), versions(), missing, readable)
+    shares = marker is None or (os.path.exists(marker) and os.access(Path(marker).parent, os.W_OK | os.X_OK))
+    return NodeReport(tuple(devices.list_devices()), versions(), missing, readable, shares)
 
 
-def train(order: Order, checkpoint: list[tuple[str, np.ndarray]] | None = None) -> Iterator[Sent | Failed]:
+def train(order: Order, checkpoint: list[tuple[str, Parcel]] | None = None) -> Iterator[Sent | Failed]:
     """Train a run on this node, and yield its events as they happen; an error is the last item.
 
     Args:
-        checkpoint: name and bytes of the files from which the run goes on.
+        checkpoint: names and content of the files from which the run goes on.
     """
     devices.reset_peak_memory(order.device)  # Ray gives this process one run after another
     with run_folder(order.key) as folder:
@@ -162,7 +169,7 @@ def prepare(order: Order) -> Path:
     return Path(order.artifacts) if order.artifacts else cache_folder()
 
 
-def _train(order: Order, folder: Path, checkpoint: list[tuple[str, np.ndarray]] | None) -> Iterator[Sent]:
+def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Parcel]] | None) -> Iterator[Sent]:
     artifacts = prepare(order)
     from fedcore.engine.train import train as engine
 
@@ -170,7 +177,7 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, np.ndarray]] 
     if checkpoint is not None:
         resume_from = folder / checkpoint[0][0]
         for name, file in checkpoint:
-            file.tofile(folder / name)
+            parcel.receive(file, folder / name)
     next_progress = 0.0
     events = engine(
         order.config,
@@ -190,7 +197,7 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, np.ndarray]] 
                 next_progress = now + PROGRESS_SECONDS
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
-                content = np.fromfile(event.checkpoint, dtype=np.uint8)
+                content = parcel.send(Path(event.checkpoint), order.shared)
                 _delete_others(folder, Path(event.checkpoint))
             yield Sent(event, content, devices.peak_memory(order.device))
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedcore.cache.durable import make_folder, publish
-from fedcore.cluster import node
+from fedcore.cluster import node, parcel
 from fedcore.cluster.connection import Node
+from fedcore.cluster.parcel import Parcel
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
@@ -69,13 +68,14 @@ class RemoteEngine:
         place: the node.
         share: what the run asks of it.
         key: name of the run in Ray's list of tasks and in the node's temporary files.
+        shared: the folder through which checkpoints travel; None: Ray's object store.
     """
 
     task = staticmethod(node.train)
     """What runs on the node."""
 
-    def __init__(self, ray: Any, place: Node, share: Share, key: str) -> None:
-        self._ray, self._place, self._share, self._key = ray, place, share, key
+    def __init__(self, ray: Any, place: Node, share: Share, key: str, shared: Path | None = None) -> None:
+        self._ray, self._place, self._share, self._key, self._shared = ray, place, share, key, shared
         self._peak = 0
 
     def peak_memory(self) -> int:
@@ -113,13 +113,15 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_here else None,
             working_folder=os.getcwd(),
         )
-        with closing(self._stream(order, _content(resume_from), should_stop)) as stream:
-            for sent in stream:
-                self._peak = max(self._peak, sent.peak_memory)
-                yield _arrived(sent, folder)
+        with parcel.run_folder(self._shared, self._key) as shared:
+            order = replace(order, shared=shared)
+            with closing(self._stream(order, _content(resume_from, shared), should_stop)) as stream:
+                for sent in stream:
+                    self._peak = max(self._peak, sent.peak_memory)
+                    yield _arrived(sent, folder)
 
     def _stream(
-        self, order: node.Order, content: list[tuple[str, np.ndarray]] | None, should_stop: Callable[[], bool]
+        self, order: node.Order, content: list[tuple[str, Parcel]] | None, should_stop: Callable[[], bool]
     ) -> Generator[node.Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(order, content)
@@ -148,7 +150,7 @@ class RemoteEngine:
             if not ended:
                 self._cancel(items)
 
-    def _submit(self, order: node.Order, content: list[tuple[str, np.ndarray]] | None) -> Any:
+    def _submit(self, order: node.Order, content: list[tuple[str, Parcel]] | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         # a process that has run a user's file is used for nothing else
@@ -183,11 +185,11 @@ def method_file(run: RunConfig) -> bytes | None:
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 
 
-def _content(path: str | None) -> list[tuple[str, np.ndarray]] | None:
-    """Return the name and the bytes of a checkpoint and of the files that it needs."""
+def _content(path: str | None, shared: str | None) -> list[tuple[str, Parcel]] | None:
+    """Return the names and the content of a checkpoint and of the files that it needs."""
     if path is None:
         return None
-    return [(file.name, np.fromfile(file, dtype=np.uint8)) for file in checkpoint.files_of(Path(path))]
+    return [(file.name, parcel.send(file, shared)) for file in checkpoint.files_of(Path(path))]
 
 
 def _arrived(sent: node.Sent, folder: Path) -> Event:
@@ -199,7 +201,7 @@ def _arrived(sent: node.Sent, folder: Path) -> Event:
     part = folder / f".{path.stem}.part"
     make_folder(folder)
     try:
-        sent.checkpoint.tofile(part)
+        parcel.receive(sent.checkpoint, part)
         publish(part, path)
     except OSError:
         part.unlink(missing_ok=True)  # a full disk needs the room
@@ -226,9 +228,11 @@ def _lost(error: Exception, name: str) -> str:
     """Say in one sentence what Ray reports at length."""
     kind = type(error).__name__
     sentences = {
-        "WorkerCrashedError": f"the run's process on the node {name} was killed",
+        "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
+        "memory runs out)",
         "NodeDiedError": f"the node {name} is gone",
-        "OutOfMemoryError": f"the memory of the node {name} is used up; run fewer at once there",
+        "OutOfMemoryError": f"the memory of the node {name} is used up; end other programs there, or let "
+        "fewer runs share it",
         "TaskUnschedulableError": f"the node {name} is gone",
         "ActorUnschedulableError": f"the node {name} is gone",
     }

@@ -134,6 +134,7 @@ class ClusterLauncher:
     Args:
         ray: the connected module.
         engine: trains a run on a node.
+        shared: the folder through which checkpoints travel; None: Ray's object store.
     """
 
     def __init__(
@@ -142,8 +143,9 @@ class ClusterLauncher:
         ray: Any,
         local: LocalLauncher | None = None,
         engine: type[RemoteEngine] = RemoteEngine,
+        shared: Path | None = None,
     ) -> None:
-        self._lanes, self._ray, self._engine = lanes, ray, engine
+        self._lanes, self._ray, self._engine, self._shared = lanes, ray, engine, shared
         self._local = local or LocalLauncher()
 
     def launch(self, claim: Claim, lane: str) -> LaunchedJob:
@@ -159,7 +161,7 @@ class ClusterLauncher:
             raise ConnectionResetError(f"the node of {lane} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}")
+        engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}", self._shared)
         return ClusterJob(claim, found, engine)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
@@ -215,6 +217,7 @@ def serve_on_cluster(
     slots: int | None = None,
     idle: float | None = None,
     on_finish: str | None = None,
+    shared: Path | None = None,
     **options: Any,
 ) -> int:
     """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
@@ -226,10 +229,11 @@ def serve_on_cluster(
         slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
         idle: seconds without work after which it leaves; None: never.
         on_finish: command or address that is told when an experiment has ended.
+        shared: a folder that this machine and the nodes see, through which checkpoints then travel.
         options: of ``Supervisor``.
 
     Raises:
-        FedLensError: when the cluster cannot be joined, or the database cannot be written.
+        FedLensError: when the cluster cannot be joined, or the database or ``shared`` cannot be written.
     """
     store = Store(db)
     store.prepare()
@@ -238,6 +242,7 @@ def serve_on_cluster(
         address,
         folders=lambda: tuple(store.queue.data_folders()),
         listen=lambda states: cluster_view.write(store, states) if serving.is_set() else None,
+        shared=shared,
     )
     lanes = ClusterLanes(watch)
 
@@ -247,7 +252,9 @@ def serve_on_cluster(
             for node in list_nodes(watch.ray):
                 for lane in lanes_of(node):
                     store.queue.set_slots(lane.name, slots)
-        return Supervisor(store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), **options)
+        return Supervisor(
+            store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray, shared=shared), **options
+        )
 
     try:
         patience = math.inf if idle is None else idle

@@ -7,18 +7,21 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
+from fedcore.cluster.parcel import marked
 from fedcore.errors import first_line
 
 LOOK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
-"""After this long without an answer of the head, no run is started."""
+"""After this long without an answer of the head, or of a node, no run is started there."""
 logger = logging.getLogger(__name__)
 
 
@@ -44,6 +47,7 @@ class ClusterWatch:
     Args:
         address: of the head, or ``auto``.
         folders: returns the folders of the data sets that queued runs will read.
+        shared: the folder through which checkpoints travel, which nodes have to see; None: there is none.
         listen: called with the states after each look, in the thread.
 
     Raises:
@@ -55,8 +59,12 @@ class ClusterWatch:
         address: str,
         folders: Callable[[], tuple[str, ...]] = tuple,
         listen: Callable[[list[NodeState]], None] = lambda states: None,
+        shared: Path | None = None,
     ) -> None:
-        self.ray = connection.connect(address)
+        with ExitStack() as opened:
+            self._shared, self._marker = shared, opened.enter_context(marked(shared)) if shared else None
+            self.ray = connection.connect(address)
+            self._opened = opened.pop_all()
         self._folders, self._listen = folders, listen
         self._ours = node.versions()
         self._states: dict[str, NodeState] = {}
@@ -80,6 +88,7 @@ class ClusterWatch:
         """Leave the cluster."""
         self._end.set()
         self._thread.join(timeout=5)
+        self._opened.close()
         connection.disconnect()
 
     def _watch(self) -> None:
@@ -111,6 +120,9 @@ class ClusterWatch:
             self._states[node_id] = self._described(self._states[node_id].node, pending)
             self._asked[node_id] = (asked, known, None)
             pending = None
+        elif self._states[node_id].report is not None and time.monotonic() - asked > SILENT_SECONDS:
+            problem = f"it has not answered for {SILENT_SECONDS:.0f} s; is its network down?"
+            self._states[node_id] = replace(self._states[node_id], problem=problem)
         due = time.monotonic() - asked >= REPORT_SECONDS or not set(folders) <= set(known)
         if pending is None and due:
             self._asked[node_id] = (time.monotonic(), folders, self._ask(node_id, folders))
@@ -122,7 +134,7 @@ class ClusterWatch:
         task = self.ray.remote(node.report).options(
             name="fedlens report", num_cpus=0, max_retries=0, scheduling_strategy=strategy
         )
-        return task.remote(folders, os.getcwd())
+        return task.remote(folders, os.getcwd(), self._marker)
 
     def _described(self, place: Node, pending: Any) -> NodeState:
         """Compare what a node reports with this machine."""
@@ -135,5 +147,8 @@ class ClusterWatch:
             problem = (
                 f"it has FedLens {theirs['fedlens']}, the worker {self._ours['fedlens']}; install the same"
             )
+            return NodeState(place, report, problem)
+        if not report.shares:
+            problem = f"it does not see the folder {self._shared}, or cannot write there; mount it"
             return NodeState(place, report, problem)
         return NodeState(place, report, None, tuple(node.differences(self._ours, theirs)))

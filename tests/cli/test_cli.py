@@ -106,6 +106,10 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert capsys.readouterr().out == "experiment 1: 2 runs queued\n"
     assert Store(db).queue.ids() == [1, 2]
     assert [store.path for store in started] == [db]
+    assert run("run", toml, "--db", db, "--queue", "--no-worker") == 0
+    assert run("stop", "1", "--db", db) == 0
+    assert run("resume", "1", "--no-worker", "--db", db) == 0
+    assert len(started) == 1, "no other was started"
 
 
 def test_listing_loads_neither_torch_nor_pandas(db):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.cluster import node, stream
+from fedcore.cluster import node, parcel, stream
 from fedcore.cluster.folders import run_folder
 from fedcore.config import RunConfig, parse
 from fedcore.engine.events import Finished, RoundFinished
@@ -75,6 +75,39 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
     with pytest.raises(stream.NodeFault, match="arrived damaged"):
         stream._arrived(replace(first, checkpoint=damaged), tmp_path / "run-2")
     assert list((tmp_path / "run-2").iterdir()) == []
+
+
+def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with parcel.run_folder(tmp_path, "run-1-1") as shared:
+        asked = replace(order(planned(), tmp_path), shared=shared)
+        finished = (i for i in node.train(asked) if isinstance(i.event, RoundFinished))
+        first, second = next(finished), next(finished)
+        finished.close()
+        assert Path(first.checkpoint).parent == Path(second.checkpoint).parent == Path(shared)
+        event = stream._arrived(first, tmp_path / "run-1")
+        assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
+        assert not Path(first.checkpoint).exists(), "it was moved"
+
+        content = bytearray(Path(second.checkpoint).read_bytes())
+        content[-1] ^= 1
+        Path(second.checkpoint).write_bytes(content)
+        with pytest.raises(stream.NodeFault, match="arrived damaged"):
+            stream._arrived(second, tmp_path / "run-2")
+        assert list((tmp_path / "run-2").iterdir()) == []
+    assert not Path(shared).exists()
+
+
+def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
+    with parcel.marked(tmp_path) as marker:
+        assert node.report(marker=marker).shares
+        other = tmp_path / "other" / Path(marker).name
+        assert not node.report(marker=str(other)).shares
+    assert not node.report(marker=marker).shares
+    assert list(tmp_path.iterdir()) == []
+    for wrong in (Path("relative"), tmp_path / "missing"):
+        with pytest.raises(FedLensError, match="no absolute path|cannot be written"), parcel.marked(wrong):
+            pass
 
 
 def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_path, monkeypatch):

@@ -83,21 +83,25 @@ def worker_of(name: str) -> psutil.Process | None:
     return None
 
 
-def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch, expected, capfd):
+def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch, expected, tmp_path, capfd):
+    """Its checkpoints travel through a folder that both sides see."""
     store = Store(db)
     (run_id,) = queue(db)
-    with supervisor_of(db, watch) as supervisor:
+    with supervisor_of(db, watch, shared=tmp_path) as supervisor:
         step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
         process = worker_of(f"run-{run_id}-1")
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         step_until(supervisor, lambda: row(db, run_id).ended)
         assert row(db, run_id).state == "interrupted"
-        assert "was killed; resume continues" in (row(db, run_id).status_text or "")
+        assert "was killed (the system does so when memory runs out); resume continues" in (
+            row(db, run_id).status_text or ""
+        )
 
         done = row(db, run_id).rounds_done
         store.runs.resume([run_id])
         step_until(supervisor, lambda: row(db, run_id).rounds_done >= done + 2)
+        assert len(list(tmp_path.glob(f"fedlens-run-{run_id}-2-*"))) == 1
         store.runs.stop([run_id])
         step_until(supervisor, lambda: row(db, run_id).ended)
         assert row(db, run_id).state == "stopped"
@@ -107,6 +111,7 @@ def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch,
         step_until(supervisor, lambda: row(db, run_id).ended)
     assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 3)
     assert recorded(db, run_id) == expected[1]
+    assert list(tmp_path.iterdir()) == [], "what lies there goes with the run"
     assert "raylet" not in "".join(capfd.readouterr()), "Ray says at length what the run's row says"
 
 

@@ -60,13 +60,12 @@ def two_nodes(cache: Path) -> Iterator[Any]:
 
 @contextmanager
 def supervisor_of(
-    db: Path, watch: ClusterWatch, engine: type[RemoteEngine] = RemoteEngine
+    db: Path, watch: ClusterWatch, engine: type[RemoteEngine] = RemoteEngine, shared: Path | None = None
 ) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
     lanes = ClusterLanes(watch)
-    supervisor = Supervisor(
-        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray, engine=engine), device_ids=["cpu"]
-    )
+    launcher = ClusterLauncher(lanes, watch.ray, engine=engine, shared=shared)
+    supervisor = Supervisor(Store(db), lanes=lanes, launcher=launcher, device_ids=["cpu"])
     try:
         yield supervisor
     finally:
