@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
@@ -25,6 +27,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+SHOWN_CHARACTERS = 2000
+_contexts: list[BrowserContext] = []  # those that are open now
 
 
 @contextmanager
@@ -94,6 +98,26 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """A test that failed shows what stood on its pages and what its server said last."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when != "call" or not report.failed or not isinstance(item, pytest.Function):
+        return
+    for page in [p for c in _contexts for p in c.pages]:
+        try:
+            state = page.get_by_test_id("stApp").get_attribute("data-test-script-state", timeout=5000)
+            text = page.locator("body").inner_text(timeout=5000)
+        except PlaywrightError as error:  # the page hangs: that is what is to be told
+            state, text = "unknown", str(error)
+        report.sections.append((f"page {page.url}, script {state}", text[:SHOWN_CHARACTERS]))
+    for name, value in item.funcargs.items():
+        if isinstance(value, Server):
+            said = value.db.with_name("server.log").read_text(encoding="utf-8", errors="replace")
+            report.sections.append((f"log of {name}", said[-SHOWN_CHARACTERS:]))
+
+
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[NewPage]:
     """Opens a page in a fresh profile: its arguments are those of ``Browser.new_context``."""
@@ -101,7 +125,9 @@ def new_page(browser: Browser) -> Iterator[NewPage]:
 
         def open_page(**options: object) -> Page:
             context = browser.new_context(**options)
+            _contexts.append(context)
             opened.callback(context.close)
+            opened.callback(_contexts.remove, context)
             context.set_default_timeout(1000 * LIMIT_SECONDS)
             return context.new_page()
 
