@@ -37,6 +37,14 @@ def worker(
             help="Train on the nodes of a Ray cluster: that of this machine, or host:port of its head",
         ),
     ] = None,
+    over: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train one run at a time, over N devices: of the cluster with --ray, else of this machine",
+        ),
+    ] = None,
     shared: Annotated[
         Path | None,
         typer.Option(
@@ -64,17 +72,35 @@ def worker(
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
     from fedcore.store import Store
 
+    if over is not None and (slots is not None or shared is not None):
+        other = "--slots" if slots is not None else "--shared"
+        raise FedLensError(
+            f"--over takes one run at a time, whose rounds stay here; leave out {other}", "over"
+        )
     if ray is not None:
         from fedcore.jobs.cluster import serve_on_cluster
 
-        return serve_on_cluster(db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared)
+        return serve_on_cluster(
+            db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
+        )
     if shared is not None:
         raise FedLensError("--shared needs --ray: runs of this machine send no checkpoints", "shared")
     idle = IDLE_SECONDS if idle is None else idle
+    if over is not None:
+        from fedcore.jobs.lanes import OverLanes, room_here
+        from fedcore.jobs.launcher import launcher_over
+
+        here = room_here(over)
+        here.check(over)
+        lanes = OverLanes(over, lambda: here)
+        return serve(
+            db, idle=idle, wait=True, on_finish=on_finish, lanes=lanes, launcher=launcher_over(over, None)
+        )
     if (chosen := choice.chosen(Store(db).artifacts)) is not None:
         from fedcore.jobs.cluster import serve_choice
 
-        return serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish)
+        over = choice.chosen_over(Store(db).artifacts)
+        return serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
     return serve(db, idle=idle, slots=slots, wait=follow, on_finish=on_finish)
 
 
@@ -164,11 +190,15 @@ def job(
     owner: Annotated[str, typer.Option(help="The owner of the claim")],
     attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
+    over: Annotated[int | None, typer.Option(help="Devices that train the clients of a run")] = None,
+    ray: Annotated[str | None, typer.Option(help="The cluster that has these devices")] = None,
     db: Database = None,
 ) -> int:
     """Do one claimed run or task; the worker starts this process for each."""
     from fedcore.jobs.job import run_process
+    from fedcore.jobs.local import spread_later
     from fedcore.store import database
     from fedcore.store.jobs import Claim
 
-    return run_process(Claim(database.resolve(db), kind, number, owner, attempt), device)
+    handler = None if over is None else spread_later(over, ray)
+    return run_process(Claim(database.resolve(db), kind, number, owner, attempt), device, handler)

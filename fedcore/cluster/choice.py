@@ -15,6 +15,8 @@ from fedcore.errors import FedLensError
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
 MAX_PORT = 65535
+MAX_OVER = 64
+"""Devices over which a run can be spread from the page."""
 
 
 def chosen(folder: Path) -> str | None:
@@ -22,11 +24,18 @@ def chosen(folder: Path) -> str | None:
     return _read(folder, CHOICE).get("address")
 
 
-def choose(folder: Path, address: str) -> None:
+def chosen_over(folder: Path) -> int | None:
+    """Return over how many devices each run is spread; None where a device has whole runs."""
+    over = _read(folder, CHOICE).get("over", "")
+    return int(over) if over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER else None
+
+
+def choose(folder: Path, address: str, over: int | None = None) -> None:
     """Let the worker of this database use the nodes of a cluster, and forget why an earlier one failed.
 
     Args:
         address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
+        over: devices over which each run is spread; None: whole runs go to the devices.
 
     Raises:
         FedLensError: field ``ray``, for something else, or where the choice cannot be written.
@@ -34,7 +43,7 @@ def choose(folder: Path, address: str) -> None:
     address = checked(address)
     with suppress(OSError):
         (folder / PROBLEM).unlink()
-    _write(folder, CHOICE, {"address": address})
+    _write(folder, CHOICE, {"address": address} | ({} if over is None else {"over": str(over)}))
 
 
 def leave(folder: Path) -> None:

@@ -25,8 +25,8 @@ from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
-from fedcore.jobs.lanes import NODE_KINDS, TASK_LANE, claim_next, fits
-from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
+from fedcore.jobs.lanes import NODE_KINDS, TASK_LANE, OverLanes, claim_next, fits, room_on
+from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, launcher_over
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
@@ -218,6 +218,7 @@ def serve_on_cluster(
     idle: float | None = None,
     on_finish: str | None = None,
     shared: Path | None = None,
+    over: int | None = None,
     **options: Any,
 ) -> int:
     """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
@@ -230,10 +231,12 @@ def serve_on_cluster(
         idle: seconds without work after which it leaves; None: never.
         on_finish: command or address that is told when an experiment has ended.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
+        over: devices over which each run is spread, one run at a time; None: whole runs go to the devices.
         options: of ``Supervisor``.
 
     Raises:
-        FedLensError: when the cluster cannot be joined, or the database or ``shared`` cannot be written.
+        FedLensError: when the cluster cannot be joined, or has too few devices, or the database or ``shared``
+            cannot be written.
     """
     store = Store(db)
     store.prepare()
@@ -241,13 +244,16 @@ def serve_on_cluster(
     watch = ClusterWatch(
         address,
         folders=lambda: tuple(store.queue.data_folders()),
-        listen=lambda states: cluster_view.write(store, states) if serving.is_set() else None,
+        listen=lambda states: cluster_view.write(store, states, over) if serving.is_set() else None,
         shared=shared,
     )
     lanes = ClusterLanes(watch)
 
     def make(store: Store, **options: Any) -> Supervisor:
         serving.set()
+        if over is not None:
+            spread = OverLanes(over, lambda: room_on(watch.states()))
+            return Supervisor(store, lanes=spread, launcher=launcher_over(over, address), **options)
         if slots is not None:
             for node in list_nodes(watch.ray):
                 for lane in lanes_of(node):
@@ -257,6 +263,8 @@ def serve_on_cluster(
         )
 
     try:
+        if over is not None:
+            room_on([NodeState(node, problem=None) for node in list_nodes(watch.ray)]).check(over)
         patience = math.inf if idle is None else idle
         return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
@@ -287,12 +295,16 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
     store = Store(db)
     store.prepare()
 
+    over = given.get("over")
+
     def other() -> bool:
-        return choice.chosen(store.artifacts) != address
+        return (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) != (address, over)
 
     end = time.monotonic() + RETRY_SECONDS
     try:
-        connection.connect(address)
+        ray = connection.connect(address)
+        if over is not None:
+            room_on([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
     except FedLensError as error:
         choice.report(store.artifacts, address, str(error))
         logger.warning("%s", error)  # the supervisor says it too, once its log is open

@@ -53,14 +53,18 @@ class NodeView:
         return [d for d in self.devices if (d.id == CPU) == lane.endswith("/cpu")]
 
 
-def write(store: Store, states: Sequence[NodeState]) -> None:
-    """Write what is known about the nodes; a disk that is full loses only this."""
+def write(store: Store, states: Sequence[NodeState], over: int | None = None) -> None:
+    """Write what is known about the nodes; a disk that is full loses only this.
+
+    Args:
+        over: devices over which each run is spread, if any.
+    """
     nodes = [asdict(_view(state)) for state in states]
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({"written": time.time(), "nodes": nodes}), encoding="utf-8")
+        part.write_text(json.dumps({"written": time.time(), "nodes": nodes, "over": over}), encoding="utf-8")
         part.replace(path)
 
 
@@ -85,12 +89,27 @@ def read(store: Store, now: float | None = None) -> list[NodeView] | None:
         return None
 
 
-def waits_for(run: QueuedRun, nodes: Sequence[NodeView]) -> str:
-    """Say what a queued run waits for, in a few words."""
+def read_over(store: Store) -> int | None:
+    """Return over how many devices the worker on a cluster spreads each run; None: it does not."""
+    try:
+        over = json.loads(_path(store).read_text(encoding="utf-8")).get("over")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return over if isinstance(over, int) else None
+
+
+def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None) -> str:
+    """Say what a queued run waits for, in a few words.
+
+    Args:
+        over: devices over which each run is spread, if any.
+    """
     usable = [node for node in nodes if node.problem is None]
     if not usable:
         return "a node that can be used"
     gpu = any(node.gpus for node in usable)
+    if over is not None:
+        return _waits_over(run, usable, over, gpu)
     lanes = {lane: node for node in usable for lane in node.lanes if _serves(lane, node, run, gpu)}
     if not lanes:
         return f"a node with the device {run.requested_device}"
@@ -98,6 +117,18 @@ def waits_for(run: QueuedRun, nodes: Sequence[NodeView]) -> str:
     if not with_data:
         return f"a node that has the folder {run.data_root}"
     return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
+
+
+def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool) -> str:
+    """Say what a run waits for that is to be spread over several devices."""
+    there = sum(node.gpus for node in usable) or sum(node.cpus for node in usable)
+    if there < over:
+        return f"{over} {'GPUs' if gpu else 'CPUs'}; the nodes have {there}"
+    if run.requested_device not in (("auto", "gpu", "cuda") if gpu else ("auto", CPU)):
+        return f"a worker that gives whole runs to the device {run.requested_device}"
+    if any(run.data_root in node.missing for node in usable):
+        return f"the folder {run.data_root} on every node"
+    return "the run before it"
 
 
 def _serves(lane: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:

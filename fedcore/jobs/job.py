@@ -351,12 +351,12 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
     )
 
 
-def run_process(claim: Claim, device: str) -> int:
+def run_process(claim: Claim, device: str, handler: Handler | None = None) -> int:
     """Be the process that a launcher starts for a claimed job; returns an exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     try:
-        outcome = work(claim, device)
+        outcome = work(claim, device, handler=handler)
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from fedcore import devices
 from fedcore.devices import Device
+from fedcore.errors import FedLensError
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, TASKS, Claim
 from fedcore.store.liveness import new_owner
+
+if TYPE_CHECKING:
+    from fedcore.jobs.cluster_watch import NodeState
 
 TASK_LANE, TASK_SLOTS = "tasks", 2
 """The lane of the tasks, beside the devices, so that a check does not wait for hours of training."""
@@ -92,3 +97,66 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
     return sum(unmeasured if need is None else need for need in needs) <= (
         device.memory_total - device.memory_used
     )
+
+
+@dataclass(frozen=True)
+class Room:
+    """The devices over which a run can be spread at present: GPUs, or CPUs where there are none.
+
+    Attributes:
+        where: that has them, for a sentence.
+        readable: folders of data sets that all their machines have; None: not asked.
+    """
+
+    count: int
+    has_gpus: bool
+    where: str
+    readable: Collection[str] | None = None
+
+    def check(self, over: int) -> None:
+        """Refuse more devices than there are.
+
+        Raises:
+            FedLensError: field ``over``.
+        """
+        if self.count < over:
+            what = ("GPU" if self.has_gpus else "CPU") + "s" * (self.count != 1)
+            fewer = f"choose at most {self.count} devices per run" if self.count > 1 else "choose whole runs"
+            raise FedLensError(f"{self.where} has {self.count} {what}, not {over}; {fewer}", "over")
+
+
+def room_here(over: int) -> Room:
+    """Return this machine's room: as many processes as are wanted where it has no GPU."""
+    gpus = sum(d.id != devices.CPU for d in devices.list_devices())
+    return Room(gpus or over, gpus > 0, "this machine")
+
+
+def room_on(states: Sequence[NodeState]) -> Room:
+    """Return the room of the nodes of a cluster that can be used."""
+    usable = [state for state in states if state.problem is None]
+    gpus, cpus = sum(s.node.gpus for s in usable), sum(s.node.cpus for s in usable)
+    readable = [set(s.report.readable if s.report else ()) for s in usable]
+    common = set.intersection(*readable) if readable else set()
+    return Room(gpus or cpus, gpus > 0, "the cluster", common)
+
+
+class OverLanes:
+    """One lane for runs, which take all devices in turn, and the lane of the tasks."""
+
+    def __init__(self, over: int, room: Callable[[], Room]) -> None:
+        self._over, self._room = over, room
+        self._device = devices.default_device()
+
+    def names(self) -> Sequence[str]:
+        """Return the device that aggregates, and the lane of the tasks."""
+        return (self._device, TASK_LANE)
+
+    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+        """Claim the next run once no other trains and there are enough devices for it."""
+        if lane == TASK_LANE:
+            return claim_next(store, lane, running, None)
+        room = self._room()
+        if running or room.count < self._over:
+            return None
+        accepts = ("auto", "gpu", "cuda") if room.has_gpus else ("auto", devices.CPU)
+        return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts, readable=room.readable)

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,16 +68,20 @@ class Launcher(Protocol):
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 
 
-def start_process(claim: Claim, lane: str) -> subprocess.Popen[bytes]:
+def start_process(claim: Claim, lane: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
     A task uses the device on which runs would train: it encodes for them, and each device has its own
     encodings.
+
+    Args:
+        more: arguments for a run.
     """
     device = devices.default_device() if lane == TASK_LANE else lane
     arguments = [
         "fedcore", "job", "--kind", claim.kind, "--id", str(claim.id), "--owner", claim.owner,
         "--attempt", str(claim.attempt), "--device", device, "--db", str(claim.db),
+        *(more if claim.table is RUNS else ()),
     ]  # fmt: skip
     environment = devices.environment_for(device, Store(claim.db).queue.slots().get(device, 1))
     before = {name: os.environ.get(name) for name in environment}
@@ -151,6 +156,16 @@ class LocalLauncher:
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:
         """Take over a process that an earlier supervisor or a user started."""
         return LocalJob(store, row)
+
+
+def launcher_over(over: int, ray: str | None) -> LocalLauncher:
+    """Return what starts a run's process here; it starts those on the devices.
+
+    Args:
+        ray: address of the cluster that has them; None: this machine.
+    """
+    more = ["--over", str(over), *([] if ray is None else ["--ray", ray])]
+    return LocalLauncher(partial(start_process, more=more))
 
 
 class LocalJob:

@@ -119,3 +119,12 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
         return training.train(job, partial(engine, spread=spread))
 
     return handler
+
+
+def spread_later(count: int, ray: str | None) -> Handler:
+    """Return a handler as ``spread_over`` does, which looks for the devices when a run begins."""
+
+    def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
+        return (yield from spread_over(count, None, ray)(job))
+
+    return handler

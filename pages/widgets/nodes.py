@@ -53,11 +53,16 @@ def _connect() -> None:
             width=360, help="Queued runs then train on its nodes. Start it with `ray start --head`; the "
             "token in ~/.ray/auth_token must be the same on every node (docs/cluster.md).",
         )  # fmt: skip
+        over = st.number_input(
+            "Devices per run", 1, choice.MAX_OVER, key="cluster_over", width=150,
+            help="1: every device trains whole runs. More: one run at a time, whose clients are spread over "
+            "so many GPUs (CPUs where no node has a GPU); its numbers stay the same.",
+        )  # fmt: skip
         connect = st.form_submit_button("Connect", icon=":material/hub:", disabled=not session.writable())
     if not connect:
         return
     try:
-        choice.choose(session.store().artifacts, address)
+        choice.choose(session.store().artifacts, address, int(over) if over > 1 else None)
     except FedLensError as error:
         markup.show_error(error)
         return
@@ -91,7 +96,7 @@ def _chosen(address: str, joined: bool) -> None:
         st.caption(markup.md(f"Joining the Ray cluster {where}; runs that train on this machine end first."))
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
-            choice.choose(store.artifacts, address)
+            choice.choose(store.artifacts, address, choice.chosen_over(store.artifacts))
             _start()
         if st.button(
             "Disconnect", icon=":material/link_off:", disabled=not session.writable(),
@@ -112,13 +117,18 @@ def _table() -> None:
     running: dict[str, list[int]] = {}
     for row in store.jobs.live(RUNS):
         running.setdefault(row["device"], []).append(row["id"])
+    over = cluster_view.read_over(store)
+    none = "none" if over is None else "see below"
     rows = [
-        _row(node, lane, device, running.get(lane, []) if first else [])
+        _row(node, lane, device, running.get(lane, []) if first else [], none)
         for node in nodes
         for lane in node.lanes
         for first, device in _numbered(node.devices_of(lane))
     ]
     st.html(markup.table_html(HEADER, rows, "Nodes"))
+    if over is not None:
+        now = ", ".join(f"run {run}" for runs in running.values() for run in runs)
+        st.caption(f"Each run is spread over {over} devices, one run at a time; now: {now or 'none'}.")
 
 
 def _numbered(devices: Sequence[Device]) -> list[tuple[bool, Device | None]]:
@@ -126,8 +136,8 @@ def _numbered(devices: Sequence[Device]) -> list[tuple[bool, Device | None]]:
     return [(i == 0, device) for i, device in enumerate(devices)] or [(True, None)]
 
 
-def _row(node: NodeView, lane: str, device: Device | None, runs: Sequence[int]) -> list[str]:
-    """Return the cells of one device as HTML."""
+def _row(node: NodeView, lane: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
+    """Return the cells of one device as HTML; ``none`` stands where no run is."""
     state = node.problem or "; ".join(node.notes) or "ready"
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{device.load:.0%}"
@@ -137,6 +147,6 @@ def _row(node: NodeView, lane: str, device: Device | None, runs: Sequence[int]) 
         markup.esc(device.name if device else lane.rpartition("/")[2]),
         memory,
         load,
-        ", ".join(links) or markup.faint("none"),
+        ", ".join(links) or markup.faint(none),
         markup.esc(state),
     ]

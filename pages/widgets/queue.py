@@ -32,7 +32,8 @@ def section() -> None:
     nodes = cluster_view.read(store)
     with box:
         nodes_section.draw(nodes)
-        _slots(nodes or ())
+        if nodes is None or cluster_view.read_over(store) is None:
+            _slots(nodes or ())
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
@@ -56,7 +57,8 @@ def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> Non
         "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 1e9 for w in waiting],
     }
     if nodes is not None:
-        rows["Waits for"] = [cluster_view.waits_for(w, nodes) for w in waiting]
+        over = cluster_view.read_over(session.store())
+        rows["Waits for"] = [cluster_view.waits_for(w, nodes, over) for w in waiting]
     memory = st.column_config.NumberColumn(
         format="%.1f", help="Peak memory of earlier runs with this setting"
     )

@@ -93,6 +93,7 @@ def test_debug_shows_the_traceback(db, capsys):
     [
         (["queue", "--move", "up"], "id: name the runs to move"),
         (["run", "--demo", "--no-worker"], "no-worker: --no-worker needs --queue"),
+        (["worker", "--over", "2", "--slots", "2"], "over: --over takes one run at a time"),
         (["worker", "--shared", "/tmp"], "shared: --shared needs --ray"),
         (["export", 1, "--format", "latex", "--baseline", "FedOT"], "baseline: only the summary as csv"),
         (["export", 1, "--test", "wilcoxon"], "test: name the method to test against with --baseline"),

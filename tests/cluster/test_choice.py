@@ -23,6 +23,9 @@ def test_a_choice_is_kept_until_it_is_left(db: Path):
     assert choice.chosen(Store(db).artifacts) == HEAD
     choice.choose(store.artifacts, "")
     assert choice.chosen(store.artifacts) == "auto"
+    assert choice.chosen_over(store.artifacts) is None
+    choice.choose(store.artifacts, HEAD, 4)
+    assert (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) == (HEAD, 4)
     choice.leave(store.artifacts)
     assert choice.chosen(store.artifacts) is None
 
@@ -36,12 +39,13 @@ def test_an_address_that_is_none_is_refused(db: Path, address: str):
     assert refused.value.field == "ray" and choice.chosen(Store(db).artifacts) is None
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7}'])
+@pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "many"}'])
 def test_a_damaged_choice_is_none(db: Path, content: str):
     path = Store(db).artifacts / choice.CHOICE
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     assert choice.chosen(Store(db).artifacts) is None
+    assert choice.chosen_over(Store(db).artifacts) is None
 
 
 def test_a_problem_belongs_to_its_address(db: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,10 +13,11 @@ import pytest
 from fedcore.cli.main import main
 from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
+from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_watch
 from fedcore.jobs.cluster import CPU, GPU, ClusterLanes, ClusterLauncher, Lane
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
-from fedcore.jobs.lanes import TASK_LANE
+from fedcore.jobs.lanes import TASK_LANE, OverLanes, room_on
 from fedcore.store import Store
 from tests.cluster.test_view import GIB, LARGE, SMALL
 from tests.support.jobs import wait_for
@@ -62,6 +65,26 @@ def test_a_run_waits_until_a_node_was_asked_for_the_folder_of_its_data(db, queue
     assert ClusterLanes(Watch(LARGE)).claim(store, "large/gpu", 0) is None, "queued since the last report"
     asked = replace(LARGE, report=replace(LARGE.report, readable=("/data/new",)))
     assert ClusterLanes(Watch(asked)).claim(store, "large/gpu", 0) is not None
+
+
+def test_runs_over_several_devices_come_one_by_one_once_there_are_enough(db, queued):
+    store = Store(db)
+    first, second = queued(rounds=1), queued(rounds=2)
+    states = [replace(LARGE, problem="it has not reported yet")]
+    lanes = OverLanes(2, lambda: room_on(states))
+    device, tasks = lanes.names()
+    assert tasks == TASK_LANE and lanes.claim(store, device, 0) is None
+    states = [SMALL]
+    claimed = lanes.claim(store, device, 0)
+    assert claimed is not None and claimed.id == first[0]
+    assert lanes.claim(store, device, 1) is None, "one at a time"
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET requested_device='cpu' WHERE id=?", second)
+    states = [SMALL, LARGE, replace(LARGE, node=replace(LARGE.node, id="3"))]
+    assert lanes.claim(store, device, 0) is None, "it asked for a CPU, and here are GPUs"
+    with pytest.raises(FedLensError, match="the cluster has 2 GPUs, not 3") as refused:
+        room_on(states).check(3)
+    assert refused.value.field == "over"
 
 
 class Ray:
@@ -112,6 +135,20 @@ def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched
     folders.append("/data/b")
     wait_for(lambda: (report := watch.states()[0].report) and report.readable == ("/data/a", "/data/b"))
     assert ray.asked == [("/data/a",), ("/data/a", "/data/b")]
+
+
+def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch):
+    ray, _, watch = watched
+    wait_for(lambda: watch.states() and watch.states()[0].report)
+    answers = threading.Event()
+    monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
+    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 0.0)
+    silent = watch.states()[0].node
+    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), object())})
+    wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
+    answers.set()
+    monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions(), missing=()))
+    wait_for(lambda: watch.states()[0].problem is None)
 
 
 def test_whatever_goes_wrong_in_one_look_the_next_is_taken(watched, caplog):

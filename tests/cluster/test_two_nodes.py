@@ -18,8 +18,10 @@ from fedcore.jobs import training
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
-from fedcore.jobs.launcher import force_stop
-from fedcore.jobs.local import run_local, spread_over
+from fedcore.jobs.lanes import OverLanes, room_on
+from fedcore.jobs.launcher import force_stop, launcher_over
+from fedcore.jobs.local import run_local
+from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -142,11 +144,18 @@ def test_killing_a_run_does_not_wait_for_its_node(db, watch):
         step_until(supervisor, lambda: not supervisor._children)
 
 
-def test_one_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, watch):
+def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, watch):
     chosen = parse({"rounds": 2, "methods": [{"name": "fedot", "config": {"optimiser_state": "kept"}}]})
-    spread = spread_over(2, None, "auto")
-    (run_id,) = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=spread).runs
+    (run_id,) = Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
+    address = watch.ray.get_runtime_context().gcs_address
+    lanes = OverLanes(2, lambda: room_on(watch.states()))
+    supervisor = Supervisor(Store(db), lanes=lanes, launcher=launcher_over(2, address), device_ids=["cpu"])
+    try:
+        step_until(supervisor, lambda: row(db, run_id).ended)
+    finally:
+        supervisor._end_children()
     assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
+    assert any("2 processes train its clients" in notice["message"] for notice in row(db, run_id).notices)
     environment = Store(db).runs.environment(run_id)
     assert 1 <= environment["chunk"] < CHUNK, "small enough for both"
 

@@ -67,3 +67,26 @@ def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
 def test_what_a_queued_run_waits_for(db: Path, run: QueuedRun, states: list[NodeState], expected: str):
     cluster_view.write(Store(db), states)
     assert cluster_view.waits_for(run, cluster_view.read(Store(db)) or []) == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "states", "expected"),
+    [
+        (RUN, [SMALL], "the run before it"),
+        (RUN, [SMALL, LARGE], "2 GPUs; the nodes have 1"),
+        (
+            RUN._replace(requested_device="small"),
+            [SMALL],
+            "a worker that gives whole runs to the device small",
+        ),
+        (RUN._replace(data_root="/data/pacs"), [SMALL], "the folder /data/pacs on every node"),
+    ],
+)
+def test_what_a_run_over_two_devices_waits_for(
+    db: Path, run: QueuedRun, states: list[NodeState], expected: str
+):
+    store = Store(db)
+    assert cluster_view.read_over(store) is None
+    cluster_view.write(store, states, over=2)
+    assert cluster_view.read_over(store) == 2
+    assert cluster_view.waits_for(run, cluster_view.read(store) or [], 2) == expected

@@ -8,10 +8,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.cluster import choice
-from fedcore.jobs import supervisor
+from fedcore.jobs import cluster_view, supervisor
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
 from pages.widgets import nodes as nodes_section
+from tests.cluster.test_view import SMALL
 from tests.support.web.pages import Opened, button
 
 HEAD = "10.0.0.1:6379"
@@ -37,7 +38,9 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     button(app, "Connect").click().run()
     assert "host:port" in said(app) and not started
     app.text_input(key="cluster_address").input(HEAD)
+    app.number_input(key="cluster_over").set_value(4)
     button(app, "Connect").click().run()
+    assert choice.chosen_over(store.artifacts) == 4
     assert choice.chosen(store.artifacts) == HEAD and started == [store.path]
     assert "joined as soon as runs are queued" in said(app)
 
@@ -47,6 +50,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     choice.report(store.artifacts, HEAD, "there is no token; make one with `ray get-auth-token --generate`")
     assert "There is no token; make one with `ray get-auth-token --generate`" in said(app.run())
     button(app, "Try again").click().run()
+    assert choice.chosen_over(store.artifacts) == 4
     assert len(started) == 2 and choice.problem_of(store.artifacts) is None
     button(app, "Disconnect").click().run()
     assert choice.chosen(store.artifacts) is None
@@ -61,3 +65,10 @@ def test_without_ray_the_page_says_how_to_get_it(
     app = open_page("experiments", queue="true")
     assert 'pip install "ray[default]' in said(app)
     assert not [b for b in app.button if b.label == "Connect"]
+
+
+def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
+    cluster_view.write(Store(filled), [SMALL], over=2)
+    app = open_page("experiments", queue="true")
+    assert "Each run is spread over 2 devices, one run at a time; now: " in said(app)
+    assert not [n for n in app.number_input if n.label.startswith("Runs at once")]
