@@ -1,4 +1,4 @@
-"""The width of the reader's window, as the browser measures it."""
+"""The width and the colours of the reader's window, as the browser sees them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _component = st.components.v2.component(
 
 
 def measure() -> None:
-    """Let the browser measure its window; the page is drawn again when it becomes narrow or wide."""
+    """Let the browser look at its window; the page is drawn again when width or colours change."""
     with st.container(key="viewport_place"):
         st.html(HIDDEN)
-        _component(key=KEY, data={"width": NARROW_WINDOW, "narrow": is_narrow()}, on_narrow_change=_ignore)
+        seen = {"width": NARROW_WINDOW, "narrow": is_narrow(), "dark": is_dark()}
+        _component(key=KEY, data=seen, on_narrow_change=_ignore, on_dark_change=_ignore)
 
 
 def is_narrow() -> bool:
@@ -27,6 +28,11 @@ def is_narrow() -> bool:
     measured = st.session_state.get(KEY)
     told = None if measured is None else measured.get("narrow")
     return "Mobi" in (st.context.headers.get("User-Agent") or "") if told is None else bool(told)
+
+
+def is_dark() -> bool:
+    """Return whether the reader's theme is dark."""
+    return st.context.theme.type == "dark"
 
 
 def _ignore() -> None:

@@ -64,7 +64,7 @@ def writable() -> bool:
 
 def theme() -> Theme:
     """Return the theme that the reader has chosen, light or dark."""
-    return Theme(dark=st.context.theme.type == "dark")
+    return Theme(dark=viewport.is_dark())
 
 
 def figure_width() -> int:

@@ -18,7 +18,8 @@ from tests.support.web.browser import ROOT, NewPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-PAGE = """<title>FedLens</title><div id="place"><i></i><button></button><div class="fl-chart"></div></div>
+PAGE = """<title>FedLens</title><div data-testid="stApp" id="place">
+<i></i><button></button><div class="fl-chart"></div></div>
 <table class="fl-table"><tr><th><button data-sort="worst">Worst</button></th></tr></table>
 <div class="st-key-chart"><div class="js-plotly-plot"><p>heatmap</p></div></div>"""
 OVERTAKEN = """async ([script, data]) => {
@@ -71,7 +72,7 @@ def test_a_heatmaps_cells_are_listened_to(begin: Callable[..., Page]) -> None:
 
 
 def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None:
-    page = begin("components/viewport.js", {"width": 640, "narrow": False})
+    page = begin("components/viewport.js", {"width": 640, "narrow": False, "dark": False})
     assert page.evaluate("window.told") == []
     page.set_viewport_size({"width": 390, "height": 600})
     page.wait_for_function(TOLD, arg="narrow")
