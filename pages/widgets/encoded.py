@@ -149,7 +149,7 @@ def _sources() -> dict[str, Source]:
 
 def _form() -> None:
     sources = _sources()
-    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 2, 2, 2])
+    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 3, 3, 2])
     data = sources[
         first.selectbox(
             "Data set",

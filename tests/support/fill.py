@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -161,16 +162,24 @@ def config_of(writer: RunWriter) -> RunConfig:
 
 
 def train(
-    writer: RunWriter, until: int | None = None, since: int = 0, clients: Sequence[str] = CLIENTS
+    writer: RunWriter,
+    until: int | None = None,
+    since: int = 0,
+    clients: Sequence[str] = CLIENTS,
+    environment: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Write the rounds of a claimed run; all of them ends it as done."""
+    """Write the rounds of a claimed run; all of them ends it as done.
+
+    Args:
+        environment: what the run's record says beside device and threads.
+    """
     run = config_of(writer)
     if since == 0:
         writer.started(
             Started(
                 entities=entities(clients, clients),
                 rounds_total=run.rounds,
-                environment={"device": "cpu", "threads": 1},
+                environment={"device": "cpu", "threads": 1, **environment},
             )
         )
     last = run.rounds if until is None else until

@@ -16,7 +16,7 @@ from fedcore.results.disagreement import (
     same_test_samples,
 )
 from fedcore.store import RunRow, Store, TaskRow
-from pages.compare_view.pairs.pictures import draw_counts, obstacle_of
+from pages.compare_view.pairs.pictures import draw_counts, obstacle_of, other_data
 from pages.widgets import background, session
 
 EVERYONE = "all clients, each on its own test samples"
@@ -39,6 +39,9 @@ def draw(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, str]) -> N
             "seed: others test on other images.",
             icon=":material/info:",
         )
+        return
+    if differ := other_data(store, *runs):
+        st.info(differ, icon=":material/info:")
         return
     tasks = [analysis.find(store, run.id, "predictions") for run in runs]
     arrays = [task.arrays() if task is not None and task.status == "done" else {} for task in tasks]
