@@ -295,6 +295,7 @@ def work(
     device: str,
     *,
     handler: Handler | None = None,
+    goes_on: bool = True,
     beat_seconds: float = BEAT_SECONDS,
     revive: Callable[[Store], object] = ensure_worker,
 ) -> str:
@@ -304,6 +305,7 @@ def work(
     in work, a supervisor that died is started again, so that its queue goes on though nobody looks.
 
     Args:
+        goes_on: whether runs of the experiment follow.
         revive: starts the supervisor if it is needed.
 
     Returns: how the last job ended.
@@ -326,7 +328,7 @@ def work(
                 outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
                 logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
                 ends = terminated() or outcome in ("lost", "unrecorded")
-                claim = None if ends else _following(store, first, device)
+                claim = None if ends or not goes_on else _following(store, first, device)
     finally:
         let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
     return outcome
@@ -352,11 +354,15 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
 
 
 def run_process(claim: Claim, device: str, handler: Handler | None = None) -> int:
-    """Be the process that a launcher starts for a claimed job; returns an exit status."""
+    """Be the process that a launcher starts for a claimed job; returns an exit status.
+
+    A run with a handler of its own is spread over devices: whether the next one has room there, and its data
+    on every node, is for the supervisor to ask.
+    """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     try:
-        outcome = work(claim, device, handler=handler)
+        outcome = work(claim, device, handler=handler, goes_on=handler is None)
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1

@@ -165,9 +165,19 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
 def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
     mine = queued(methods=3, rounds=3, fail_at=2)
     others = queued(rounds=2)
-    assert job.work(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", handler=fake_engine.training) == "done"
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    done = job.work(claimed, "cpu", handler=fake_engine.training, revive=lambda store: None)
+    assert done == "done"
     assert [row(db, i).status for i in mine] == ["failed", "done", "done"]
     assert [row(db, i).status for i in others] == ["queued"]
+
+
+def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monkeypatch):
+    """The supervisor asks first whether the next one has room there."""
+    monkeypatch.setattr(job, "work", partial(job.work, revive=lambda store: None))
+    mine = queued(methods=2, rounds=2)
+    assert job.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", fake_engine.training) == 0
+    assert sorted(row(db, i).status for i in mine) == ["done", "queued"]
 
 
 def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
