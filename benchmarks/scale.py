@@ -30,11 +30,10 @@ from fedcore.engine.loop import Loop
 
 
 def make_loop(
-    method: str, clients: int, classes: int, samples: int, fields: dict[str, str], rounds: int, share: float
+    method: str, clients: int, classes: int, own: int, fields: dict[str, str], rounds: int, share: float
 ) -> Loop:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
-    own = max(2, samples // clients)
     federation = drawn.federation(clients, classes, own, test=own)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 
@@ -73,7 +72,7 @@ def main(
     participation: float = 0.1,
     classes: int = 10,
     rounds: int = 5,
-    samples: Annotated[int, typer.Option(help="training samples of the whole federation")] = 20_000,
+    samples: Annotated[int, typer.Option(help="training and test samples of each client")] = 20,
     field: Annotated[list[str] | None, typer.Option(help="a field of the method, NAME=VALUE")] = None,
     over: Annotated[int, typer.Option(help="processes that train the clients; 1: this one")] = 1,
     actors: Annotated[bool, typer.Option("--actors", help="actors on two Ray nodes of this machine")] = False,

@@ -20,31 +20,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of the pool held by several owners (clients or test sets), padded with row 0.
+    """Rows of the pool held by several owners (clients or test sets), one owner's after the other's.
 
-    Shape: index (owners, longest) int64, mask (owners, longest) bool, counts (owners,) int64.
+    A padded table is made only where it is asked for: beside ten thousand clients' test sets, that of one
+    domain would make it a thousand times larger than what it holds.
+
+    Shape: flat (rows of all owners,) int64, counts (owners,) int64.
     """
 
-    index: Tensor
-    mask: Tensor
+    flat: Tensor
     counts: Tensor
 
     @classmethod
     def of(cls, rows: list[np.ndarray]) -> Rows:
         """Make it from one array of pool rows per owner."""
         counts = torch.tensor([len(r) for r in rows], dtype=torch.int64)
-        longest = max(1, int(counts.max()) if len(rows) else 1)
-        index = torch.zeros(len(rows), longest, dtype=torch.int64)
-        for i, r in enumerate(rows):
-            index[i, : len(r)] = torch.as_tensor(r)
-        mask = torch.arange(longest)[None] < counts[:, None]
-        return cls(index, mask, counts)
+        parts = [torch.as_tensor(r, dtype=torch.int64) for r in rows]
+        return cls(torch.cat(parts) if parts else counts, counts)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Where each owner's rows begin. Shape: (owners,) int64."""
+        return self.counts.cumsum(0) - self.counts
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """The owner of each row. Shape: like flat."""
+        return torch.arange(len(self.counts)).repeat_interleave(self.counts)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """False on the padding of ``index``. Shape: (owners, longest) bool."""
+        longest = max(1, int(self.counts.max()) if len(self.counts) else 1)
+        return torch.arange(longest)[None] < self.counts[:, None]
+
+    @cached_property
+    def index(self) -> Tensor:
+        """Each owner's rows, padded with row 0. Shape: (owners, longest) int64."""
+        return torch.zeros(self.mask.shape, dtype=torch.int64).masked_scatter_(self.mask, self.flat)
+
+    def held_by(self, owner: int) -> Tensor:
+        """Return one owner's rows. Shape: -> (rows,)."""
+        start = int(self.starts[owner])
+        return self.flat[start : start + int(self.counts[owner])]
 
     def select(self, owners: Tensor) -> Rows:
-        """Return the rows of some owners, padded only to the longest of these."""
+        """Return the rows of some owners."""
         counts = self.counts[owners]
-        longest = max(1, int(counts.max()))
-        return Rows(self.index[owners, :longest], self.mask[owners, :longest], counts)
+        within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        return Rows(self.flat[self.starts[owners].repeat_interleave(counts) + within], counts)
 
 
 @dataclass(frozen=True)

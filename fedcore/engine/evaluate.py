@@ -100,7 +100,7 @@ class Evaluator:
     @cached_property
     def _test_rows(self) -> Tensor:
         """Every test sample once, ascending. Shape: (samples,)."""
-        rows: Tensor = self._test.index[self._test.mask].unique()
+        rows: Tensor = self._test.flat.unique()
         return rows
 
     def after_aggregation(self, models: Models, full: bool) -> list[Cell]:
@@ -213,18 +213,17 @@ class Evaluator:
         """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
         if self._in_batches:
             return self._matrix_in_batches(score, rows)
-        unique = rows.index[rows.mask].unique()
+        unique = rows.flat.unique()
         return self._sums(score([unique[None]])[0], unique, rows)
 
     @staticmethod
     def _sums(scores: Scores, unique: Tensor, rows: Rows) -> Sums:
         """Sum over each test set. Shape: scores (models, unique) each -> (models, test sets) each."""
         correct, loss = scores
-        place = torch.searchsorted(unique, rows.index[rows.mask])
-        owner = torch.arange(len(rows.counts))[:, None].expand_as(rows.index)[rows.mask]
+        place = torch.searchsorted(unique, rows.flat)
         sums = torch.zeros(2, len(correct), len(rows.counts), dtype=torch.float64)
-        sums[0].index_add_(1, owner, correct[:, place])
-        sums[1].index_add_(1, owner, loss[:, place])
+        sums[0].index_add_(1, rows.owners, correct[:, place])
+        sums[1].index_add_(1, rows.owners, loss[:, place])
         return sums[0], rows.counts.expand(len(correct), -1), sums[1]
 
     def _class_cells(
@@ -283,7 +282,7 @@ class Evaluator:
 
     def order(self, rows: Rows, owner: int) -> Tensor:
         """Return one owner's samples without padding, in an order blind to class. Shape: (1, samples)."""
-        return self._shuffled(rows.index[owner, : int(rows.counts[owner])])[None]
+        return self._shuffled(rows.held_by(owner))[None]
 
     def _shuffled(self, rows: Tensor) -> Tensor:
         """Shape: (samples,) -> (samples,)."""

@@ -83,7 +83,7 @@ def test_attention_alone_is_the_low_rank_part_of_the_table(skeleton):
 def local_data(problem: Problem) -> LocalData:
     labels = torch.arange(HITS) % CLASSES
     pool = Pool(torch.zeros(HITS, 1), labels, torch.device("cpu"), torch.float32)
-    rows = Rows(torch.arange(HITS)[None], torch.ones(1, HITS, dtype=torch.bool), torch.tensor([HITS]))
+    rows = Rows(torch.arange(HITS), torch.tensor([HITS]))
     return LocalData(pool, rows, torch.tensor([0]), problem)
 
 
