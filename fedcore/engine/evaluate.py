@@ -310,8 +310,8 @@ class Evaluator:
                 logits = self.method.logits(params, head, x.expand(models, *x.shape[1:]))
                 loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
                 if hits is None or losses is None:
-                    # Made once: what each pass leaves behind among its freed tensors lets the heap grow, by ten
-                    # times what is used in runs of 10,000 clients.
+                    # Made once: what each pass leaves behind among its freed tensors lets the heap grow, in
+                    # runs of 10,000 clients to many times what is used.
                     hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=loss.device)
                     losses = torch.empty(hits.shape, dtype=loss.dtype, device=loss.device)
                 here = slice(done, done := done + y.shape[1])
