@@ -20,7 +20,7 @@ from fedcore.results.comparison import compare
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.jobs import wait_for
-from tests.support.web.browser import Server, Tab
+from tests.support.web.browser import Server, Tab, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLASSES = ("circle", "cross", "square")
@@ -97,6 +97,7 @@ def test_a_comparison_has_a_baseline_and_a_link(server: Server, tab: Tab, made_u
     page.goto(f"{server.url}/compare?ids={made_up}")
     table = page.get_by_role("table", name=re.compile("Summary of"))
     expect(table).to_be_visible()
+    settle(page)
     page.get_by_role("combobox", name="Baseline").click()
     page.get_by_role("option", name="PromptFL").click()
     groups = {g.label: g for g in compare(Store(server.db), [made_up], "last").groups}
@@ -123,6 +124,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
     expect(shown).to_be_visible()
     group = next(g for g in compare(Store(server.db), [made_up], "last").groups if g.label == "FedOT")
     expect(shown).to_contain_text(group.stats["personal"].text())
+    settle(page)
     page.get_by_role("tab", name="Export").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Summary CSV").click()
@@ -135,6 +137,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
         page.get_by_role("button", name="Whole experiment JSON").click()
     download.value.save_as(tmp_path / "experiment.json")
     assert "comparison" in json.dumps(json.loads((tmp_path / "experiment.json").read_text("utf-8")))
+    settle(page)
     page.get_by_role("tab", name="Heatmaps").click()
     page.locator(".js-plotly-plot").first.hover()
     with page.expect_download() as download:

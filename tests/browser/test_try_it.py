@@ -14,7 +14,7 @@ from playwright.sync_api import Page, TimeoutError, expect
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from tests.support.jobs import wait_for
-from tests.support.web.browser import Server, Tab, start_server
+from tests.support.web.browser import Server, Tab, settle, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
@@ -32,6 +32,8 @@ DEADLINE = 600
 def launch_demo(page: Page, server: Server, rounds: int | None = None) -> int:
     """One click from an empty database, or by way of the settings; returns the experiment."""
     page.goto(server.url)
+    page.get_by_role("button", name="Try it").wait_for()
+    settle(page)
     if rounds is None:
         page.get_by_role("button", name="Try it").click()
     else:
@@ -91,6 +93,7 @@ def test_try_it(empty_server: Server, tab: Tab, tmp_path: Path, rounds: int | No
 
 def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -> None:
     """Both CSV files, against the rows of the database."""
+    settle(page)
     page.get_by_role("tab", name="Export").click()
     summary = read(page, "Summary CSV", folder / "summary.csv")
     runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
