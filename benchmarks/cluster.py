@@ -121,9 +121,9 @@ def recorded_per_second(folder: Path, streams: int) -> tuple[float, float]:
     return written / (time.perf_counter() - begin), (time.process_time() - used) / written
 
 
-def experiment(seeds: int, rounds: int) -> tuple[Experiment, Any]:
-    """Return short runs of FedOT on the embedded data, one per seed, with their plan."""
-    chosen = parse({"rounds": rounds, "seeds": list(range(1, seeds + 1)), "methods": [{"name": "fedot"}]})
+def experiment(seeds: int, rounds: int, method: str = "fedot") -> tuple[Experiment, Any]:
+    """Return short runs of a method on the embedded data, one per seed, with their plan."""
+    chosen = parse({"rounds": rounds, "seeds": list(range(1, seeds + 1)), "methods": [{"name": method}]})
     return chosen, plan(chosen).runs
 
 
@@ -155,13 +155,13 @@ class Costs:
 
 
 def short_runs(
-    folder: Path, watch: ClusterWatch, nodes: int, engine: type[RemoteEngine], rounds: int
+    folder: Path, watch: ClusterWatch, nodes: int, engine: type[RemoteEngine], rounds: int, method: str
 ) -> Costs:
     """Return the costs of 24 short runs on one or both nodes, after one run has warmed each node."""
     store = Store(folder / f"{nodes}-{engine.__name__}.db")
     store.prepare()
     device = "auto" if nodes == 2 else "beta"
-    chosen, runs = experiment(SHORT_RUNS, rounds)
+    chosen, runs = experiment(SHORT_RUNS, rounds, method)
     with supervisor_of(store.path, watch, engine) as supervisor:
         for name in ("alpha", "beta"):
             store.experiments.create(chosen, runs[:1], device=name)
@@ -253,6 +253,7 @@ def main(
     only_recording: Annotated[bool, typer.Option("--recording", help="Measure the supervisor only")] = False,
     only_training: Annotated[bool, typer.Option("--training", help="Measure runs that train only")] = False,
     trained_rounds: Annotated[int, typer.Option(help="Rounds of each run that trains")] = TRAINED_ROUNDS,
+    trained_method: Annotated[str, typer.Option(help="Method of each run that trains")] = "fedot",
 ) -> None:
     """Measure runs on a cluster of two nodes on this machine."""
     if only_simulate:
@@ -267,7 +268,7 @@ def main(
         with pinned_cluster(folder) as watch:
             if not only_training:
                 measure_cluster(folder, watch)
-            share_short_runs(folder, watch, RemoteEngine, "train", trained_rounds)
+            share_short_runs(folder, watch, RemoteEngine, "train", trained_rounds, trained_method)
 
 
 def measure_recording(folder: Path) -> None:
@@ -296,10 +297,15 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
 
 
 def share_short_runs(
-    folder: Path, watch: ClusterWatch, engine: type[RemoteEngine], what: str, rounds: int
+    folder: Path,
+    watch: ClusterWatch,
+    engine: type[RemoteEngine],
+    what: str,
+    rounds: int,
+    method: str = "fedot",
 ) -> None:
     """Print how two nodes share 24 short runs, and what recording one of them costs."""
-    one, two = (short_runs(folder, watch, nodes, engine, rounds) for nodes in (1, 2))
+    one, two = (short_runs(folder, watch, nodes, engine, rounds, method) for nodes in (1, 2))
     faster = one.seconds / two.seconds
     print(
         f"{SHORT_RUNS} runs of {rounds} rounds that {what}: {one.seconds:.0f} s on one node, "
