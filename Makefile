@@ -9,11 +9,12 @@ TORCH_INDEX ?=
 # One thread a process: the figures do not depend on the load, and two test processes share two cores in peace.
 TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 TEST_PROCESSES ?= 2
-PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+# Files go out in the order of their names: browsers and clusters, which take longest, come before the many short ones.
+PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 FAULTS ?=
 
-.PHONY: help run docs test lint layers types format unit browser slow faults chromium embedded bench screenshots clean
+.PHONY: help run docs test tests lint layers types format unit browser slow faults chromium embedded bench screenshots clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,7 +40,10 @@ run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first 
 	$(VENV)/bin/fedlens app
 
 # Unit and browser tests in one go: while a browser test waits for the app, the other process works.
-test: lint chromium ## what must pass: lint, unit tests, browser tests
+test: $(VENV)/.installed-dev chromium ## what must pass: lint, unit tests, browser tests
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+tests: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms, types

@@ -40,7 +40,7 @@ def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rou
     common = module_of(method, first)
     xs, labels = samples(federation)
     weights = [5 / 15, 4 / 15, 6 / 15]
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         trained = []
         for k, steps in enumerate(steps_of):
             own = copy.deepcopy(common).train()
@@ -53,7 +53,7 @@ def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rou
         mean = {n: sum(w * t[n] for w, t in zip(weights, trained, strict=True)) for n in first}
         common.load_state_dict({**common.state_dict(), **mean})
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     for name, value in common.state_dict().items():
         if name in first:
             torch.testing.assert_close(state.shared[name], value, atol=1e-6, rtol=0, msg=name)
