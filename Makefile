@@ -7,7 +7,8 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # CPU-only machines save a large download:  make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 # One thread a process: the figures do not depend on the load, and two test processes share two cores in peace.
-TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Byte code is kept, whatever the shell says: the tests start some hundred processes.
+TESTING := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 TEST_PROCESSES ?= 2
 # Files go out in the order of their names: browsers and clusters, which take longest, come before the many short ones.
 PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder

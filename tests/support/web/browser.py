@@ -27,7 +27,8 @@ AT_REST = """frames => {
     a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity);
   const busy = document.querySelector(
     '[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]');
-  const done = document.querySelector('[data-test-script-state=notRunning]');
+  // before it has reached its server, a page that was loaded anew says that no script runs
+  const done = document.querySelector('[data-test-script-state=notRunning]') && document.querySelector('h1');
   window.framesAtRest = done && !busy && !running ? (window.framesAtRest ?? 0) + 1 : 0;
   return window.framesAtRest >= frames;
 }"""
