@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
+from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError, first_line
-from fedcore.store import Store
+from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"
 """Environment variable: the target where the supervisor was given none, as one that the dashboard starts."""
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 class FinishWatch:
     """Looks for experiments whose last run has ended, and tells the target of each once.
+
+    The experiments that have not ended are noted in a file beside the database, so that the next worker
+    tells of those that end while none runs.
 
     Args:
         target: a command, which gets JSON on its standard input, or an address (``https://...``), to which
@@ -41,20 +45,57 @@ class FinishWatch:
     def __init__(self, store: Store, target: str) -> None:
         self._store = store
         self._send = sender(target)
-        self._active: set[int] | None = None
+        self._noted = store.path.with_name(f"{store.path.name}.unfinished")
+        self._active: dict[int, str] = {}  # id -> uuid
+        self._read_noted = False
         self._turns = ThreadPoolExecutor(1, "on-finish")  # a slow target must not keep the queue waiting
+
+    def follow(self) -> None:
+        """Note what has not ended, without telling: another worker serves the database until we do."""
+        self._active |= self._store.runs.active_experiments()
 
     def look(self) -> None:
         """Look once; what has ended since the last look is told in the background."""
         active = self._store.runs.active_experiments()
-        for number in sorted((self._active or set()) - active):
+        before = self._active
+        if not self._read_noted:
+            before = self._noted_experiments() | before
+        ended = sorted(before.items() - active.items())
+        self._active = active
+        if (
+            not self._read_noted or active != before
+        ):  # before we tell: a worker that dies then tells nobody twice
+            self._note(active)
+        self._read_noted = True
+        for number, uuid in ended:
             try:
-                content = finished(self._store, number)
+                experiment = self._store.experiments.get(number)
+                if experiment.uuid != uuid:  # another database has taken the place of the one of the file
+                    continue
+                content = finished(self._store, experiment)
             except FedLensError as error:  # deleted in the meantime, say
                 logger.warning("the end of experiment %d could not be reported: %s", number, error)
                 continue
             self._turns.submit(self._tell, number, content)
-        self._active = active
+
+    def _noted_experiments(self) -> dict[int, str]:
+        """Return what an earlier worker has noted: the ids and uuids of experiments that had not ended."""
+        try:
+            noted = json.loads(self._noted.read_text(encoding="utf-8"))
+            return {int(number): str(uuid) for number, uuid in noted.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            logger.warning("%s cannot be read and is ignored: %s", self._noted, first_line(error))
+            return {}
+
+    def _note(self, active: dict[int, str]) -> None:
+        try:
+            part = self._noted.with_name(f"{self._noted.name}.part")
+            part.write_text(json.dumps(active), encoding="utf-8")
+            publish(part, self._noted)
+        except OSError as error:  # the queue goes on
+            logger.warning("%s cannot be written: %s", self._noted, first_line(error))
 
     def _tell(self, number: int, content: dict[str, Any]) -> None:
         try:
@@ -65,9 +106,8 @@ class FinishWatch:
             logger.info("the end of experiment %d was reported", number)
 
 
-def finished(store: Store, experiment_id: int) -> dict[str, Any]:
+def finished(store: Store, row: ExperimentRow) -> dict[str, Any]:
     """Return what a target is told; accuracies are per cent. ``text`` alone is what chat services show."""
-    row = store.experiments.get(experiment_id)
     states = Counter(run.state for run in row.runs)
     counted = ", ".join(f"{count} {state}" for state, count in states.items())
     return {

@@ -237,7 +237,7 @@ def serve(
     lock = SupervisorLock(store.path)
     if not lock.acquire(PATIENCE_SECONDS):
         if finish is not None and room:
-            finish.look()  # what ends under the other supervisor is told too
+            finish.follow()  # what ends under the other supervisor is told too
         if not ((wait or on_finish is not None) and _follow(lock)):
             if on_finish is not None:
                 raise FedLensError(

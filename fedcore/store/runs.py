@@ -140,12 +140,13 @@ class Runs:
         (row,) = self._file.rows("SELECT count(*) AS number FROM runs WHERE id > :id", {"id": run_id})
         return int(row["number"])
 
-    def active_experiments(self) -> set[int]:
-        """Return the experiments that have a queued or running run."""
+    def active_experiments(self) -> dict[int, str]:
+        """Return id and uuid of the experiments that have a queued or running run."""
         rows = self._file.rows(
-            "SELECT DISTINCT experiment_id FROM runs WHERE status IN ('queued','running','stopping')"
+            "SELECT id, uuid FROM experiments WHERE id IN "
+            "(SELECT experiment_id FROM runs WHERE status IN ('queued','running','stopping'))"
         )
-        return {row["experiment_id"] for row in rows}
+        return {row["id"]: row["uuid"] for row in rows}
 
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
         """Return the version of each of these runs."""

@@ -50,8 +50,9 @@ export default function ({ data, parentElement }) {
   async function look() {
     try {
       const answer = await fetch(address, { cache: "no-store" });
-      if (answer.ok && timer !== null) {
-        const counts = await answer.json();
+      const counts = answer.ok ? await answer.json() : null;
+      if (counts && timer !== null) {
+        // not ended while it waited: a newer call would tell of the same end again
         title = `${titleOf(counts)} - FedLens`;
         keepTitle();
         const now = !["queued", "running", "stopping"].some((state) => counts.states[state]);

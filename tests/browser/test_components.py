@@ -30,7 +30,7 @@ OVERTAKEN = """async ([script, data]) => {
   if (Array.isArray(data)) data = new Uint8Array(data);
   const call = () => start({ data, parentElement: place, setStateValue: tell, setTriggerValue: tell });
   const [endFirst, endSecond] = [call(), call()];
-  window.endSecond = endSecond;
+  Object.assign(window, { call, endSecond });
   endFirst?.();
 }"""
 TOLD = "name => window.told.some(([told]) => told === name)"
@@ -90,6 +90,28 @@ def test_the_title_of_the_tab_goes_on(begin: Callable[..., Page]) -> None:
     page.wait_for_function("document.title === '1/2 running - FedLens'")
     page.evaluate("document.title = 'Live'")
     page.wait_for_function("document.title === '1/2 running - FedLens'")
+
+
+def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:
+    """A call begins while the one before reads an answer that says that the experiment has ended."""
+    plays = """
+      window.shown = 0;
+      window.Notification = class { static permission = "granted"; constructor() { window.shown += 1; } };
+      Object.defineProperty(window, "isSecureContext", { value: true });
+      sessionStorage.setItem("fedlens-notify", "yes");
+      const answers = [];
+      window.answer = () => answers.splice(0).forEach((give) => give({ states: { done: 2 }, total: 2 }));
+      window.fetch = async () => ({ ok: true, json: () => new Promise((given) => answers.push(given)) });
+      window.reading = () => answers.length;"""
+    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
+    page = begin("live_view/notice.js", watch, plays)
+    page.wait_for_function("window.reading() > 0")
+    reading = page.evaluate("window.reading()")
+    page.evaluate("() => { window.call(); }")
+    page.wait_for_function("before => window.reading() > before", arg=reading)
+    page.evaluate("window.answer()")
+    page.wait_for_function("document.title === 'done - FedLens'")
+    assert page.evaluate("window.shown") == 1
 
 
 def test_a_chart_stays_drawn(begin: Callable[..., Page]) -> None:

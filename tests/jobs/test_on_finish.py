@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script,
     wait_for(lambda: told.exists() and told.read_text().endswith("\n"))
     (line,) = told.read_text().splitlines()
     content = json.loads(line)
-    assert content == finished(Store(db), 1)
+    assert content == finished(Store(db), Store(db).experiments.get(1))
     assert content["states"] == {"done": 2} and [r["run"] for r in content["runs"]] == ids
     assert content["text"] == "FedLens: a test: 2 done"
 
@@ -76,7 +77,7 @@ def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script,
 def test_an_address_gets_the_same_json_and_no_other_address_does(db, address):
     url, asked = address
     fill.done(db, fill.an_experiment("Told", ("fedot",), (1,), 1))
-    content = finished(Store(db), 1)
+    content = finished(Store(db), Store(db).experiments.get(1))
     sender(f"{url}/hook")(json.dumps(content).encode())
     assert [(path, json.loads(body)) for path, body in asked] == [("/hook", content)]
     assert content["runs"][0]["personal_accuracy"] == round(100 * Store(db).runs.get([1])[0].last_test, 2)
@@ -108,6 +109,63 @@ def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path
     watch.look()
     watch._turns.shutdown()
     assert not told.exists()
+
+
+@pytest.fixture
+def telling(script, tmp_path, monkeypatch) -> Callable[[Path], list[str]]:
+    """Starts a watch of its own, as a new worker does; it looks once and returns the texts that it sent."""
+
+    def look(db: Path) -> list[str]:
+        texts: list[str] = []
+        monkeypatch.setattr(on_finish, "run", lambda _, content: texts.append(json.loads(content)["text"]))
+        watch = FinishWatch(Store(db), script(""))
+        watch.look()
+        watch._turns.shutdown()
+        return texts
+
+    return look
+
+
+def test_the_next_worker_tells_once_of_what_ended_while_none_ran(db, queued, telling, tmp_path):
+    first, second = queued(), queued()
+    assert telling(db) == []
+    Store(db).runs.stop(first)
+    assert telling(db) == ["FedLens: a test: 1 stopped"]
+    assert telling(db) == []
+    Store(db).runs.stop(second)
+    shutil.move(db.with_name("runs.db.unfinished"), tmp_path / "elsewhere")
+    assert telling(db) == [], "without the file nothing is known"
+
+
+def test_a_file_that_belongs_to_another_database_tells_nothing(db, queued, telling):
+    assert queued() and telling(db) == []
+    for path in db.parent.glob("runs.db*"):
+        if path.name != "runs.db.unfinished":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    Store(db).prepare()
+    fill.done(db, fill.an_experiment("Another", ("fedot",), (1,), 1))
+    assert telling(db) == []
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": "b"}', "\x00"])
+def test_a_damaged_file_is_ignored_and_written_anew(db, queued, telling, caplog, content):
+    ids = queued()
+    db.with_name("runs.db.unfinished").write_text(content)
+    assert telling(db) == [] and "cannot be read and is ignored" in caplog.text
+    Store(db).runs.stop(ids)
+    assert telling(db) == ["FedLens: a test: 1 stopped"]
+
+
+def test_a_folder_that_cannot_be_written_keeps_no_worker_from_telling(db, queued, script, caplog):
+    """A folder stands where the file belongs."""
+    db.with_name("runs.db.unfinished").mkdir()
+    ids = queued()
+    watch = FinishWatch(Store(db), script("import sys; sys.exit(3)"))
+    watch.look()
+    Store(db).runs.stop(ids)
+    watch.look()
+    watch._turns.shutdown()
+    assert "cannot be written" in caplog.text and "exit status 3" in caplog.text
 
 
 @pytest.mark.parametrize("target", ["no-such-program-here --x", "https://", "https://[1", "'open", " "])
