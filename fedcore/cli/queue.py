@@ -195,10 +195,17 @@ def job(
     db: Database = None,
 ) -> int:
     """Do one claimed run or task; the worker starts this process for each."""
+    from fedcore.cluster import choice
     from fedcore.jobs.job import run_process
+    from fedcore.jobs.launcher import options_over
     from fedcore.jobs.local import spread_later
-    from fedcore.store import database
+    from fedcore.store import Store, database
     from fedcore.store.jobs import Claim
 
-    handler = None if over is None else spread_later(over, ray)
-    return run_process(Claim(database.resolve(db), kind, number, owner, attempt), device, handler)
+    claim = Claim(database.resolve(db), kind, number, owner, attempt)
+    if over is None:
+        return run_process(claim, device)
+    folder = Store(claim.db).artifacts
+    is_the_choice = (choice.chosen(folder), choice.chosen_over(folder)) == (ray, over)
+    options = [] if is_the_choice else options_over(over, ray)  # a worker finds the page's choice by itself
+    return run_process(claim, device, spread_later(over, ray), options)

@@ -1,12 +1,13 @@
-"""Temporary folders of the runs of a node: a run that was killed leaves one, and the next start removes it.
+"""Folders of single runs, on a node and in the shared folder: the next run removes what a killed one left.
 
 Its process holds a lock on a file in the folder for as long as it lives, which the system frees however the
-process ends.
+process ends. The file names the machine, since the locks of network file systems may hold on one only.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,17 +18,19 @@ from fedcore.file_lock import try_lock
 
 _PREFIX = "fedlens-run-"
 _OWNER = ".owner"
+_MAX_NAME = 255
 
 
 @contextmanager
-def run_folder(key: str) -> Iterator[Path]:
-    """Make a folder for a run's files on this node, which is gone after the block.
+def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder for a run's files, which is gone after the block.
 
     Args:
-        key: the run's name on the node, ``run-`` and its numbers.
+        key: the run's name, ``run-`` and its numbers.
+        parent: where it is made; None: among the temporary files of this machine.
     """
-    remove_dead_folders()
-    folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{key}-"))
+    remove_dead_folders(parent)
+    folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{key}-", dir=parent))
     owner = _lock(folder)
     try:
         yield folder
@@ -37,15 +40,16 @@ def run_folder(key: str) -> Iterator[Path]:
             os.close(owner)
 
 
-def remove_dead_folders() -> None:
-    """Remove the folders of runs whose process has died; one without a lock to ask stays."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def remove_dead_folders(parent: Path | None = None) -> None:
+    """Remove the folders of this machine's runs whose process has died; one without a lock to ask stays."""
+    for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = os.open(folder / _OWNER, os.O_RDONLY)
         except OSError:  # another account's, one that is being made, or of a file system without locks
             continue
         try:
-            if not folder.is_symlink() and try_lock(owner, exclusive=True):
+            is_ours = not folder.is_symlink() and os.read(owner, _MAX_NAME) == _machine()
+            if is_ours and try_lock(owner, exclusive=True):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue
@@ -53,10 +57,15 @@ def remove_dead_folders() -> None:
             os.close(owner)
 
 
+def _machine() -> bytes:
+    return platform.node().encode()[:_MAX_NAME]
+
+
 def _lock(folder: Path) -> int | None:
     """Lock the owner's file of a folder before it has its name; returns None where there are no locks."""
     owner, name = tempfile.mkstemp(dir=folder)
     try:
+        os.write(owner, _machine())
         if not try_lock(owner, exclusive=True):
             raise OSError("a new file is locked")
         Path(name).rename(folder / _OWNER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,19 +38,6 @@ def receive(parcel: Parcel, to: Path) -> None:
         shutil.move(parcel, to)
     else:
         parcel.tofile(to)
-
-
-@contextmanager
-def run_folder(shared: Path | None, key: str) -> Iterator[str | None]:
-    """Make a run's folder in the shared one, which is gone after the block; None where nothing is shared."""
-    if shared is None:
-        yield None
-        return
-    folder = tempfile.mkdtemp(prefix=f"fedlens-{key}-", dir=shared)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cluster import node, parcel
 from fedcore.cluster.connection import Node
+from fedcore.cluster.folders import run_folder
 from fedcore.cluster.parcel import Parcel
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
@@ -113,7 +114,8 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_here else None,
             working_folder=os.getcwd(),
         )
-        with parcel.run_folder(self._shared, self._key) as shared:
+        with run_folder(self._key, self._shared) if self._shared else nullcontext() as own:
+            shared = None if own is None else str(own)
             order = replace(order, shared=shared)
             with closing(self._stream(order, _content(resume_from, shared), should_stop)) as stream:
                 for sent in stream:

@@ -11,7 +11,7 @@ import math
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -353,16 +353,22 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
     )
 
 
-def run_process(claim: Claim, device: str, handler: Handler | None = None) -> int:
+def run_process(
+    claim: Claim, device: str, handler: Handler | None = None, worker_options: Sequence[str] = ()
+) -> int:
     """Be the process that a launcher starts for a claimed job; returns an exit status.
 
     A run with a handler of its own is spread over devices: whether the next one has room there, and its data
     on every node, is for the supervisor to ask.
+
+    Args:
+        worker_options: how the supervisor was started, for the one that replaces it if it dies.
     """
+    revive = partial(ensure_worker, command=("fedcore", "worker", *worker_options, "--db"))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     try:
-        outcome = work(claim, device, handler=handler, goes_on=handler is None)
+        outcome = work(claim, device, handler=handler, goes_on=handler is None, revive=revive)
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1

@@ -164,8 +164,12 @@ def launcher_over(over: int, ray: str | None) -> LocalLauncher:
     Args:
         ray: address of the cluster that has them; None: this machine.
     """
-    more = ["--over", str(over), *([] if ray is None else ["--ray", ray])]
-    return LocalLauncher(partial(start_process, more=more))
+    return LocalLauncher(partial(start_process, more=options_over(over, ray)))
+
+
+def options_over(over: int, ray: str | None) -> list[str]:
+    """Return the options of a worker, and of a run's process, that spread runs over devices."""
+    return ["--over", str(over), *([] if ray is None else ["--ray", ray])]
 
 
 class LocalJob:

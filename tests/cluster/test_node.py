@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import tempfile
@@ -79,12 +80,12 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
 
 def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with parcel.run_folder(tmp_path, "run-1-1") as shared:
-        asked = replace(order(planned(), tmp_path), shared=shared)
+    with run_folder("run-1-1", tmp_path) as shared:
+        asked = replace(order(planned(), tmp_path), shared=str(shared))
         finished = (i for i in node.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
         finished.close()
-        assert Path(first.checkpoint).parent == Path(second.checkpoint).parent == Path(shared)
+        assert Path(first.checkpoint).parent == Path(second.checkpoint).parent == shared
         event = stream._arrived(first, tmp_path / "run-1")
         assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
         assert not Path(first.checkpoint).exists(), "it was moved"
@@ -95,7 +96,7 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkey
         with pytest.raises(stream.NodeFault, match="arrived damaged"):
             stream._arrived(second, tmp_path / "run-2")
         assert list((tmp_path / "run-2").iterdir()) == []
-    assert not Path(shared).exists()
+    assert not shared.exists()
 
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
@@ -142,16 +143,21 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
     assert "of-one-name" not in registry.known()
 
 
-def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed, unknown = tmp_path / "fedlens-run-1-1-abc", tmp_path / "fedlens-run-2-1-abc"
-    for folder in (killed, unknown):
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monkeypatch, is_shared):
+    """Of one of this machine: on a network file system, a lock that another machine holds may not be seen."""
+    if not is_shared:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    parent = tmp_path if is_shared else None
+    killed, elsewhere, unknown = (tmp_path / f"fedlens-run-{i}-1-abc" for i in range(3))
+    for folder in (killed, elsewhere, unknown):
         folder.mkdir()
         (folder / "round-1.safetensors").touch()
-    (killed / ".owner").touch()
-    with run_folder("run-3-1") as living, run_folder("run-4-1") as other:
-        assert set(tmp_path.iterdir()) == {unknown, living, other}
-    assert list(tmp_path.iterdir()) == [unknown]
+    (killed / ".owner").write_text(platform.node())
+    (elsewhere / ".owner").write_text("another machine")
+    with run_folder("run-3-1", parent) as living, run_folder("run-4-1", parent) as other:
+        assert set(tmp_path.iterdir()) == {elsewhere, unknown, living, other}
+    assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
 
 PEAK = """

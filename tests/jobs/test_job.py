@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from fedcore.cluster import choice
 from fedcore.errors import FedLensError
 from fedcore.jobs import job, training
 from fedcore.jobs.heartbeat import Heartbeat
@@ -14,6 +15,7 @@ from fedcore.store.database import run_folder, writing
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
+from tests.support.command_line import run
 from tests.support.jobs import recorded, wait_for
 
 
@@ -178,6 +180,30 @@ def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monke
     mine = queued(methods=2, rounds=2)
     assert job.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", fake_engine.training) == 0
     assert sorted(row(db, i).status for i in mine) == ["done", "queued"]
+
+
+@pytest.mark.parametrize(
+    ("on_the_page", "options"),
+    [
+        (None, ["--over", "2", "--ray", "10.0.0.1:6379"]),
+        (3, ["--over", "2", "--ray", "10.0.0.1:6379"]),
+        (2, []),
+    ],
+)
+def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatch, on_the_page, options):
+    if on_the_page:
+        choice.choose(Store(db).artifacts, "10.0.0.1:6379", over=on_the_page)
+    started: list[list[str]] = []
+
+    def work(claim, device, *, revive, **_):
+        revive(Store(db))
+        return "done"
+
+    monkeypatch.setattr(job, "work", work)
+    monkeypatch.setattr(job, "ensure_worker", lambda store, command: started.append(list(command)))
+    told = ["--kind", "train", "--id", 1, "--owner", "somebody", "--attempt", 1, "--db", db]
+    assert run("job", *told, "--over", 2, "--ray", "10.0.0.1:6379") == run("job", *told) == 0
+    assert started == [["fedcore", "worker", *options, "--db"], ["fedcore", "worker", "--db"]]
 
 
 def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
