@@ -12,6 +12,7 @@ from fedcore.papers.tables import export, latex
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
 from fedcore.papers.tables.standing import counts_text
 from fedcore.results.metrics import RULES
+from pages.components import viewport
 from pages.live_view import clock
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
@@ -22,9 +23,10 @@ VIEWS = ("Tables", "Map")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
     "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
-    "**-** it cannot be run here. Blue: ours is higher, orange: lower, strongest from 5 points on. A time is "
-    "what runs of the same method, data set and backbone took on this machine."
+    "**-** it cannot be run here. Blue: ours is higher, orange: ours is lower, strongest from 5 points on. "
+    "Times are estimated from runs of the same method, data set and backbone on this machine."
 )
+IN_SHORT = "Upper line: as printed. Below: ours and the difference, or what is missing."
 REHEARSAL = (
     "Rehearsal: a miniature model, trained for two rounds on drawings, fills the same table. It shows that "
     "everything runs. No number of ours on this page says anything about the paper. Data sets that a "
@@ -167,7 +169,10 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Accuracies are of the paper's reported round: {RULES[paper.rule]}."
     )
-    st.caption(WHAT_IT_MEANS)
+    if viewport.is_narrow():  # six lines before the table begins
+        st.caption(IN_SHORT, help=WHAT_IT_MEANS)
+    else:
+        st.caption(WHAT_IT_MEANS)
     watched_table(table, rehearsal)
 
 

@@ -29,7 +29,7 @@ def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a number that can be stored; give a finite one")
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise ValueError("this number has more than 64 bits; give a smaller one")
+        raise ValueError("this number is too large to be stored (more than 64 bits); give a smaller one")
     if isinstance(value, str):
         _text(value)
     elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):

@@ -295,7 +295,7 @@ def seeds_of(text: str) -> list[int]:
         match = re.fullmatch(r"(\d{1,30})(?:-(\d{1,30}))?", part)
         if match is None and part:
             raise FedLensError(
-                f"'{part[:30]}' is no whole number or range; write seeds like 1, 2, 3 or 1-5", "seeds"
+                f"'{part[:30]}' is not a whole number or a range; write seeds like 1, 2, 3 or 1-5", "seeds"
             )
         if match is not None:
             first, last = int(match[1]), int(match[2] or match[1])

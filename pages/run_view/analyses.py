@@ -275,8 +275,8 @@ def field_chart(run: RunRow, chart: FieldChart) -> None:
     if len(rows) < 2:
         field = field_phrase(chart.over)
         st.info(
-            f"This plot compares runs of one experiment with several values of {field}: "
-            f"launch an experiment with a sweep over {field}.",
+            f"This plot needs finished runs of one experiment with at least two values of {field}: "
+            f"launch an experiment with a sweep over {field}, or wait for the one that is running.",
             icon=":material/stacked_line_chart:",
         )
         return

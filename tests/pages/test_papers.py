@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
 from fedcore.papers.tables.filling import fillings, queue
@@ -16,6 +17,7 @@ from fedcore.papers.tables.recorded import Recorded
 from fedcore.papers.tables.rehearsal import DATA
 from fedcore.papers.tables.standing import CellStanding, measure, standings
 from fedcore.store import Store
+from pages.components import viewport
 from pages.papers_view import fill
 from tests.support.papers import finish
 from tests.support.web.pages import Opened, button
@@ -28,6 +30,11 @@ def grid(app: AppTest) -> str:
     found = [element.proto for element in app.get("bidi_component")]
     (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
     return str(json.loads(mine.json)["html"])
+
+
+def shown(caption: Markdown) -> str:
+    """The text of a caption without its marks."""
+    return str(caption.value).replace("**", "")
 
 
 def rehearsed(store: Store) -> dict[object, CellStanding]:
@@ -54,6 +61,17 @@ def test_a_table_shows_what_is_printed_and_what_is_missing(open_page: Opened) ->
     assert "- no data" in html
     assert "- no method" in html
     assert any("0 of 60 measured" in text.value for text in app.markdown)
+
+
+def test_a_narrow_page_keeps_the_signs_for_a_help_text(
+    open_page: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would fill the telephone's screen before the table begins."""
+    wide = [caption for caption in open_page("papers").caption if "= comparable" in shown(caption)]
+    monkeypatch.setattr(viewport, "is_narrow", lambda: True)
+    narrow = open_page("papers").caption
+    assert len(wide) == 1 and not [caption for caption in narrow if "= comparable" in shown(caption)]
+    assert [caption for caption in narrow if "**=** comparable" in caption.help]
 
 
 def test_a_link_to_no_table_shows_the_first(open_page: Opened) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.config import MethodEntry
 from fedcore.jobs import analysis
 from fedcore.jobs.handlers import Job
 from fedcore.store import Store
+from fedcore.store.database import writing
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from fedcore.store.tasks import ARRAYS_NAME
+from tests.support import fill
 from tests.support.web.pages import Opened, button, keep_checkpoint
 
 CLASSES = ["zero", "<i>one</i>", "two"]
@@ -143,4 +146,19 @@ def test_only_fitting_tabs_are_there(open_page: Opened, filled: Path) -> None:
 
 def test_one_number_of_blocks_is_no_picture(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Degrees of freedom")
-    assert any("several" in i.value for i in app.info)
+    assert any("at least two values of blocks" in i.value for i in app.info)
+
+
+def test_accuracy_stands_over_the_values_of_a_sweep(open_page: Opened, filled: Path) -> None:
+    sweep = fill.an_experiment("Blocks", ("fedot",), (1,), 2)
+    entries = tuple(MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1))
+    number = fill.done(filled, sweep.model_copy(update={"methods": entries}))
+    runs = Store(filled).experiments.get(number).runs
+    with writing(filled) as database:
+        for run, degrees in zip(runs, (504, 2016), strict=True):
+            row = {"run_id": run.id, "name": "degrees_of_freedom", "round": 2, "value": degrees}
+            database["diagnostics"].insert(row)
+    app = open_page("run", id=str(runs[0].id), run_tab="Degrees of freedom")
+    assert app.get("plotly_chart") and not app.info
+    (said,) = (c.value for c in app.caption if "by blocks" in c.value)
+    assert said.index("2,016") < said.index("504"), "the lowest value of the field comes first"

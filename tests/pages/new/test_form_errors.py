@@ -47,8 +47,8 @@ RAW = re.compile(
 @pytest.mark.parametrize(
     ("label", "value", "beside", "said"),
     [
-        ("Seeds", "99999999999999999999", "Seeds", "more than 64 bits"),
-        ("Seeds", "a", "Seeds", "no whole number or range"),
+        ("Seeds", "99999999999999999999", "Seeds", "too large to be stored"),
+        ("Seeds", "a", "Seeds", "not a whole number or a range"),
         ("Seeds", "", "Seeds", "at least one seed"),
         ("Seeds", "1, 1", "Seeds", "named twice"),
         ("Name", "", "Name", "blank"),
