@@ -284,6 +284,10 @@ class Loop:
             if first < last:
                 yield number, slice(first, last)
 
+    def chunks_of(self, round_: int) -> int:
+        """Return the number of chunks in which the participants of a round are trained."""
+        return sum(1 for _ in self._parts(self.participants(round_)))
+
     def _parts(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
         """Yield the cohort and the slice of ``clients`` of each chunk, in client order."""
         for number, where in self._present(clients):

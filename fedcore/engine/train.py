@@ -77,6 +77,13 @@ def train(
         yield started
         yield from environment_differences(before, resolved, loop.done)
         yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
+        idle = spread.width - loop.chunks_of(1)
+        if idle > 0:
+            yield Notice(
+                f"{idle} of {spread.width} devices {'stay' if idle > 1 else 'stays'} idle while clients are "
+                f"trained: {len(loop.participants(1))} train in a round, {loop.chunk} at once; "
+                f"{spread.width - idle} would train them as fast"
+            )
         if spread.device != device:
             here = "averaged" if loop.models_in_chunks else "evaluated after aggregation"
             there = "trained and evaluated" if loop.models_in_chunks else "trained"

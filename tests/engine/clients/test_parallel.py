@@ -288,14 +288,20 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1})).runs
     here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9"}
     there = here | {"node": "b", "processor_features": "AVX512"}
-    processes = SimpleNamespace(width=2, conditions=lambda should_stop: [here, there])
-    spread = Spread(2, lambda *_: nullcontext(processes), "cuda")
+    processes = SimpleNamespace(width=9, conditions=lambda should_stop: [here, there])
+    spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
     said: list[object] = []
     with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin
         said.extend(train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=spread))
     (started,) = (event for event in said if isinstance(event, Started))
     (waits,) = (event for event in said[: said.index(started)] if "waiting" in getattr(event, "message", ""))
-    assert waits.message == "waiting for 2 processes of this machine"
+    assert waits.message == "waiting for 9 processes of this machine"
+    clients = sum(entity.kind == "client" for entity in started.entities)
+    idle = [e.message for e in said if isinstance(e, Notice) and "idle" in e.message]
+    assert idle == [
+        f"{9 - clients} of 9 devices stay idle while clients are trained: {clients} train in a round, "
+        f"1 at once; {clients} would train them as fast"
+    ]
     assert (started.environment["device"], started.environment["clients_device"]) == ("cpu", "cuda")
     assert started.environment["processors"] == "a: GPU, AVX2, 2.9; b: GPU, AVX512, 2.9"
     notices = [event for event in said if isinstance(event, Notice) and not event.repeats_exactly]
