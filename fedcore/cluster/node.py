@@ -121,7 +121,7 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str 
     Args:
         folders: of data sets; the report says which of them this node can read.
         working_folder: the supervisor's, where relative paths begin.
-        marker: a file in the folder through which checkpoints travel, where there is one.
+        marker: lies in the folder through which checkpoints travel, where there is one.
     """
     paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
     readable = tuple(f for f, path in paths.items() if os.access(path, os.R_OK | os.X_OK))

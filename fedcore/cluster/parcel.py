@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from fedcore.cache.durable import publish
+from fedcore.cluster.folders import run_folder
 from fedcore.errors import FedLensError
 
 Parcel = np.ndarray | str
@@ -42,19 +43,18 @@ def receive(parcel: Parcel, to: Path) -> None:
 
 @contextmanager
 def marked(shared: Path) -> Iterator[str]:
-    """Put a file into the shared folder by which a node knows that it sees the same one; yields its path.
+    """Make a folder in the shared one by which a node knows that it sees the same one; yields its path.
+
+    What killed workers of this machine left in the shared folder is removed (see ``run_folder``).
 
     Raises:
         FedLensError: field ``shared``, for a folder that is none, or cannot be written.
     """
     if not shared.is_absolute():
         raise FedLensError(f"{shared} is no absolute path; nodes have other working folders", "shared")
-    marker = shared / f"fedlens-shared-{uuid.uuid4().hex}"
-    try:
-        marker.touch(exist_ok=False)
-    except OSError as error:
-        raise FedLensError(f"{shared} cannot be written ({error.strerror})", "shared") from error
-    try:
+    with ExitStack() as opened:
+        try:
+            marker = opened.enter_context(run_folder("run-marker", shared))
+        except OSError as error:
+            raise FedLensError(f"{shared} cannot be written ({error.strerror})", "shared") from error
         yield str(marker)
-    finally:
-        marker.unlink(missing_ok=True)

@@ -160,6 +160,29 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
     assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
 
+KILLED_WORKER = """
+import os, signal, sys
+from pathlib import Path
+from fedcore.cluster import folders, parcel
+shared = Path(sys.argv[1])
+with parcel.marked(shared), folders.run_folder("run-1-1", shared) as folder:
+    (folder / "round-1.safetensors").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED_WORKER, str(tmp_path)], cwd=PROJECT, check=False)
+    assert {path.name[: len("fedlens-run-1")] for path in tmp_path.iterdir()} == {
+        "fedlens-run-1",
+        "fedlens-run-m",
+    }
+    with parcel.marked(tmp_path) as first, parcel.marked(tmp_path) as second:
+        assert {str(path) for path in tmp_path.iterdir()} == {first, second}
+    assert list(tmp_path.iterdir()) == []
+
+
 PEAK = """
 from fedcore import devices
 spare = bytearray(b"x") * 400_000_000
