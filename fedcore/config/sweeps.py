@@ -38,6 +38,9 @@ PARTS: dict[str, type[BaseModel]] = {
 }
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
 """Fields that cannot be swept: other data have other classes, and a comparison has one data set."""
+LONGEST_SHOWN = 100
+"""Characters of a value in an error."""
+
 MAX_RUNS = 10_000
 
 
@@ -110,7 +113,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     """Check the values of one field, and convert those of data, partition and backbone to its type."""
     field = f"sweep.{path}"
     if not isinstance(values, (list, tuple)):
-        raise FedLensError(f"give a list of values, e.g. [{_shown(values)}]", field)
+        raise FedLensError(f"give a list of values, e.g. [{_in_short(values)}]", field)
     if not values:
         raise FedLensError("no values; name at least one, or leave the field out of the sweep", field)
     odd = [v for v in values if not isinstance(v, (bool, int, float, str))]
@@ -122,7 +125,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     converted = tuple(values) if adapter is None else tuple(_convert(adapter, v, field) for v in values)
     for i, value in enumerate(converted):
         if any(value == other and type(value) is type(other) for other in converted[:i]):
-            raise FedLensError(f"the value {_shown(value)} is named twice; name each once", field)
+            raise FedLensError(f"the value {_in_short(value)} is named twice; name each once", field)
     return converted
 
 
@@ -306,6 +309,12 @@ def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> Me
     config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
     label = entry.label or registry.get(entry.name).about.title
     return entry.model_copy(update={"config": config, "label": f"{label} ({describe(every)})"})
+
+
+def _in_short(value: object) -> str:
+    """Return a value as an error names it, however long it is."""
+    text = _shown(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _shown(value: object) -> str:

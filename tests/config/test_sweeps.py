@@ -163,6 +163,7 @@ def test_an_experiment_stored_before_there_were_sweeps_reads_as_one_without():
         ("methods.fedot = [1]", "methods.fedot", "name the field too"),
         ("rounds = []", "rounds", "no values"),
         ("rounds = 5", "rounds", "give a list of values, e.g. [5]"),
+        (f"rounds = '{'x' * 5000}'", "rounds", f"e.g. [{'x' * 100}…]"),
         ("rounds = [[5]]", "rounds", "not list"),
         ("rounds = [5, 5]", "rounds", "5 is named twice"),
         ("participation = [1, 1.0]", "participation", "1 is named twice"),

@@ -139,6 +139,7 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
         (lambda text: "[1]", "is no experiment of FedLens"),
         (broken(lambda c: c["experiments"][1]["runs"][0].pop("tables")), "damaged"),
         (broken(lambda c: c["experiments"][1].update(config={"name": "x"})), "damaged"),
+        (broken(lambda c: c["experiments"][1]["config"].update(name=None)), "damaged"),  # unreadable here
         (broken(lambda c: c["experiments"][1]["runs"][0].update(status="odd")), "damaged"),
         (broken(lambda c: c["experiments"][1]["runs"][0].update({"id) VALUES (1); --": 1})), "has no column"),
         (

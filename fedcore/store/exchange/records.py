@@ -104,8 +104,9 @@ def check(record: ExperimentRecord) -> None:
             columns are left to the schema of the database that it is written to.
     """
     row = record.row
-    described = {**json.loads(row["config"]), "name": row["name"]}
-    _ExperimentChecks.model_validate({**row, "config": described})
+    config = json.loads(row["config"])
+    for described in (config, {**config, "name": row["name"]}):  # the row's name is that of a renamed one
+        _ExperimentChecks.model_validate({**row, "config": described})
     tags = json.loads(row["tags"])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError("the tags of an experiment are a list of texts")
