@@ -72,7 +72,7 @@ def supervisor_of(
         supervisor._end_children()
 
 
-def step_until(supervisor: Supervisor, condition: Any, seconds: float = 400.0) -> None:
+def step_until(supervisor: Supervisor, condition: Any, seconds: float = 800.0) -> None:
     """Let the supervisor work until a condition holds."""
 
     def stepped() -> object:
