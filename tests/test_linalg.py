@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from fedcore.linalg import extreme_eigenvalues, solve
+from fedcore import linalg
+from fedcore.linalg import extreme_eigenvalues, orthogonality, solve
+from fedcore.methods.fedot import cayley
 from fedcore.seeds import torch_generator
 
 
@@ -46,3 +48,28 @@ def test_extreme_eigenvalues_of_few_different_ones_are_exact(diagonal):
     low, high = extreme_eigenvalues(torch.diag(torch.tensor(diagonal, dtype=torch.float64))[None])
     assert low.item() == pytest.approx(min(diagonal), abs=1e-9)
     assert high.item() == pytest.approx(max(diagonal), abs=1e-9)
+
+
+@pytest.mark.parametrize("noise", [1e-8, 1e-6, 1e-2])
+def test_condition_numbers_of_large_transforms_are_those_of_all_singular_values(noise):
+    x = torch.randn(2, 1, 160, 160, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    q = cayley(x / 10) + noise * x.mT
+    expected = torch.linalg.cond(q[:, 0])
+    measured = orthogonality(q)["condition_number"]
+    assert measured == pytest.approx(expected.tolist(), abs=max(1e-9, 0.05 * (expected.max() - 1).item()))
+
+
+@pytest.mark.parametrize("far", [None, 0, 4])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_orthogonality_is_measured_a_few_clients_at_a_time_with_equal_bits(monkeypatch, far, at_once):
+    """One client that is far from orthogonal decides for all how condition numbers are found."""
+    x = torch.randn(5, 1, 160, 160, generator=torch_generator(1, "x")) / 10
+    transform = cayley
+    if far is not None:
+        x, transform = cayley(x) + 1e-2 * (torch.arange(5) == far).view(5, 1, 1, 1) * x, torch.clone
+    measured = []
+    for number in (5, at_once):
+        monkeypatch.setattr(linalg, "_NUMBERS_AT_ONCE", number * 160 * 160)
+        measured.append(orthogonality(x, transform))
+    for name, value in measured[0].items():
+        assert value.shape == (5,) and torch.equal(value, measured[1][name]), name

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.linalg import extreme_eigenvalues, solve
+from fedcore.linalg import orthogonality, solve
 from fedcore.methods import (
     GRADIENT_CONFLICT,
     About,
@@ -301,7 +301,9 @@ class FedOT(Method[FedOTConfig]):
         return {"q": self._matrix(params)} if "matrix" in params else {}
 
     def _matrix(self, params: Params) -> Tensor:
-        matrix = params["matrix"]
+        return self._transform(params["matrix"])
+
+    def _transform(self, matrix: Tensor) -> Tensor:
         return cayley(matrix, self.divisor) if self.config.local_transform == "cayley" else matrix
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
@@ -323,7 +325,7 @@ class FedOT(Method[FedOTConfig]):
         """
         values = {"degrees_of_freedom": torch.tensor(float(self.degrees_of_freedom()))}
         if "matrix" in trained:
-            values |= orthogonality(self._matrix(trained))
+            values |= orthogonality(trained["matrix"], self._transform)
         if "classifier" not in self.shared or len(data.clients) < 2:
             return values
         some = compared(len(data.clients))
@@ -341,7 +343,7 @@ class FedOT(Method[FedOTConfig]):
             pair = list(divmod(int(gap.argmax()), len(gap)))
             kappa = torch.ones(2, dtype=torch.float64)
             if "matrix" in start:
-                kappa = orthogonality(self._matrix({"matrix": start["matrix"][pair]}))["condition_number"]
+                kappa = orthogonality(start["matrix"][pair], self._transform)["condition_number"]
             values["gradient_bound"] = 2 * self.tau * kappa.sum().cpu()
         return values
 
@@ -369,32 +371,3 @@ class FedOT(Method[FedOTConfig]):
                 gradient = error.transpose(-1, -2).double() @ F.normalize(h, dim=-1).double()
                 gradients.append(self.tau * gradient[0] / max(1, count))
         return torch.stack(gradients)
-
-
-def orthogonality(q: Tensor) -> dict[str, Tensor]:
-    """Return the condition numbers and max |Q^T Q - I| of block-diagonal matrices.
-
-    Shape: q (clients, r, n, n) -> (clients,) each, float64.
-    """
-    q = q.detach().double()
-    gram = q.transpose(-1, -2) @ q - torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
-    return {
-        "condition_number": _condition_number(q, gram),
-        "orthogonality_error": gram.abs().flatten(1).amax(1),
-    }
-
-
-def _condition_number(q: Tensor, gram: Tensor) -> Tensor:
-    """Return the largest singular value over the smallest, of all blocks together.
-
-    All singular values cost more than a round's training where matrices are large, and those of a nearly
-    orthogonal matrix follow from the extreme eigenvalues of its small ``gram`` to 1e-5 or better.
-
-    Shape: q and gram = Q^T Q - I (clients, r, n, n) -> (clients,).
-    """
-    if q.shape[-1] > 128 and gram.flatten(1).norm(dim=1).max() < 1e-3:
-        low, high = extreme_eigenvalues(gram)
-        condition: Tensor = ((1 + high.amax(1)) / (1 + low.amin(1))).sqrt()
-        return condition
-    values: Tensor = torch.linalg.svdvals(q.cpu()).flatten(1)  # GPUs are slow at this in double precision
-    return (values.amax(1) / values.amin(1)).to(q.device)

@@ -5,7 +5,7 @@ import torch
 
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
-from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, orthogonality, rotate
+from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
 from fedcore.methods.registry import build_config
 from tests.support.against import (
     build,
@@ -292,15 +292,6 @@ def test_diagnostics_equal_their_definitions(tiny_backbone, tiny_federation, run
     assert diagnostics(event, "condition_number") == pytest.approx([torch.linalg.cond(m).item() for m in q])
     errors = [(m.T @ m - torch.eye(16, dtype=m.dtype)).abs().max().item() for m in q]
     assert diagnostics(event, "orthogonality_error") == pytest.approx(errors, abs=1e-12)
-
-
-@pytest.mark.parametrize("noise", [1e-8, 1e-6, 1e-2])
-def test_condition_numbers_of_large_transforms_are_those_of_all_singular_values(noise):
-    x = torch.randn(2, 1, 160, 160, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    q = cayley(x / 10) + noise * x.mT
-    expected = torch.linalg.cond(q[:, 0])
-    measured = orthogonality(q)["condition_number"]
-    assert measured == pytest.approx(expected.tolist(), abs=max(1e-9, 0.05 * (expected.max() - 1).item()))
 
 
 def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny_federation, run_rounds):
