@@ -10,6 +10,7 @@ docs/cluster.md from such costs.
 from __future__ import annotations
 
 import heapq
+import os
 import statistics
 import tempfile
 import threading
@@ -160,7 +161,7 @@ def short_runs(
     """Return the costs of 24 short runs on one or both nodes, after one run has warmed each node."""
     store = Store(folder / f"{nodes}-{engine.__name__}.db")
     store.prepare()
-    device = "auto" if nodes == 2 else "beta"
+    device = "auto" if nodes == 2 else "alpha"
     chosen, runs = experiment(SHORT_RUNS, rounds, method)
     with supervisor_of(store.path, watch, engine) as supervisor:
         for name in ("alpha", "beta"):
@@ -224,8 +225,13 @@ def simulate(gpus: int, seconds_per_round: float, rounds_per_run: int, start: fl
 
 @contextmanager
 def pinned_cluster(folder: Path) -> Iterator[ClusterWatch]:
-    """Two nodes, each on a core of its own where the machine has two."""
-    cores = sorted(psutil.Process().cpu_affinity())
+    """Two nodes, each on a core of its own where the machine has two; the supervisor is on the head's.
+
+    A group with one server has the supervisor, Ray's own processes and the training on it. Were the supervisor
+    free to go where it likes, one node would train on its core while another core recorded for it.
+    """
+    supervisor = psutil.Process()
+    cores = sorted(supervisor.cpu_affinity())
     with two_nodes(folder) as cluster:
         heads = [cluster.head_node, *cluster.worker_nodes]
         for at, server in enumerate(heads):
@@ -233,7 +239,13 @@ def pinned_cluster(folder: Path) -> Iterator[ClusterWatch]:
                 for own in (psutil.Process(process[1].pid), *psutil.Process(process[1].pid).children(True)):
                     own.cpu_affinity([cores[at % len(cores)]])
         with watching(cluster) as watch:
-            yield watch
+            for thread in supervisor.threads():
+                os.sched_setaffinity(thread.id, cores[:1])
+            try:
+                yield watch
+            finally:
+                for thread in supervisor.threads():
+                    os.sched_setaffinity(thread.id, cores)
 
 
 def print_table(write: float, start: float) -> None:
