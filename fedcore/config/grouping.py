@@ -18,11 +18,14 @@ from pydantic import BaseModel
 from fedcore.config.former_names import current_config, former_config
 from fedcore.config.models import RunConfig
 from fedcore.methods import registry
+from fedcore.methods.base import MethodConfig
 from fedcore.paths import ASSETS
 
 _FIRST = ASSETS / "first_fields.json"
 _PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
 """Fields that do not count: the method's name in tables, and the paths of its file and of the data."""
+_LATER = {"arithmetic"}
+"""Hyper-parameters that all methods were given after the first of their runs was stored."""
 
 
 def group_hash(run: RunConfig) -> str:
@@ -70,10 +73,12 @@ def _drop_later(content: dict[str, Any], model: type[BaseModel], first: list[str
 def _drop_later_of_method(entry: dict[str, Any]) -> None:
     """Remove the later hyper-parameters of the methods of the first release.
 
-    For other methods every value counts. A user's own method is identified by the hash of its file.
+    For other methods every value counts, but those that all methods were given later. A user's own method is
+    identified by the hash of its file.
     """
     former = _first_fields()["methods"].get(entry["name"])
     if former is None or entry["sha256"]:
+        _drop_later(entry["config"], MethodConfig, list(set(entry["config"]) - _LATER))
         return
     first = list(current_config(entry["name"], dict.fromkeys(former)))
     _drop_later(entry["config"], registry.get(entry["name"]).Config, first)

@@ -29,6 +29,8 @@ _DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform
 """Recorded conditions that decide the last bits of a number."""
 _COMPUTES = ("device_name", "processor_features", "torch")
 """Those of them in which the processes of one run may differ."""
+_WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
+"""What torch calls processors that have no instructions for bf16."""
 _OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
                      "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
 """Environment variables by which git answers for another repository than that of the folder."""
@@ -62,7 +64,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "chunkwise": bool(earlier.get("chunkwise")) if earlier else True,
         "models_in_chunks": bool(earlier.get("models_in_chunks")) if earlier else True,
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
-        "tf32": False,
+        "tf32": run.method.config.get("arithmetic") == "tf32",
         "text_padding": earlier.get("text_padding", "computed" if earlier else "left out"),
         "text_batches": earlier.get("text_batches", "all clients" if earlier else "client by client"),
         "device": device,
@@ -224,6 +226,18 @@ def environment_differences(
             f"resumed after round {done} with its {now['threads']} CPU threads, which decide its last bits, "
             f"not with the {asked} that it was given now"
         )
+
+
+def unsuited_arithmetic(run: RunConfig, resolved: Mapping[str, Any], device: str) -> Iterator[Notice]:
+    """Say where a run's clients are trained on a device that is not made for its arithmetic."""
+    if device.startswith("cuda"):
+        return
+    if resolved["tf32"]:
+        yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
+    if run.method.config.get("arithmetic") == "bf16" and not resolved["processor_features"].startswith(
+        "AVX512"
+    ):
+        yield Notice("its arithmetic is bf16, in which this processor is slower than in fp32")
 
 
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from fedcore.engine.environment import (
     resolve_environment,
     text_kernels,
     unlike_processes,
+    unsuited_arithmetic,
 )
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
@@ -65,6 +66,7 @@ def train(
     started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
     if spread is None:
         yield started
+        yield from unsuited_arithmetic(run, resolved, device)
         yield from environment_differences(before, resolved, loop.done)
         yield from _rounds(run, setup, loop)
         return
@@ -77,6 +79,7 @@ def train(
         yield started
         yield from environment_differences(before, resolved, loop.done)
         yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
+        yield from unsuited_arithmetic(run, resolved, spread.device)
         idle = spread.width - loop.chunks_of(1)
         if idle > 0:
             yield Notice(

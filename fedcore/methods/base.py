@@ -36,6 +36,7 @@ LearningRate = Annotated[float, Field(ge=0, le=100)]
 WeightDecay = Annotated[float, Field(ge=0, le=10)]
 BatchSize = Annotated[int, Field(ge=1, le=65536)]
 Weighting = Literal["uniform", "samples"]
+Arithmetic = Literal["fp32", "tf32", "bf16"]
 """Types of the fields that most methods give a default of their own."""
 
 
@@ -90,6 +91,11 @@ class MethodConfig(BaseModel):
         title="proximal weight",
         description="FedProx's mu: the term (mu/2) |w - w_t|^2 holds a client near the parameters w_t that "
         "it received; 0: no such term",
+    )
+    arithmetic: Arithmetic = Field(
+        "fp32",
+        description="Numbers of local training's matrix products: fp32, or faster and less exact, tf32 (GPUs "
+        "only) or bf16; evaluation is in fp32",
     )
 
     @property

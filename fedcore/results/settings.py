@@ -64,6 +64,8 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
     content["here"] = trained_by_fedlens
     content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
+    if content.get("method.config.arithmetic") == "fp32":
+        del content["method.config.arithmetic"]  # and without this one
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fedcore.engine.clients import arithmetic
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.clients.schedule import Schedule, Turn
 from fedcore.errors import FedLensError
@@ -75,12 +76,13 @@ def train_clients(
     epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
     schedule = Schedule(data, round_, epochs, size, max_steps)
     sums = _RoundSums(data, schedule.steps)
-    for turn in schedule:
-        if should_stop():
-            raise Stopped
-        for number, phase in enumerate(phases):
-            step = _step(phase, params, const, turn, optimiser)
-            sums.add(step, turn, last_phase=number == len(phases) - 1)
+    with arithmetic.tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
+        for turn in schedule:
+            if should_stop():
+                raise Stopped
+            for number, phase in enumerate(phases):
+                step = _step(phase, params, const, turn, optimiser)
+                sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
 
 
@@ -118,7 +120,9 @@ def _step(
     everyone, rows = turn.everyone, turn.rows
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
-    step = phase(leaves, const if everyone else {n: c[rows] for n, c in const.items()}, turn.batch)
+    constants = const if everyone else {n: c[rows] for n, c in const.items()}
+    with arithmetic.forward(optimiser.config.arithmetic, rows.device):
+        step = arithmetic.widened(phase(leaves, constants, turn.batch))
     gradients: Params = {}
     for i, (names, loss) in enumerate(step.losses.items()):
         more = i < len(step.losses) - 1

@@ -1,0 +1,110 @@
+"""Local training in less exact arithmetic: near that in single precision, which everything else keeps."""
+
+import pytest
+import torch
+
+from fedcore.config import parse
+from fedcore.config.grouping import group_hash
+from fedcore.engine.clients import arithmetic, local
+from fedcore.engine.events import Notice, RoundFinished, Started
+from fedcore.engine.plan import plan
+from fedcore.engine.train import train
+from fedcore.methods import registry
+from fedcore.results.settings import row_key
+from tests.methods.test_invariances import SMALL, TRAINED
+from tests.support.against import build
+from tests.support.tiny import run_rounds
+
+LOSSES = 0.05
+"""Largest difference of a loss, as a share of it: a number of bf16 has 8 bits."""
+ACCURACIES = 2.0
+"""Largest difference of the mean accuracy, in points."""
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_method_has_nearly_the_same_losses_in_bf16(name, tiny_backbone, tiny_federation):
+    small = SMALL.get(name, {})
+    backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
+    reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
+    federation = tiny_federation(backbone, reads, samples=(3, 2, 3))
+    exact, rounded = (
+        run_rounds(build(name, federation, batch_size=4, arithmetic=kind, **small), federation, 2)
+        for kind in ("fp32", "bf16")
+    )
+    for state in (exact.state, rounded.state):
+        parts = (state.shared, state.personal, state.local, state.server)
+        assert {v.dtype for part in parts for v in part.values() if v.is_floating_point()} == {torch.float32}
+    losses, again = ([e.train_loss for e in loop.finished[1:]] for loop in (exact, rounded))
+    assert again == pytest.approx(losses, rel=LOSSES)
+    assert again != losses
+
+
+def events_of(folder, rounds, kind):
+    experiment = parse(
+        {
+            "rounds": rounds,
+            "data": {"name": "rotated-digits", "domains": ["rot45"], "shots": 4},
+            "methods": [{"name": "fedavg-lora", "config": {"lr": 0.01, "start_layer": 3, "arithmetic": kind}}],
+        }
+    )
+    (run,) = plan(experiment).runs
+    events = list(train(run, artifacts=folder, folder=folder / kind))
+    (started,) = [e for e in events if isinstance(e, Started)]
+    assert started.environment["tf32"] == (kind == "tf32")
+    return events
+
+
+def accuracy(event: RoundFinished) -> float:
+    cells = [c for c in event.cells if c.split == 2]
+    return 100 * sum(c.correct for c in cells) / sum(c.total for c in cells)
+
+
+def test_accuracy_is_within_two_points(tmp_path):
+    learned = {}
+    for kind in ("fp32", "bf16"):
+        rounds = [e for e in events_of(tmp_path, 3, kind) if isinstance(e, RoundFinished)]
+        learned[kind] = accuracy(rounds[-1])
+        assert learned[kind] > accuracy(rounds[0]) + ACCURACIES
+    assert learned["bf16"] == pytest.approx(learned["fp32"], abs=ACCURACIES)
+
+
+def test_a_processor_that_is_not_made_for_it_says_so(tmp_path, monkeypatch):
+    def said(kind):
+        return [e.message for e in events_of(tmp_path, 0, kind) if isinstance(e, Notice)]
+
+    assert said("tf32") == [
+        "its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here"
+    ]
+    for capability, words in {"AVX2": ["its arithmetic is bf16, in which"], "AVX512": []}.items():
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda found=capability: found)
+        assert [text[:32] for text in said("bf16")] == words
+
+
+def test_a_gpu_may_round_to_tf32_in_local_training_alone(tiny_backbone, tiny_federation, monkeypatch):
+    seen, step = [], local._step
+
+    def looking(*arguments):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return step(*arguments)
+
+    monkeypatch.setattr(local, "_step", looking)
+    federation = tiny_federation(tiny_backbone())
+    for kind in ("fp32", "tf32"):
+        loop = run_rounds(build("clip-fc", federation, batch_size=4, arithmetic=kind), federation, 1)
+        assert loop.finished and not torch.backends.cuda.matmul.allow_tf32
+    assert set(seen[: len(seen) // 2]) == {False} and set(seen[len(seen) // 2 :]) == {True}
+    with pytest.raises(ZeroDivisionError), arithmetic.tf32(wanted=True):
+        raise ZeroDivisionError
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_runs_without_the_field_are_those_in_fp32():
+    for name in ("fedot", "fedotp"):  # one of the first release, and one that came later
+        one, other, rounded = (
+            plan(parse({"methods": [{"name": name, "config": config}]})).runs[0]
+            for config in ({}, {"arithmetic": "fp32"}, {"arithmetic": "bf16"})
+        )
+        bare = one.model_copy(deep=True)
+        bare.method.config.pop("arithmetic", None)
+        assert group_hash(bare) == group_hash(one) == group_hash(other) != group_hash(rounded)
+        assert row_key(bare) == row_key(one) == row_key(other) != row_key(rounded)
