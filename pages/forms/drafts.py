@@ -100,6 +100,7 @@ class Form:
         extra: the fields of the data part that are behind an expander.
         data: name of the data set whose domains ``extra`` holds.
         typed: the latest valid content; widgets forget theirs when another page is opened.
+        given_name: the experiment's name where nobody types another one.
     """
 
     experiment: Experiment
@@ -111,6 +112,7 @@ class Form:
     extra: Expander
     data: str
     typed: Experiment | None = None
+    given_name: str | None = None
     _next_uid: int = 0
 
     def extra_fields(self, data: str) -> Expander:

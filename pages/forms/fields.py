@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -66,6 +67,14 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
     return extra_data_fields(values, entry, key, slots)
+
+
+def name_for_data(data: str, root: str | None) -> str:
+    """Name an experiment after its data: the title in the catalog, or the user's own folder or file."""
+    entry = next((e for e in catalog.entries() if e.name == data), None)
+    if entry is not None and domains.is_own_data(entry) and root:
+        return Path(root.strip()).name or root
+    return data if entry is None else entry.title
 
 
 def extra_data_fields(

@@ -44,7 +44,9 @@ def events_of(folder, rounds, kind):
         {
             "rounds": rounds,
             "data": {"name": "rotated-digits", "domains": ["rot45"], "shots": 4},
-            "methods": [{"name": "fedavg-lora", "config": {"lr": 0.01, "start_layer": 3, "arithmetic": kind}}],
+            "methods": [
+                {"name": "fedavg-lora", "config": {"lr": 0.01, "start_layer": 3, "arithmetic": kind}}
+            ],
         }
     )
     (run,) = plan(experiment).runs

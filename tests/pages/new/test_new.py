@@ -277,3 +277,26 @@ def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differ
     paper = default_of(FedOTConfig.model_fields["lr"])
     assert f'title="paper: {paper}">0.25 *</b>' in drawn
     assert drawn.count(" *</b>") == 1, "nothing else was changed"
+
+
+def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("new")
+
+    def name() -> str:
+        return str(next(w for w in app.text_input if w.label == "Name").value)
+
+    def choose(data: str) -> None:
+        next(w for w in app.selectbox if w.label == "Data set").set_value(data).run()
+
+    assert name() == preset("demo").name
+    choose("pacs")
+    assert name() == "PACS"
+    choose("folder")
+    next(w for w in app.text_input if w.label == "Folder on this machine").set_value("/data/my birds/").run()
+    assert name() == "my birds"
+    choose("rotated-digits")
+    assert name() == preset("demo").name
+    next(w for w in app.text_input if w.label == "Name").set_value("Mine").run()
+    choose("shapes")
+    assert name() == "Mine"
+    assert not app.exception and not app.warning
