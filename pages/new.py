@@ -298,7 +298,8 @@ def name_field(draft: Experiment, key: str) -> str:
     origin, _, name = form.origin.partition(":")
     if origin == "preset":
         given = form.given_name or name_for_data(name, draft.data.name, draft.data.root)
-        data, root = typed.get(f"{key}.data.name", draft.data.name), typed.get(f"{key}.data.root")
+        data = typed.get(f"{key}.data.name", draft.data.name)
+        root = typed.get(f"{key}.data.root", draft.data.root)
         form.given_name = name_for_data(name, data, root)
         if typed[title] == given:
             typed[title] = form.given_name

@@ -294,6 +294,9 @@ def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened, tmp_pat
     choose("folder")
     next(w for w in app.text_input if w.label == "Folder on this machine").set_value("/data/my birds/").run()
     assert name() == "my birds"
+    app.switch_page("pages/data.py").run()
+    app.switch_page("pages/new.py").run()
+    assert name() == "my birds"
     choose("rotated-digits")
     assert name() == preset("demo").name
     next(w for w in app.text_input if w.label == "Name").set_value("Mine").run()
