@@ -202,6 +202,8 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
     try:
         now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
+        if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
+            st.rerun()  # the page says that it was deleted
         markup.show_error(error)
     finally:
         if not paused:

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.data.split_codes import TEST
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
+from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
@@ -141,6 +142,26 @@ def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
     assert app.query_params["id"] == "4" and charts(app)
     gone = open_page("run", id="10")
     assert "no run 10" in gone.info[0].value
+
+
+def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = progress.activity_digest
+
+    def looking(store: Store, experiment: int) -> str:
+        seen = look(store, experiment)
+        Store(filled).experiments.delete(experiment)
+        monkeypatch.undo()
+        return seen
+
+    gone = fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2))
+    monkeypatch.setattr(progress, "activity_digest", looking)
+    app = open_page("live", id=str(gone))
+    assert [said.value for said in app.info] == [
+        f"There is no experiment {gone} here; it may have been deleted."
+    ]
+    assert not app.error
 
 
 def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Opened, tmp_path: Path) -> None:
