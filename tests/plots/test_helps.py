@@ -66,3 +66,15 @@ def test_a_round_without_others_samples_says_so() -> None:
     chart = help_graphs([panel], Theme())
     assert "no model was tested" in chart.alt
     assert not [a for a in chart.figure.layout.annotations if a.showarrow]
+
+
+def test_where_nobody_learns_there_is_no_arrow() -> None:
+    start = matrix([[50, 50, 50], [20, 30, 40], [20, 30, 40], [20, 30, 40]])
+    panel = gains_panel(start, start)
+    assert not main_edges(panel)
+    assert findings([panel]) == [
+        "FedOT: round 2/2: no client's model changes the accuracy on another's samples."
+    ]
+    worse = gains_panel(matrix([[50, 50, 50], [20, 29, 39], [19, 30, 39], [19, 29, 40]]), start)
+    assert [e.gain for e in main_edges(worse)] == [-1, -1, -1], "the least harm is no help"
+    assert "most of all" not in findings([worse])[0].split(". ")[0]

@@ -61,12 +61,11 @@ def edges(panel: Panel) -> list[Edge]:
 
 
 def main_edges(panel: Panel) -> list[Edge]:
-    """Return for each client who helps it most, and who harms it most if anybody does."""
+    """Return for each client who helps it most and who harms it most, if anybody does."""
     kept: list[Edge] = []
     for name in panel.columns:
         own = [e for e in edges(panel) if e.taker == name]
-        kept += own[:1]
-        kept += [e for e in own[-1:] if e.gain < 0 and e not in kept]
+        kept += [e for e in own[:1] if e.gain > 0] + [e for e in own[-1:] if e.gain < 0]
     return kept
 
 
@@ -81,10 +80,14 @@ def _finding(panel: Panel) -> str:
         return f"{panel.title}: {panel.empty_text}."
     harmful = sum(e.gain < 0 for e in found)
     mean, best, worst = float(np.mean([e.gain for e in found])), found[0], found[-1]
+    if best.gain == worst.gain == 0:
+        return f"{panel.title}: no client's model changes the accuracy on another's samples."
     text = (
         f"{panel.title}: a client's model changes the accuracy on another's samples by {mean:+.1f} points "
-        f"over that client's start, on average; most of all {best.giver}'s on {best.taker} ({best.gain:+.1f})"
+        "over that client's start, on average"
     )
+    if best.gain > 0:
+        text += f"; most of all {best.giver}'s on {best.taker} ({best.gain:+.1f})"
     if harmful:
         text += (
             f". {harmful} of {len(found)} pairs lose (negative transfer), most of all {worst.giver}'s on "
