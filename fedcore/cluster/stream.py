@@ -228,7 +228,7 @@ def _raised(failed: node.Failed) -> Exception:
 
 def _lost(error: Exception, name: str) -> str:
     """Say in one sentence what Ray reports at length."""
-    kind = type(error).__name__
+    kinds = [cls.__name__ for cls in type(error).__mro__]
     sentences = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
         "memory runs out)",
@@ -237,6 +237,8 @@ def _lost(error: Exception, name: str) -> str:
         "fewer runs share it",
         "TaskUnschedulableError": f"the node {name} is gone",
         "ActorUnschedulableError": f"the node {name} is gone",
+        "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
-    what = sentences.get(kind, f"the node {name} failed ({first_line(error)})")
+    known = next((sentences[kind] for kind in kinds if kind in sentences), None)
+    what = known or f"the node {name} failed ({first_line(error)})"
     return f"{what}; resume continues after the last round"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ray import exceptions
 
 from fedcore.cluster import node, parcel, stream
 from fedcore.cluster.folders import run_folder
@@ -232,3 +233,19 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
 def test_versions_that_differ_are_named():
     ours = {"fedlens": "1", "torch": "2.8.0", "numpy": "2.0"}
     assert node.differences(ours, {**ours, "torch": "2.9.0"}) == ["torch 2.9.0 instead of 2.8.0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("NodeDiedError", "the node far is gone"),
+        ("WorkerCrashedError", "the run's process on the node far was killed"),
+        ("ObjectReconstructionFailedError", "the connection to the node far was lost, and with it what"),
+        ("OwnerDiedError", "the connection to the node far was lost, and with it what"),
+    ],
+)
+def test_an_error_of_ray_is_told_in_our_words(kind: str, words: str) -> None:
+    known = getattr(exceptions, kind)
+    said = stream._lost(known.__new__(known), "far")
+    assert said.startswith(words) and said.endswith("; resume continues after the last round")
+    assert "Error" not in said
