@@ -56,8 +56,8 @@ def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monke
             assert row(db, run_id).state == "interrupted"
             assert row(db, run_id).status_text in (
                 "the node far is gone; resume continues after the last round",
-                "the connection to the node far was lost, and with it what the node had sent; resume continues "
-                "after the last round",
+                "the connection to the node far was lost, and with it what the node had sent; resume "
+                "continues after the last round",
             )
             assert 2 <= row(db, run_id).rounds_done < ROUNDS
             far.wait(120)  # Ray ends a node that was thought dead as soon as it hears so
