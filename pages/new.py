@@ -291,27 +291,6 @@ def device_field() -> None:
         )
 
 
-def name_field(draft: Experiment, key: str) -> str:
-    """Draw the experiment's name; that of a preset follows the data until somebody types another one."""
-    form, typed, title = drafts.form(), st.session_state, f"{key}.title"
-    typed.setdefault(title, draft.name)
-    origin, _, name = form.origin.partition(":")
-    if origin == "preset":
-        given = form.given_name or name_for_data(name, draft.data.name, draft.data.root)
-        data = typed.get(f"{key}.data.name", draft.data.name)
-        root = typed.get(f"{key}.data.root", draft.data.root)
-        form.given_name = name_for_data(name, data, root)
-        if typed[title] == given:
-            typed[title] = form.given_name
-    return st.text_input("Name", key=title)
-
-
-def name_for_data(origin: str, data: str, root: str | None) -> str:
-    """Return the name of the preset from which the form was filled; with other data, that of the data."""
-    began = preset(origin)
-    return began.name if data == began.data.name else fields.name_for_data(data, root)
-
-
 def configuration(draft: Experiment, key: str, slots: Slots) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
@@ -390,7 +369,7 @@ def page() -> None:
         markup.show_error(message)
     presets()
     draft, key, slots = drafts.form().experiment, f"new{drafts.form().version}", Slots()
-    name = name_field(draft, key)
+    name = fields.name_field(draft, key)
     slots.place("name")
     left, right = st.columns([3, 2], gap="large")
     with left:

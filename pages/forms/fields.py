@@ -16,6 +16,7 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
+from fedcore.papers import experiments
 from pages.forms import domains, drafts, inputs
 from pages.forms.slots import Slots
 from pages.widgets import markup
@@ -27,6 +28,35 @@ _TO = r"-|\u2013|\.\."
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
 """Example paths of the user's own data, by data set name."""
+
+
+def name_field(draft: Experiment, key: str) -> str:
+    """Draw the experiment's name; that of a preset follows the data until somebody types another one."""
+    form, typed, title = drafts.form(), st.session_state, f"{key}.title"
+    typed.setdefault(title, draft.name)
+    origin, _, name = form.origin.partition(":")
+    if origin == "preset":
+        given = form.given_name or name_for_data(name, draft.data.name, draft.data.root)
+        data = typed.get(f"{key}.data.name", draft.data.name)
+        root = typed.get(f"{key}.data.root", draft.data.root)
+        form.given_name = name_for_data(name, data, root)
+        if typed[title] == given:
+            typed[title] = form.given_name
+    return st.text_input("Name", key=title)
+
+
+def name_for_data(preset: str, data: str, root: str | None) -> str:
+    """Return the name of the preset from which the form was filled; with other data, that of the data.
+
+    This is the title in the catalog, or the user's own folder or file.
+    """
+    began = experiments.preset(preset)
+    if data == began.data.name:
+        return began.name
+    entry = next((e for e in catalog.entries() if e.name == data), None)
+    if entry is not None and domains.is_own_data(entry) and root:
+        return Path(root.strip()).name or root
+    return data if entry is None else entry.title
 
 
 def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
@@ -67,14 +97,6 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
     return extra_data_fields(values, entry, key, slots)
-
-
-def name_for_data(data: str, root: str | None) -> str:
-    """Name an experiment after its data: the title in the catalog, or the user's own folder or file."""
-    entry = next((e for e in catalog.entries() if e.name == data), None)
-    if entry is not None and domains.is_own_data(entry) and root:
-        return Path(root.strip()).name or root
-    return data if entry is None else entry.title
 
 
 def extra_data_fields(
