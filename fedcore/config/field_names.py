@@ -7,6 +7,7 @@ Methods are loaded only when a path leads to one of their fields.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import PurePath
@@ -42,6 +43,17 @@ def data_title(data: DataConfig) -> str:
     """Return a data set's title: its name in the catalog, or the folder or file of the user's own data."""
     own = PurePath(data.root).name if data.name in _OWN and data.root else ""
     return f"{own} ({data.name})" if own else data.name
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return numbers with runs of neighbours joined: ``1 to 3, 7``."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)
 
 
 def error_text(reason: str) -> str:

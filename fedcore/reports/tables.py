@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.reports.content import Report, Section
 from fedcore.results.comparison import (
@@ -217,7 +218,7 @@ def environment_table(report: Report) -> Table:
             values.setdefault(title, {}).setdefault(text, []).append(run.id)
     known = {run.id for run in report.runs if report.environments[run.id]}
     rows = [
-        [Cell(title), Cell(text), Cell("all" if set(ids) == known else _ranges(ids))]
+        [Cell(title), Cell(text), Cell("all" if set(ids) == known else number_ranges(ids))]
         for title, by_text in values.items()
         for text, ids in by_text.items()
     ]
@@ -262,7 +263,7 @@ def notices(report: Report) -> list[str]:
     return [
         *report.comparison.notes,
         *(
-            f"Run{'s' * (len(same) > 1)} {_ranges([run for _, run in same])}: {text}"
+            f"Run{'s' * (len(same) > 1)} {number_ranges([run for _, run in same])}: {text}"
             for text, same in by_text.items()
         ),
     ]
@@ -279,14 +280,3 @@ def sources(report: Report) -> list[tuple[str, str]]:
 
 def _texts(*titles: str) -> list[tuple[str, bool]]:
     return [(title, False) for title in titles]
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers with runs of neighbours joined: ``1 to 3, 7``."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1] = [spans[-1][0], number]
-        else:
-            spans.append([number])
-    return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
 from fedcore.progress import duration
 from fedcore.results.comparison import Group
@@ -114,7 +115,7 @@ def _queue(store: Store, a: Group, b: Group, total: int) -> None:
         st.rerun()
     texts = [
         f"{markup.md(e.name.removeprefix('More seeds: '))} on seed{'s' * (len(e.seeds) != 1)} "
-        f"{', '.join(map(str, e.seeds))}"
+        f"{number_ranges(e.seeds)}"
         for e, _ in plans
     ]
     st.caption(f"{'; '.join(texts)}{about}.")
