@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ray import exceptions
 
 from fedcore.cluster import node, parcel, stream
 from fedcore.cluster.folders import run_folder
@@ -245,6 +244,8 @@ def test_versions_that_differ_are_named():
     ],
 )
 def test_an_error_of_ray_is_told_in_our_words(kind: str, words: str) -> None:
+    from ray import exceptions  # not above: other tests would be collected with Ray in the process
+
     known = getattr(exceptions, kind)
     said = stream._lost(known.__new__(known), "far")
     assert said.startswith(words) and said.endswith("; resume continues after the last round")

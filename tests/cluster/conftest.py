@@ -1,0 +1,7 @@
+"""Ray reads its settings once in a process, when it is first imported: they are set before any test is."""
+
+import os
+
+from fedcore.cluster.connection import SETTINGS
+
+os.environ.update(SETTINGS)
