@@ -1,8 +1,9 @@
-"""Write a store of a million invented accuracy rows, as a group has after a year of work.
+"""Write a store for measuring pages: a million invented accuracy rows, or a run of very many clients.
 
 python -m benchmarks.million million.db                  # 4 experiments, 5 methods, 4 seeds, 50 rounds, 30 s
 python -m benchmarks.million ten.db --experiments 40     # ten times the runs and rows, 5 minutes
 python -m benchmarks.million papers.db --papers          # finished runs of the papers' tables, 70 s
+python -m benchmarks.million large.db --clients 10000    # two methods, trained on drawn features, 5 minutes
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import typer
 
+from benchmarks import drawn
 from fedcore.config import Experiment, RunConfig
-from fedcore.engine.events import Entity, RoundFinished, Started
+from fedcore.engine.events import Entity, Notice, RoundFinished, Started
+from fedcore.engine.loop import Loop
+from fedcore.engine.setup import entities
 from fedcore.papers.experiments import preset
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
@@ -31,6 +35,9 @@ PAPERS = {
     "fedot/table1-office-home": 10,
 }
 """Presets of the papers -> how many of their methods are recorded: a million rows together."""
+PARTICIPANTS = 100
+LARGE: dict[str, dict[str, object]] = {"fedot": {"blocks": 16}, "fedclip": {}}
+"""Methods of the store with many clients -> their fields."""
 
 
 def make(db: Path, experiments: int = EXPERIMENTS) -> int:
@@ -83,18 +90,43 @@ def _paper_round(run: RunConfig, number: int, clients: int, entities: int) -> Ro
     return RoundFinished(round=number, cells=tuple(cells))
 
 
+def make_large(db: Path, clients: int) -> int:
+    """Train two methods on the drawn features of many clients; return the number of accuracy rows."""
+    share = min(1.0, PARTICIPANTS / clients)
+    experiment = fill.an_experiment(
+        f"{clients:,} clients", methods=tuple(LARGE), seeds=(1,), rounds=20, participation=share
+    )
+    _, writers = fill.start(db, experiment)
+    federation = drawn.federation(clients, classes=10, train=8, test=4)
+    for writer in writers:
+        run = Store(db).runs.config(writer.claim.id)
+        method = drawn.build(run.method.name, federation, **LARGE[run.method.name])
+        known = entities(federation)
+        writer.started(Started(entities=known, rounds_total=run.rounds, environment={"device": "cpu"}))
+        for event in Loop(method, federation, run.rounds, share).events():
+            if isinstance(event, RoundFinished):
+                writer.write_round(event)
+            elif isinstance(event, Notice):
+                writer.notice(event.message, event.repeats_exactly)
+        writer.claim.finish("done")
+    return _settled(db)
+
+
 def _settled(db: Path) -> int:
     with sqlite3.connect(db) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return int(connection.execute("SELECT count(*) FROM accuracy").fetchone()[0])
 
 
-def main(db: Path, experiments: int = EXPERIMENTS, papers: bool = False) -> None:
-    """Write a store of a million invented accuracy rows into a new file, and print its size."""
+def main(db: Path, experiments: int = EXPERIMENTS, papers: bool = False, clients: int | None = None) -> None:
+    """Write a store for measuring pages into a new file, and print its size."""
     if db.exists():
         raise typer.BadParameter(f"{db} exists; name a new file")
     start = time.perf_counter()
-    rows = make_papers(db) if papers else make(db, experiments)
+    if clients is not None:
+        rows = make_large(db, clients)
+    else:
+        rows = make_papers(db) if papers else make(db, experiments)
     size = db.stat().st_size / 2**20
     print(f"{rows:,} accuracy rows, {size:.0f} MB, in {time.perf_counter() - start:.0f} s: {db}")
 

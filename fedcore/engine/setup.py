@@ -143,7 +143,7 @@ def set_up(
         method=method,
         federation=federation,
         cohorts=build_cohorts(run, federations) or (Cohort(method, federation, everyone),),
-        entities=entities(federation, inputs.assignment),
+        entities=entities(federation),
         images=images,
         backbones=tuple(loaded.values()),
         encodings=files,
@@ -307,12 +307,12 @@ def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
     return ClassSets(torch.as_tensor(rows), torch.as_tensor(held))
 
 
-def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ...]:
+def entities(federation: Federation) -> tuple[Entity, ...]:
     """List the rows and columns of the accuracy matrix: global, clients, domains, class sets."""
     listed = [Entity(GLOBAL, "global", "global")]
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
-            counts = tuple(int(n) for n in assignment.counts[code - 1])
+            counts = tuple(federation.problem.class_counts[code - 1].tolist())
             listed.append(
                 Entity(
                     code,
