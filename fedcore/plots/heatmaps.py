@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -176,8 +176,7 @@ def _gap_in_legend(theme: Theme) -> dict[str, Any]:
 
 
 def _cell_in_words(panel: Panel, row: str, column: str) -> str:
-    """Return the row and column of a cell in words."""
-    row, column = escape(row), escape(column)
+    """Return the row and column of a cell, whose names are escaped, in words."""
     if panel.matrix is not None:
         return f"{row} {panel.matrix.verb} {column}"
     if panel.row_title == "client":
@@ -188,22 +187,36 @@ def _cell_in_words(panel: Panel, row: str, column: str) -> str:
     return f"{row} on {column}"
 
 
+def _hover_texts(panel: Panel, kind: Kind) -> np.ndarray:
+    """Return what is said of each cell: its place, value and counts, in one text, as plotly copies each.
+
+    Shape: (rows, columns), objects: what stands in lists is checked one by one as well.
+    """
+    value = {"accuracy": "{:.1f} %", "difference": "{:+.1f} points", "recorded": "{:.3f}"}[kind].format
+    counts = [
+        [f" ({correct} of {total})" if total else "" for correct, total in zip(*row, strict=True)]
+        for row in zip(panel.correct.tolist(), panel.total.tolist(), strict=True)
+    ]
+    rows, columns = (list(map(escape, names)) for names in (panel.rows, panel.columns))
+    texts = [
+        [
+            f"{_cell_in_words(panel, row, column)}<br><b>{value(v)}</b>{count}"
+            for column, v, count in zip(columns, *own, strict=True)
+        ]
+        for row, *own in zip(rows, panel.values.tolist(), counts, strict=True)
+    ]
+    return np.array(texts, dtype=object)
+
+
 def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
-    places = [[_cell_in_words(panel, r, c) for c in panel.columns] for r in panel.rows]
-    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
-    text = f"%{{customdata[0]}}<br><b>{value}</b>"
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
-    parts = [np.array(places, dtype=object)]
-    if panel.total.any():
-        parts += [np.where(panel.total > 0, panel.correct, 0), panel.total]
-        text += " (%{customdata[1]} of %{customdata[2]})"
     return {
         "type": "heatmap",
         "z": np.round(panel.values, 4),
         "x": list(range(len(panel.columns))),
         "y": list(range(len(panel.rows))),
-        "customdata": np.dstack(parts) if panel.values.size else None,
-        "hovertemplate": text + "<extra></extra>",
+        "customdata": _hover_texts(panel, kind),
+        "hovertemplate": "%{customdata}<extra></extra>",
         "coloraxis": "coloraxis",
         "xgap": gap,
         "ygap": gap,
@@ -340,8 +353,8 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
 
 def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     """Return a panel as a table: a column per test set, values rounded as in the heatmap."""
+    digits = 1 if panel.matrix is None else 3
     table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
-    for j, name in enumerate(panel.columns):
-        digits = 1 if panel.matrix is None else 3
-        table[name] = [None if np.isnan(v) else round(float(v), digits) for v in panel.values[:, j]]
+    for name, column in zip(panel.columns, panel.values.T.tolist(), strict=True):
+        table[name] = [None if isnan(v) else round(v, digits) for v in column]
     return table

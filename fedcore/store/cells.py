@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from fedcore.data.split_codes import TEST
-from fedcore.errors import FedLensError, reading_stored
+from fedcore.errors import FedLensError
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
@@ -24,14 +24,13 @@ CROSS JOIN entities t ON t.run_id=a.run_id AND t.entity=a.test_set
 
 
 class EntityRow(NamedTuple):
-    """A model or test set: global model (0), clients, domains, class sets. class_counts: training samples."""
+    """A model or test set: global model (0), clients, domains, class sets."""
 
     entity: int
     kind: str
     name: str
     domain: str | None
     samples: int | None
-    class_counts: tuple[int, ...] | None
 
 
 class HeatCell(NamedTuple):
@@ -54,6 +53,16 @@ class OwnAccuracy(NamedTuple):
     loss: float | None
 
 
+class CodedCell(NamedTuple):
+    """An accuracy cell by entity codes, for heatmaps of very many cells."""
+
+    run_id: int
+    model: int
+    test_set: int
+    correct: int
+    total: int
+
+
 class NamedCell(NamedTuple):
     """An accuracy cell with names, for tables and exports."""
 
@@ -71,7 +80,7 @@ class NamedCell(NamedTuple):
     loss: float | None
 
 
-AnyCell = TypeVar("AnyCell", HeatCell, OwnAccuracy, NamedCell)
+AnyCell = TypeVar("AnyCell", HeatCell, OwnAccuracy, CodedCell, NamedCell)
 
 
 class Cells:
@@ -84,16 +93,11 @@ class Cells:
         """Return models and test sets of a run by code: global model, clients, domains, class sets."""
         rows = self._file.rows(
             """
-            SELECT entity, kind, name, domain, samples, class_counts FROM entities
-            WHERE run_id=:run ORDER BY entity
+            SELECT entity, kind, name, domain, samples FROM entities WHERE run_id=:run ORDER BY entity
             """,
             {"run": run_id},
         )
-        with reading_stored(f"the models and test sets of run {run_id}"):
-            return [
-                EntityRow._make((*values, tuple(json.loads(counts)) if counts else None))
-                for *values, counts in rows
-            ]
+        return list(map(EntityRow._make, rows))
 
     def heatmap(
         self, run_id: int, round_: int | None = None, split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -148,13 +152,27 @@ class Cells:
         """Return the cells of one round per run, with names: a comparison's tables and heatmaps."""
         return self._named(round_by_run.items(), split, stage)
 
+    def coded(
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> list[CodedCell]:
+        """Return the cells of some rounds of each run, by run, round, model and test set."""
+        rows = self._file.rows(
+            """
+            SELECT a.run_id, a.model, a.test_set, a.correct, a.total FROM json_each(:pairs) p
+            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
+              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]')
+            ORDER BY a.run_id, a.round, a.model, a.test_set
+            """,
+            {"pairs": _as_json(_pairs(rounds_by_run)), "split": split, "stage": stage},
+        )
+        return _with_samples(list(map(CodedCell._make, rows)))
+
     def own_and_domains(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on the domains' test sets."""
-        pairs = ((run, round_) for run, rounds in rounds_by_run.items() for round_ in rounds)
         return self._named(
-            pairs,
+            _pairs(rounds_by_run),
             split,
             stage,
             "AND (a.model=a.test_set OR a.model=0)",
@@ -172,9 +190,17 @@ class Cells:
               AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]') {cells} {NAMES}
             {names} ORDER BY a.run_id, a.round, a.model, a.test_set
             """,
-            {"pairs": json.dumps([list(map(int, p)) for p in pairs]), "split": split, "stage": stage},
+            {"pairs": _as_json(pairs), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])
+
+
+def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> Iterator[tuple[int, int]]:
+    return ((run, round_) for run, rounds in rounds_by_run.items() for round_ in rounds)
+
+
+def _as_json(pairs: Iterable[tuple[int, int]]) -> str:
+    return json.dumps([list(map(int, p)) for p in pairs])
 
 
 def _with_samples(cells: list[AnyCell]) -> list[AnyCell]:

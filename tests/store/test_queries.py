@@ -73,6 +73,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: 3, 2: 3}),
+    "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_domains": lambda store: store.cells.own_and_domains({1: [3], 2: [3]}),
     "diagnostics.names": lambda store: store.diagnostics.names(1),
     "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
@@ -204,6 +205,10 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     everything = Store(trained).cells.of_runs([1, 2])
     chosen = Store(trained).cells.at_rounds({1: 2, 2: 4})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
+    codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}
+    assert Store(trained).cells.coded({1: [2], 2: [4]}) == [
+        (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen
+    ]
     assert {(c.model, c.model_kind) for c in chosen} == {
         ("global", "global"),
         *((f"client-{i}", "client") for i in (1, 2, 3)),

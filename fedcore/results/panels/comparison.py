@@ -19,27 +19,25 @@ from fedcore.results.panels.panel import (
     domain_names,
     held_out_shares,
     matrix_panel,
-    mean_share,
     mean_shares,
+    pair_means,
     panel_of_shares,
     shares_by_domain,
 )
-from fedcore.results.panels.runs import absent_clients, run_panel
+from fedcore.results.panels.runs import participants, run_panel
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell, Store
 
 
 def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return the panel of models by test sets of each row."""
-    groups = comparison.groups_in(setting)
-    cells = group_by(_all_cells(store, [r for g in groups for r in g.runs]), lambda c: c.run_id)
     panels = {}
-    for group in groups:
-        own = (c for r in group.runs for c in cells.get(r.run.id, ()))
-        pairs = group_by(own, lambda c: ((c.model, c.model_kind), (c.test_set, c.test_set_kind)))
-        entities = list(dict.fromkeys((e.name, e.kind) for e in _entities(store, group)))
-        shares = {pair: mean_share(same) for pair, same in pairs.items()}
-        panels[group.key] = accuracy_panel(group.label, group.method, shares, entities)
+    for group in comparison.groups_in(setting):
+        cells = store.cells.coded({r.run.id: r.rounds for r in group.runs})
+        entities = {r.run.id: store.cells.entities(r.run.id) for r in group.runs}
+        named = list(dict.fromkeys((e.name, e.kind) for known in entities.values() for e in known))
+        means = pair_means(cells, entities, named)
+        panels[group.key] = accuracy_panel(group.label, group.method, means, named)
     return panels
 
 
@@ -186,11 +184,11 @@ def _held_out_rows(store: Store, group: Group, own: bool = True) -> dict[int, li
 def _own_shares(store: Store, run_id: int) -> Shares:
     """(Client, round) -> its own accuracy in one run, where it took part in that round."""
     clients = {e.entity: e.name for e in store.cells.entities(run_id) if e.kind == "client"}
-    absent = absent_clients(store, run_id)
+    took_part = participants(store, run_id)
     return {
         (clients[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total)
         for o in store.cells.own_accuracy(run_id)
-        if o.client not in absent.get(o.round, ())
+        if o.round not in took_part or o.client in took_part[o.round]
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcore.results.panels.panel import Panel
+from fedcore.results.statistics import group_by
 
 EMPTY = "no model was tested on another client's samples in this round"
 
@@ -62,9 +63,10 @@ def edges(panel: Panel) -> list[Edge]:
 
 def main_edges(panel: Panel) -> list[Edge]:
     """Return for each client who helps it most and who harms it most, if anybody does."""
+    takers = group_by(edges(panel), lambda e: e.taker)
     kept: list[Edge] = []
     for name in panel.columns:
-        own = [e for e in edges(panel) if e.taker == name]
+        own = takers.get(name, [])
         kept += [e for e in own[:1] if e.gain > 0] + [e for e in own[-1:] if e.gain < 0]
     return kept
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedcore.methods.presentation import MatrixChart
 from fedcore.results.metrics import is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
+from fedcore.store.cells import CodedCell
 
 Named = tuple[str, str]
 """Name and kind of a model or test set."""
@@ -91,27 +93,82 @@ def panel_of_shares(
     return Panel(title, method, tuple(rows), tuple(columns), *arrays, own, row_title, column_title)
 
 
-def accuracy_panel(
-    title: str, method: str, shares: Mapping[tuple[Named, Named], Share], entities: Sequence[Named]
-) -> Panel:
+@dataclass(frozen=True)
+class PairMeans:
+    """Accuracies of models on test sets, which are places in a list of entities: the mean of each pair.
+
+    Shape: all (pairs,); share of one, correct and total added up.
+    """
+
+    models: np.ndarray
+    test_sets: np.ndarray
+    share: np.ndarray
+    correct: np.ndarray
+    total: np.ndarray
+
+    @classmethod
+    def of(cls, models: np.ndarray, test_sets: np.ndarray, counts: np.ndarray) -> PairMeans:
+        """Average the cells of each pair, which weigh equally.
+
+        Shape: models, test_sets (cells,); counts (2, cells), correct and total.
+        """
+        width = int(test_sets.max(initial=0)) + 1
+        pairs, inverse = np.unique(models * width + test_sets, return_inverse=True)
+        correct, total = (np.zeros(len(pairs), dtype=np.int64) for _ in range(2))
+        np.add.at(correct, inverse, counts[0])
+        np.add.at(total, inverse, counts[1])
+        share = np.bincount(inverse, counts[0] / counts[1], len(pairs)) / np.bincount(inverse)
+        return cls(pairs // width, pairs % width, share, correct, total)
+
+
+def accuracy_panel(title: str, method: str, means: PairMeans, entities: Sequence[Named]) -> Panel:
     """Return the panel of models by test sets, both in the order of the entities.
 
-    Models without a share have no row, unless there are no shares at all; where only a sample of the clients
+    Models without a cell have no row, unless there are no cells at all; where only a sample of the clients
     is evaluated, the others have no column either. A domain that consists of one client's samples and has
     its name has no column of its own.
     """
     clients = {name for name, kind in entities if kind == "client"}
-    test_sets = [e for e in entities if e[1] == "client" or (e[1] == "domain" and e[0] not in clients)]
-    evaluated = {model for model, _ in shares}
-    if len(clients) > MAX_EVALUATED_CLIENTS and shares:
-        tested = {test_set for _, test_set in shares}
-        test_sets = [e for e in test_sets if e in tested]
-    models = [e for e in entities if e[1] in ("global", "client") and (e in evaluated or not shares)]
-    arrays = share_arrays(models, test_sets, shares)
-    column = {test_set: j for j, test_set in enumerate(test_sets)}
-    own = tuple(column.get(m, -1) if m[1] == "client" else -1 for m in models)
-    rows, columns = (tuple(name for name, _ in named) for named in (models, test_sets))
-    return Panel(title, method, rows, columns, *arrays, own)
+    models = [i for i, (_, kind) in enumerate(entities) if kind in ("global", "client")]
+    test_sets = [
+        i for i, (name, kind) in enumerate(entities)
+        if kind == "client" or (kind == "domain" and name not in clients)
+    ]  # fmt: skip
+    if means.total.size:
+        evaluated = set(means.models.tolist())
+        models = [i for i in models if i in evaluated]
+        if len(clients) > MAX_EVALUATED_CLIENTS:
+            tested = set(means.test_sets.tolist())
+            test_sets = [i for i in test_sets if i in tested]
+    row, column = np.full((2, len(entities)), -1)
+    row[models], column[test_sets] = np.arange(len(models)), np.arange(len(test_sets))
+    shown = (row[means.models] >= 0) & (column[means.test_sets] >= 0)
+    at = row[means.models[shown]], column[means.test_sets[shown]]
+    values = np.full((len(models), len(test_sets)), np.nan)
+    correct, total = np.zeros((2, *values.shape), dtype=np.int64)
+    values[at], correct[at], total[at] = 100 * means.share[shown], means.correct[shown], means.total[shown]
+    own = tuple(int(column[i]) if entities[i][1] == "client" else -1 for i in models)
+    rows, columns = (tuple(entities[i][0] for i in places) for places in (models, test_sets))
+    return Panel(title, method, rows, columns, values, correct, total, own)
+
+
+def pair_means(
+    cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
+) -> PairMeans:
+    """Return the means of pairs over runs, whose codes may stand for different models and test sets.
+
+    Args:
+        entities: run -> its models and test sets.
+        named: all of them, in the order whose places the result has.
+    """
+    place = {name: i for i, name in enumerate(named)}
+    runs, models, test_sets, *counts = np.fromiter(chain.from_iterable(cells), np.int64).reshape(-1, 5).T
+    for run, known in entities.items():
+        places = np.zeros(max((e.entity for e in known), default=0) + 1, dtype=np.int64)
+        places[[e.entity for e in known]] = [place[e.name, e.kind] for e in known]
+        own = runs == run
+        models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
+    return PairMeans.of(models, test_sets, np.array(counts))
 
 
 def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, matrix: MatrixChart) -> Panel:

@@ -18,6 +18,7 @@ from fedcore.results.panels.panel import (
     domain_names,
     held_out_shares,
     matrix_panel,
+    pair_means,
     panel_of_shares,
     share_arrays,
     shares_by_domain,
@@ -141,10 +142,9 @@ def run_panel(
         domains = domain_names(entities) if shares else []
         panel = panel_of_shares(title, run.method, domains, domains, shares)
         return replace(panel, empty_text="no domains recorded") if cells else panel
-    heat = store.cells.heatmap(run.id, last, split, stage) if last is not None else []
-    names = {e.entity: (e.name, e.kind) for e in entities}
-    matrix = {(names[c.model], names[c.test_set]): (c.correct / c.total, c.correct, c.total) for c in heat}
-    return accuracy_panel(title, run.method, matrix, list(names.values()))
+    coded = store.cells.coded({run.id: rounds[-1:]}, split, stage)
+    names = [(e.name, e.kind) for e in entities]
+    return accuracy_panel(title, run.method, pair_means(coded, {run.id: entities}, names), names)
 
 
 def _clients_panel(
@@ -152,11 +152,11 @@ def _clients_panel(
 ) -> Panel:
     """Return a panel of clients by rounds: own models on own samples, in the client's rounds."""
     clients = {e.entity: e.name for e in entities if e.kind == "client"}
-    absent = absent_clients(store, run.id)
+    took_part = participants(store, run.id)
     shares = {
         (o.client, o.round): (o.correct / o.total, o.correct, o.total)
         for o in store.cells.own_accuracy(run.id, split, stage)
-        if o.client not in absent.get(o.round, ())
+        if o.round not in took_part or o.client in took_part[o.round]
     }
     if len(clients) > MAX_EVALUATED_CLIENTS and shares:
         evaluated = {client for client, _ in shares}
@@ -173,11 +173,10 @@ def _clients_panel(
     )
 
 
-def absent_clients(store: Store, run_id: int) -> dict[int, frozenset[int]]:
-    """Return the clients that took no part in each round for which participation was recorded."""
-    present = group_by(store.rounds.clients(run_id), lambda row: row.round)
-    clients = {e.entity for e in store.cells.entities(run_id) if e.kind == "client"}
-    return {r: frozenset(clients - {row.client for row in rows}) for r, rows in present.items()}
+def participants(store: Store, run_id: int) -> dict[int, frozenset[int]]:
+    """Return the clients that took part in each round for which participation was recorded."""
+    rounds = group_by(store.rounds.clients(run_id), lambda row: row.round)
+    return {r: frozenset(row.client for row in rows) for r, rows in rounds.items()}
 
 
 def _matrix_panel(

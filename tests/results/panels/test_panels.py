@@ -16,7 +16,7 @@ from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_the
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import difference_panel, mean_panels
-from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
+from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, Store
 from fedcore.store.cells import NamedCell
@@ -47,13 +47,12 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
 
 def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(monkeypatch) -> None:
     entities = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
-    share = (0.5, 1, 2)
-    shares = {((m, "client"), (t, k)): share for m in ("c1", "c3") for t, k in
-              (("c1", "client"), ("c3", "client"), ("photo", "domain"))}  # fmt: skip
-    panel = accuracy_panel("", "fedot", shares, entities)
+    models, test_sets = np.array([(m, t) for m in (2, 4) for t in (2, 4, 6)]).T
+    means = PairMeans.of(models, test_sets, np.array([[1] * 6, [2] * 6]))
+    panel = accuracy_panel("", "fedot", means, entities)
     assert panel.rows == ("c1", "c3") and len(panel.columns) == 6
     monkeypatch.setattr("fedcore.results.panels.panel.MAX_EVALUATED_CLIENTS", 4)
-    panel = accuracy_panel("", "fedot", shares, entities)
+    panel = accuracy_panel("", "fedot", means, entities)
     assert panel.columns == ("c1", "c3", "photo") and panel.own_columns == (0, 1)
     assert not np.isnan(panel.values).any()
 
