@@ -21,7 +21,7 @@ from fedcore.results.runs.artifacts import run_toml
 from fedcore.store import RunRow
 from pages.components import viewport
 from pages.forms import drafts
-from pages.run_view import analyses, record
+from pages.run_view import analyses, clients, record
 from pages.widgets import charts, marks, markup, session
 
 POLL_SECONDS = 5
@@ -217,39 +217,10 @@ def recorded(run: RunRow) -> None:
             charts.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
 
 
-def clients(run: RunRow) -> None:
-    """Draw a table of the clients: their data, accuracy, rounds and traffic."""
-    store = session.store()
-    entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
-    if not entities:
+def clients_tab(run: RunRow) -> None:
+    """Draw the table of the clients."""
+    if not clients.table(run):
         no_round_yet(run)
-        return
-    last = {o.client: o for o in store.cells.own_accuracy(run.id)}
-    sent: dict[int, int] = {}
-    took: dict[int, int] = {}
-    for row in store.rounds.clients(run.id):
-        sent[row.client] = sent.get(row.client, 0) + (row.bytes_up or 0) + (row.bytes_down or 0)
-        took[row.client] = took.get(row.client, 0) + 1
-    header_ = [
-        ("Client", "wide"),
-        ("Domain", "wide"),
-        ("Training samples", "num"),
-        ("Own accuracy, %", "num"),
-    ]
-    header_ += [("Test samples", "num"), ("Rounds", "num"), ("Traffic, MB", "num")]
-    rows = [
-        [
-            markup.esc(e.name),
-            markup.esc(e.domain or "mixed"),
-            str(e.samples if e.samples is not None else "-"),
-            markup.per_cent(last[e.entity].correct / last[e.entity].total) if e.entity in last else "-",
-            str(last[e.entity].total) if e.entity in last else "-",
-            str(took.get(e.entity, 0)),
-            f"{sent.get(e.entity, 0) / progress.MEGABYTE:.2f}",
-        ]
-        for e in entities
-    ]
-    st.html(markup.table_html(header_, rows, "Clients"))
 
 
 def page() -> None:
@@ -269,7 +240,7 @@ def page() -> None:
     try:
         header(run)
         actions(run)
-        draw = {"Accuracy": accuracy, "Clients": clients}
+        draw = {"Accuracy": accuracy, "Clients": clients_tab}
         if session.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded
         draw |= analyses.tabs_of(run)

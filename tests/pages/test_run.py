@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.store import RunRow, Store
+from pages.run_view import clients
 from tests.support import fill
 from tests.support.web.markup import tables
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
@@ -166,3 +167,18 @@ def test_names_of_fills_are_text(
         app = open_page("run", id=str(writer.run_id), run_tab=tab)
         assert "&lt;i&gt;e&lt;/i&gt;" in html(app), "the name is there, as text"
         shown_as_text(app)
+
+
+def test_of_very_many_clients_the_table_is_drawn_on_a_canvas(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = open_page("run", id="1", run_tab="Clients")
+    (table,) = tables(html(few))
+    monkeypatch.setattr(clients, "MANY_CLIENTS", len(fill.CLIENTS) - 1)
+    many = open_page("run", id="1", run_tab="Clients")
+    drawn = many.dataframe[0].value
+    assert tables(html(many)) == []
+    header, *rows = table.rows
+    assert list(drawn.columns) == header
+    assert drawn["Client"].tolist() == [row[0] for row in rows] == list(fill.CLIENTS)
+    assert [f"{v:.1f}" for v in drawn["Own accuracy, %"]] == [row[3] for row in rows]

@@ -166,7 +166,9 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     accuracies = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure.layout.coloraxis
     assert axis.colorscale != accuracies.colorscale
     assert chart.alt.endswith("a client learns from itself: on average 0.68.")
-    assert chart.figure.data[0].customdata[0][1].startswith(f"{panel.rows[0]} learns from {panel.rows[1]}<br>")
+    assert (
+        chart.figure.data[0].customdata[0][1].startswith(f"{panel.rows[0]} learns from {panel.rows[1]}<br>")
+    )
     assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
     assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
     found = compare(Store(partly), [1])
