@@ -16,7 +16,7 @@ from fedcore.config.field_names import data_title
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
-from fedcore.plots.helps import help_graphs
+from fedcore.plots.helps import MAX_ARROWS, MAX_CLIENTS, help_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.results import curves, diagnostics
@@ -53,7 +53,8 @@ CAPTIONS = {
 HELPS = "helps"
 ABOUT_HELPS = (
     "An arrow runs from a client to the one on whose test samples its model gains most over that client's "
-    "own start (the first evaluated round); a red one to whom it harms most. Its width is the gain or loss."
+    "own start (the first evaluated round); a red one to whom it harms most. Its width is the gain or loss. "
+    f"Of more than {MAX_CLIENTS} clients, those of the {MAX_ARROWS} widest arrows are drawn."
 )
 ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "

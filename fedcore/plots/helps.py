@@ -16,21 +16,25 @@ from fedcore.results.panels.panel import Panel
 
 HELPS, HARMS = ("#1F5FA8", "#7DB5E8"), ("#B3261E", "#FF8A80")
 """Colours of an arrow on the light and on the dark page."""
+NOBODY = "nobody gains or loses in this round"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels
 REACH = 1.55  # of the axes, where clients stand on a circle of radius 1: room for their names
 ARROW_GAP, BESIDE = 0.16, 0.06
 """Space between a client and an arrow, and from the middle of a pair to each of its two arrows."""
 THINNEST, THICKEST = 1.0, 5.0  # pixels of an arrow
+MAX_CLIENTS, MAX_ARROWS = 24, 12
+"""Clients up to which all are drawn; of more, those at the ends of this many arrows."""
 
 
 def help_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Chart:
     """Draw a graph per panel of gains: for each client who helps it most, and in red who harms it most.
 
-    The width of an arrow is its gain or loss in points, on one scale for all panels.
+    The width of an arrow is its gain or loss in points, on one scale for all panels. Of more clients than
+    have room for their names, only those of the widest arrows are drawn.
     """
     columns = max(1, min(columns, len(panels)))
     rows = max(1, ceil(len(panels) / columns))
-    shown = [main_edges(p) for p in panels]
+    shown = [_drawn(p) for p in panels]
     most = max((abs(e.gain) for edges in shown for e in edges), default=0.0) or 1.0
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {}
@@ -49,10 +53,14 @@ def help_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Char
             "scaleanchor": f"x{nth}",
         }  # fmt: skip
         texts.append(_title(panel.title, (column + 0.5) / columns, top, theme))
-        if not panel.values.size:
-            texts.append(_empty(panel.empty_text, nth, theme))
+        names = panel.columns
+        if len(names) > MAX_CLIENTS:
+            ends = {name for edge in edges for name in (edge.giver, edge.taker)}
+            names = tuple(name for name in names if name in ends)
+        if not names:
+            texts.append(_empty(NOBODY if panel.values.size else panel.empty_text, nth, theme))
             continue
-        places = _places(panel.columns)
+        places = _places(names)
         for edge in edges:
             arrow, label = _arrow(edge, places, most, nth, theme)
             texts.append(arrow)
@@ -74,6 +82,14 @@ def help_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Char
         }
     )
     return Chart(figure, " ".join(findings(panels)))
+
+
+def _drawn(panel: Panel) -> list[Edge]:
+    """Return the edges for which there is room."""
+    found = main_edges(panel)
+    if len(panel.columns) <= MAX_CLIENTS:
+        return found
+    return sorted(found, key=lambda e: -abs(e.gain))[:MAX_ARROWS]
 
 
 def _places(names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -35,7 +35,7 @@ def table(run: RunRow) -> bool:
         "Traffic, MB": [round(sent.get(e.entity, 0) / progress.MEGABYTE, 2) for e in entities],
     }
     if len(entities) > MANY_CLIENTS:
-        st.dataframe(columns, hide_index=True, height=600, key="run_clients")
+        st.dataframe(columns, hide_index=True, height=600, key="run_clients", placeholder="-")
         return True
     digits = {"Own accuracy, %": ".1f", "Traffic, MB": ".2f"}
     texts = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedcore.plots import helps
 from fedcore.plots.helps import HARMS, HELPS, help_graphs
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.helps import edges, findings, gains_panel, main_edges
@@ -47,6 +48,19 @@ def test_arrows_are_as_thick_as_their_gain_and_red_where_it_is_negative(dark: bo
     assert (colours.count(HELPS[dark]), colours.count(HARMS[dark])) == (3, 2)
     widths = sorted(a.arrowwidth for a in arrows)
     assert widths == [pytest.approx(1 + 4 * gain / 50) for gain in (1, 10, 15, 40, 50)]
+
+
+def test_of_very_many_clients_those_of_the_widest_arrows_are_drawn(monkeypatch) -> None:
+    panel = gains_panel(NOW, START)
+    monkeypatch.setattr(helps, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(helps, "MAX_ARROWS", 1)
+    figure = help_graphs([panel], Theme()).figure
+    assert [a.arrowwidth for a in figure.layout.annotations if a.showarrow] == [5.0]
+    assert figure.data[-1].text == ("b", "c"), "c helps b most of all; a has no arrow"
+    same = matrix([[20, 20, 20]] * 4)
+    still = help_graphs([gains_panel(same, same)], Theme()).figure
+    assert not still.data
+    assert "nobody gains or loses<br>this round" in [a.text for a in still.layout.annotations]
 
 
 def test_the_finding_names_the_most_helpful_and_counts_negative_transfer() -> None:
