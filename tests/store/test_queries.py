@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -135,23 +135,29 @@ def statements_of(query: Callable[[Store], object], db: Path, monkeypatch: pytes
     return sent
 
 
-@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("analysed", [False, True])
-def test_no_query_scans_a_large_table(trained, name, analysed, monkeypatch):
+def test_no_query_scans_a_large_table(trained, analysed, monkeypatch):
     """SEARCH uses an index or a primary key; SCAN reads everything."""
     if analysed:  # the planner decides otherwise once it has seen the sizes
         with writing(trained) as connection:
             connection.execute("ANALYZE")
-    statements = statements_of(QUERIES[name], trained, monkeypatch)
-    assert statements
+    found = [fault for name in QUERIES for fault in faults_of_plans(name, trained, monkeypatch)]
+    assert not found, "\n".join(found)
+
+
+def faults_of_plans(name: str, db: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What is wrong with the plans of one query's statements."""
+    statements = statements_of(QUERIES[name], db, monkeypatch)
+    if not statements:
+        yield f"{name} asks nothing"
     aliases = {"a": "accuracy", "m": "entities", "t": "entities"}
     for statement in statements:
-        with reading(trained) as connection:
+        with reading(db) as connection:
             plan = [row["detail"] for row in connection.execute("EXPLAIN QUERY PLAN " + statement)]
-        assert plan
         scanned = {aliases.get(step.split()[1], step.split()[1]) for step in plan if step.startswith("SCAN")}
-        assert not scanned & set(LARGE), plan
-        assert "accuracy" not in statement or any("SEARCH a" in step for step in plan), plan
+        searched = "accuracy" not in statement or any("SEARCH a" in step for step in plan)
+        if not plan or scanned & set(LARGE) or not searched:
+            yield f"{name}: {plan}"
 
 
 def test_the_check_of_plans_would_catch_a_scan(trained):
