@@ -22,6 +22,14 @@ CROSS JOIN entities m ON m.run_id=a.run_id AND m.entity=a.model
 CROSS JOIN entities t ON t.run_id=a.run_id AND t.entity=a.test_set
 """
 
+AT_ROUNDS = """
+json_each(:pairs) p
+CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split AND a.stage=:stage
+  AND a.round=json_extract(p.value, '$[1]')
+"""
+"""The cells of (run, round) pairs; ``pairs`` is a JSON list."""
+IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
+
 
 class EntityRow(NamedTuple):
     """A model or test set: global model (0), clients, domains, class sets."""
@@ -140,7 +148,7 @@ class Cells:
             f"""
             SELECT {NAMED_CELL} FROM runs r
             CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {NAMES}
-            WHERE r.id IN {ID_LIST} ORDER BY a.run_id, a.round, a.model, a.test_set
+            WHERE r.id IN {ID_LIST} {IN_ORDER}
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
@@ -157,13 +165,8 @@ class Cells:
     ) -> list[CodedCell]:
         """Return the cells of some rounds of each run, by run, round, model and test set."""
         rows = self._file.rows(
-            """
-            SELECT a.run_id, a.model, a.test_set, a.correct, a.total FROM json_each(:pairs) p
-            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]')
-            ORDER BY a.run_id, a.round, a.model, a.test_set
-            """,
-            {"pairs": _as_json(_pairs(rounds_by_run)), "split": split, "stage": stage},
+            f"SELECT a.run_id, a.model, a.test_set, a.correct, a.total FROM {AT_ROUNDS} {IN_ORDER}",
+            {"pairs": _json_of(_pairs(rounds_by_run)), "split": split, "stage": stage},
         )
         return _with_samples(list(map(CodedCell._make, rows)))
 
@@ -184,13 +187,8 @@ class Cells:
     ) -> list[NamedCell]:
         """Return the cells of (run, round) pairs, limited by SQL conditions on cells and on their names."""
         rows = self._file.rows(
-            f"""
-            SELECT {NAMED_CELL} FROM json_each(:pairs) p
-            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]') {cells} {NAMES}
-            {names} ORDER BY a.run_id, a.round, a.model, a.test_set
-            """,
-            {"pairs": _as_json(pairs), "split": split, "stage": stage},
+            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {cells} {NAMES} {names} {IN_ORDER}",
+            {"pairs": _json_of(pairs), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])
 
@@ -199,7 +197,7 @@ def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> Iterator[tuple[int, in
     return ((run, round_) for run, rounds in rounds_by_run.items() for round_ in rounds)
 
 
-def _as_json(pairs: Iterable[tuple[int, int]]) -> str:
+def _json_of(pairs: Iterable[tuple[int, int]]) -> str:
     return json.dumps([list(map(int, p)) for p in pairs])
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedcore.engine.events import MAX_EVALUATED_CLIENTS
+from fedcore.errors import FedLensError
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results.metrics import is_own
 from fedcore.results.statistics import group_by
@@ -22,6 +23,7 @@ Share = tuple[float, int, int]
 """A share of one with its counts: (share, correct, total)."""
 Shares = Mapping[tuple[str, str], Share]
 """Shares by the names of row and column."""
+UNKNOWN = -1
 Row = TypeVar("Row", bound=Hashable)
 Column = TypeVar("Column", bound=Hashable)
 
@@ -160,14 +162,23 @@ def pair_means(
     Args:
         entities: run -> its models and test sets.
         named: all of them, in the order whose places the result has.
+
+    Raises:
+        FedLensError: field ``db``, when a cell belongs to no model or test set of its run.
     """
     place = {name: i for i, name in enumerate(named)}
     runs, models, test_sets, *counts = np.fromiter(chain.from_iterable(cells), np.int64).reshape(-1, 5).T
+    largest = max((e.entity for known in entities.values() for e in known), default=0)
+    places = np.full(1 + max(largest, models.max(initial=0), test_sets.max(initial=0)), UNKNOWN)
     for run, known in entities.items():
-        places = np.zeros(max((e.entity for e in known), default=0) + 1, dtype=np.int64)
+        places[:] = UNKNOWN
         places[[e.entity for e in known]] = [place[e.name, e.kind] for e in known]
         own = runs == run
         models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
+    if UNKNOWN in models or UNKNOWN in test_sets:
+        raise FedLensError(
+            "a recorded accuracy belongs to no model or test set; `fedlens doctor` says what is damaged", "db"
+        )
     return PairMeans.of(models, test_sets, np.array(counts))
 
 

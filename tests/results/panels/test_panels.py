@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments
 from fedcore.plots import heatmaps
@@ -16,10 +17,10 @@ from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_the
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import difference_panel, mean_panels
-from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share
+from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share, pair_means
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, Store
-from fedcore.store.cells import NamedCell
+from fedcore.store.cells import CodedCell, EntityRow, NamedCell
 from tests.support import fill
 
 
@@ -250,6 +251,27 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
     assert printed(3, width=WIDE_PIXELS) == 3
     assert printed(4, width=WIDE_PIXELS) == 3  # three panels: three columns
     assert printed(1, width=NARROW_PIXELS) == 0
+
+
+def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally() -> None:
+    known = {
+        1: [EntityRow(0, "global", "global", None, None), EntityRow(1, "client", "a", None, 9)],
+        2: [EntityRow(0, "global", "global", None, None), EntityRow(7, "client", "b", None, 9),
+            EntityRow(8, "client", "a", None, 9)],
+    }  # fmt: skip
+    named = [("global", "global"), ("a", "client"), ("b", "client")]
+    cells = [
+        CodedCell(1, 0, 1, 1, 2), CodedCell(1, 1, 1, 1, 4), CodedCell(1, 1, 1, 2, 4),
+        CodedCell(2, 8, 8, 9, 10), CodedCell(2, 7, 8, 0, 10),
+    ]  # fmt: skip
+    panel = accuracy_panel("", "fedot", pair_means(cells, known, named), named)
+    assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
+    assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]
+    assert (panel.correct[1, 0], panel.total[1, 0]) == (12, 18)
+    assert np.isnan(panel.values[:, 1]).all() and panel.own_columns == (-1, 0, 1)
+    for stray in (CodedCell(1, 7, 1, 1, 2), CodedCell(2, 8, 3, 1, 2), CodedCell(2, 8, 99, 1, 2)):
+        with pytest.raises(FedLensError, match="belongs to no model or test set"):
+            pair_means([*cells, stray], known, named)
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
