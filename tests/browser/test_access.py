@@ -211,6 +211,7 @@ def test_on_a_telephone_tabs_and_headings_are_whole(filled_server: Server, new_p
     assert max(heights) < 45, "one line"
 
 
+@pytest.mark.slow
 def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled_server: Server, new_page: NewPage) -> None:
     """The menu of a row opens by the mouse only: what it holds stands in the bar under the table, too."""
     number = fill.done(

@@ -48,6 +48,7 @@ def type_into(page: Page, label: str, text: str) -> None:
     field.press("Enter")
 
 
+@pytest.mark.slow
 def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     server: Server, tab: Tab, tmp_path: Path
 ) -> None:

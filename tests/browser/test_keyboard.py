@@ -59,6 +59,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     assert fedot.config["blocks"] == 2
 
 
+@pytest.mark.slow
 def test_pages_open_by_keys_and_the_list_says_how(filled_server: Server, tab: Tab) -> None:
     page = tab.page
     help_ = page.get_by_role("dialog", name="Keyboard shortcuts")

@@ -105,6 +105,7 @@ def test_a_new_round_keeps_zoom_and_hover(server: Server, run: Recorder, tab: Ta
     assert again.split(" on ")[0] == label.split(" on ")[0], "the label stays on its model"
 
 
+@pytest.mark.slow
 def test_three_tabs_do_not_disturb_one_another(server: Server, tab: Tab) -> None:
     runs = []
     for name in ("first", "second", "third"):
@@ -166,6 +167,7 @@ RECORD_TITLES = """selector => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     server: Server, run: Recorder, tab: Tab
 ) -> None:
@@ -197,6 +199,7 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     assert "live_until" not in page.url
 
 
+@pytest.mark.slow
 def test_an_open_dialog_stays_while_the_page_goes_on(server: Server, run: Recorder, tab: Tab) -> None:
     """Rounds arrive and another run fails, for which the page would be drawn anew: its buttons change."""
     other = Recorder(server.db, method="other", seed=2, experiment=run.experiment_id, rounds_total=9)
@@ -260,6 +263,7 @@ OUTSIDE = """host => {
     .map((text) => text.textContent); }"""
 
 
+@pytest.mark.slow
 def test_long_names_have_room_beside_the_heatmap(server: Server, tab: Tab) -> None:
     """The component makes that room itself: plotly would draw all axes again for it."""
     names = ("a client with a long name", "WWWWWWWWWWWWWWWWWW", "医院的数据", "d")

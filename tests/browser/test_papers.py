@@ -29,6 +29,7 @@ def queue(page: Page, runs: str) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_cells_fill_while_the_table_is_watched(filled_server: Server, tab: Tab, tmp_path: Path) -> None:
     """Here the test trains: it writes what a job would, and the page has to notice by itself."""
     page, store = tab.page, Store(filled_server.db)

@@ -16,7 +16,7 @@ from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.web.browser import Server, Tab, settle
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 EXPERIMENT = {
     "name": "To look behind",
     "methods": [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}],

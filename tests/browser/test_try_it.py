@@ -140,6 +140,7 @@ def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
     return rounds_done(server, experiment)
 
 
+@pytest.mark.slow
 def test_rounds_go_on_without_tab_and_server(empty_server: Server, tab: Tab, tmp_path: Path) -> None:
     page = tab.page
     experiment = launch_demo(page, empty_server, rounds=200)

@@ -16,6 +16,7 @@ ROWS = """rows => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_narrow_window_of_a_desktop_has_one_panel_per_row(filled_server: Server, tab: Tab) -> None:
     page = tab.page
     page.set_viewport_size({"width": 390, "height": 1600})

@@ -33,8 +33,15 @@ def _experiment(method: str, data: str, backbone: str) -> config.Experiment:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("backbone", ["mini-vit", "mini-rn"])
+@pytest.mark.parametrize(
+    ("data", "backbone"),
+    [
+        ("rotated-digits", "mini-vit"),
+        ("shapes", "mini-rn"),
+        pytest.param("rotated-digits", "mini-rn", marks=pytest.mark.slow),
+        pytest.param("shapes", "mini-vit", marks=pytest.mark.slow),
+    ],
+)
 def test_a_round_on_every_embedded_pair(method, data, backbone, artifacts, tmp_path):
     if (method, backbone) == ("fedalign", "mini-rn"):
         with pytest.raises(FedLensError, match="choose e.g. ViT-B-32") as caught:

@@ -52,6 +52,12 @@ def trained(name: str, held: Federation, **options: object):
     return tiny.run_rounds(method, held, 2, **options)
 
 
+@cache
+def usual(name: str):
+    """A run that several checks compare with another."""
+    return trained(name, federation(name))
+
+
 def parts(loop) -> dict[str, torch.Tensor]:
     return {
         f"{part}.{n}": v
@@ -78,7 +84,7 @@ def test_client_batched_and_one_by_one_agree(name, dtype):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_two_runs_of_one_seed_agree_exactly_and_of_another_do_not(name):
-    one, again = (trained(name, federation(name)) for _ in range(2))
+    one, again = usual(name), trained(name, federation(name))
     for key, value in parts(one).items():
         assert torch.equal(parts(again)[key], value), key
     assert [e.cells for e in one.finished] == [e.cells for e in again.finished]
@@ -89,8 +95,8 @@ def test_two_runs_of_one_seed_agree_exactly_and_of_another_do_not(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_order_of_clients_does_not_matter(name):
     order = (2, 0, 1)
-    usual, other = trained(name, federation(name)), trained(name, federation(name, order=order))
-    for key, value in parts(usual).items():
+    other = trained(name, federation(name, order=order))
+    for key, value in parts(usual(name)).items():
         clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
         clients = clients or key.startswith("server.serving") or key in SHARED_BY_CLIENT
         expected = value[list(order)] if clients else value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -27,7 +29,14 @@ def tokenizer() -> open_clip.SimpleTokenizer:
     return open_clip.get_tokenizer("ViT-B-32")
 
 
-def tiny_backbone(
+def tiny_backbone(*given: object, **named: object) -> Backbone:
+    """A ``drawn_backbone`` of a test's own, which it may change."""
+    drawn = drawn_backbone(*given, **named)
+    return replace(drawn, model=copy.deepcopy(drawn.model))
+
+
+@cache
+def drawn_backbone(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     vision: str = "vit",

@@ -23,14 +23,14 @@ IN_STEPS = {
 
 
 def traffic(name: str, federation, backbone) -> list[dict[str, int]]:
-    """Return what is noted of rounds with two steps and with three, after a first one."""
+    """Return what is noted of a round with one step and with two, after a first one."""
     everyone, noted = torch.arange(len(federation.problem.clients)), []
     with device.CountingDevice() as counting:
         there = device.move_samples(federation, device.move(backbone))
         method = build(name, there, batch_size=2, **SMALL.get(name, {}))
         if name == "cocoop":
             method._piece = 64  # it measures memory, which the device does not have
-        for steps in (1, 2, 3):
+        for steps in (1, 1, 2):
             with torch.no_grad():
                 state = method.init(there.problem.generator)
                 received = {n: v.expand(len(everyone), *v.shape).clone() for n, v in state.shared.items()}

@@ -156,6 +156,7 @@ def test_a_broadcast_tensor_is_packed_once():
     assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
 
 
+@pytest.mark.slow
 def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_said(monkeypatch):
     # A new process imports the main module, and tests of pages leave the dashboard in its place.
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
