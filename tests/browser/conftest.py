@@ -66,7 +66,7 @@ def server(shared_server: Server) -> Iterator[Server]:
     store.jobs.reconcile()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The app on a finished experiment (1) and one in the middle of things (2): its queued run waits."""
     folder = tmp_path_factory.mktemp("filled")

@@ -13,7 +13,7 @@ from fedcore.store import Store
 from tests.support.papers import finish
 from tests.support.web.browser import Server, Tab, settle
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 TABLE = "papers?table=feddeap-5&rehearsal=true"
 VALUES = 15
 
@@ -29,7 +29,6 @@ def queue(page: Page, runs: str) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_cells_fill_while_the_table_is_watched(filled_server: Server, tab: Tab, tmp_path: Path) -> None:
     """Here the test trains: it writes what a job would, and the page has to notice by itself."""
     page, store = tab.page, Store(filled_server.db)
@@ -56,7 +55,6 @@ def test_cells_fill_while_the_table_is_watched(filled_server: Server, tab: Tab, 
     assert not any(line["difference"] for line in lines)
 
 
-@pytest.mark.slow
 def test_a_table_is_filled_in_rehearsal(empty_server: Server, tab: Tab) -> None:
     page = tab.page
     open_table(page, empty_server)

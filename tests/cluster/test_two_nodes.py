@@ -28,7 +28,7 @@ from fedcore.store.liveness import new_owner
 from tests.support.cluster import OWN_METHOD, step_until, supervisor_of, two_nodes, watching
 from tests.support.jobs import recorded, row, wait_for
 
-ROUNDS = 16
+ROUNDS = 8
 pytestmark = pytest.mark.timeout(900)
 
 

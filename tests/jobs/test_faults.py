@@ -222,6 +222,7 @@ def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypat
 # --- supervisors, dashboards, clones
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_revives_a_supervisor_that_nobody_looks_for(db, queued, supervise):
     (first,) = queued(**SLOW)
     handle = supervise()
@@ -265,6 +266,7 @@ while not all(run.status == "done" for run in store.runs.of_experiments([1, 2]))
 """
 
 
+@pytest.mark.slow
 def test_two_dashboards_on_one_database_train_each_run_once(db, queued):
     ids = queued(rounds=3, seeds=(1, 2, 3)) + queued(rounds=3)
     pages = [subprocess.Popen([sys.executable, "-c", DASHBOARD, str(db)], cwd=PROJECT) for _ in range(2)]
@@ -281,6 +283,7 @@ def test_two_dashboards_on_one_database_train_each_run_once(db, queued):
                 process.kill()
 
 
+@pytest.mark.slow
 def test_a_clone_during_a_run_gives_the_same_rows(db, queued, supervise):
     (run_id,) = queued(**SLOW)
     supervise()

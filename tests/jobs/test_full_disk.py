@@ -67,6 +67,7 @@ def test_a_full_disk_still_shows_what_was_recorded_and_says_why_nothing_can_be_a
     assert store.experiments.create(make()).experiment_id == 2
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_starts_on_a_full_disk_waits_for_room(db, queued, supervise, small_disk):
     (run_id,) = queued(rounds=1)
     small_disk.fill()

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fedcore.engine.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
@@ -72,6 +74,7 @@ def test_supervisor_killed_leaves_the_job_to_the_next_supervisor(db, queued, sup
     assert recorded(db, run_id) == expected
 
 
+@pytest.mark.slow
 def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervise):
     (run_id,) = queued(**SLOW)
     first = supervise()
@@ -113,6 +116,7 @@ def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, 
     assert Store(db).jobs.reconcile(stale=0) == [run_id]
 
 
+@pytest.mark.slow
 def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, supervise):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)

@@ -184,6 +184,7 @@ def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, mo
         supervisor.serve(db, on_finish="no-such-program-here")
 
 
+@pytest.mark.slow
 def test_a_worker_that_tells_follows_one_that_does_not(db, queued, script, tmp_path):
     """What ends under the earlier worker is told too."""
     told, first = tmp_path / "told", SupervisorLock(db)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fedcore.results.runs import overview, progress
 from fedcore.store import Store
 from tests.support.jobs import wait_for
@@ -30,6 +32,7 @@ def poll(db: Path, run_ids: list[int], number: int) -> None:
     Store(db).experiments.edit(1, notes=f"session {number}")
 
 
+@pytest.mark.slow
 def test_eight_sessions_poll_while_a_job_writes(
     db: Path, queued: Callable[..., list[int]], supervise: Callable
 ) -> None:

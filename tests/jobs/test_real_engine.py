@@ -23,7 +23,8 @@ ROUNDS = 10
 def queue(db: Path) -> int:
     """FedOT with momentum kept across rounds: shared, local and optimiser state must all come back."""
     config = {"lr": 0.01, "optimiser_state": "kept"}
-    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4}
+    chosen = parse({"rounds": ROUNDS, "data": data, "methods": [{"name": "fedot", "config": config}]})
     return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids[0]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 from fedcore.store import liveness
 from pages.live_view import chart as live_chart
@@ -24,6 +25,16 @@ def packages_scanned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         scan = cache(manifest_scanner.scan_component_manifests)
         patch.setattr(manifest_scanner, "scan_component_manifests", scan)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def pages_compiled_once() -> Iterator[None]:
+    """Each ``AppTest`` compiles the app and its page anew, as only the first visit of a server does."""
+    with pytest.MonkeyPatch.context() as patch:
+        compiled = ScriptCache()
+        for module in (app_test, local_script_runner):
+            patch.setattr(module, "ScriptCache", lambda: compiled)
         yield
 
 

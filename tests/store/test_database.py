@@ -23,6 +23,11 @@ from tests.support.jobs import recorded
 NOBODY = 65534
 
 
+@pytest.fixture(autouse=True)
+def databases_are_copied() -> None:
+    """They are made here, as for a user."""
+
+
 @pytest.fixture
 def without_rights() -> Iterator[None]:
     """Permissions mean nothing to root: be nobody while the test runs."""

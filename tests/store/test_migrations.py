@@ -17,6 +17,11 @@ DROPPED = {"message": "NULL"}
 NAMES = [m.name for m in schema.migrations().pending(Database(memory=True))]
 
 
+@pytest.fixture(autouse=True)
+def databases_are_copied() -> None:
+    """They are made here, as for a user."""
+
+
 @pytest.fixture
 def second_release(tmp_path):
     """As the second migration left it, with one recorded cell."""

@@ -61,6 +61,7 @@ def accuracy(event: RoundFinished) -> float:
     return 100 * sum(c.correct for c in cells) / sum(c.total for c in cells)
 
 
+@pytest.mark.slow
 def test_accuracy_is_within_two_points(tmp_path):
     learned = {}
     for kind in ("fp32", "bf16"):

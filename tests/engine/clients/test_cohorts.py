@@ -284,6 +284,7 @@ def test_every_client_is_in_one_cohort(narrow):
         Loop(method, federation, 1, cohorts=(Cohort(method, federation, range(2)),))
 
 
+@pytest.mark.slow
 def test_embedded_backbones_end_to_end(tmp_path):
     """From the config to checkpoints: both encodings are cached, cohorts are part of the run."""
     experiment = loads(

@@ -31,7 +31,9 @@ def module_of(method, values):
     return module
 
 
-@pytest.mark.parametrize(("network", "rounds"), [("resnet18", 1), ("vit_tiny", 2)])
+@pytest.mark.parametrize(
+    ("network", "rounds"), [pytest.param("resnet18", 2, marks=pytest.mark.slow), ("vit_tiny", 2)]
+)
 def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rounds, network, rounds):
     """Copies of torchvision's module, torch's own optimiser, and a mean over whole state dicts."""
     federation = tiny_federation(backbone, "pixels", samples=(4, 2, 4))
