@@ -14,6 +14,7 @@ TEST_PROCESSES ?= 2
 PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 FAULTS ?=
+SLOW ?=
 
 .PHONY: help run docs test tests lint layers types format unit browser slow faults chromium embedded bench screenshots clean
 
@@ -69,8 +70,8 @@ unit: $(VENV)/.installed-dev ## unit tests, two processes
 browser: $(VENV)/.installed-dev chromium ## the real app in Chromium, two processes
 	$(PYTEST) -m "browser and not slow"
 
-slow: $(VENV)/.installed-dev chromium ## the tests that take long
-	$(TESTING) $(PY) -m pytest -m slow
+slow: $(VENV)/.installed-dev chromium ## the tests that take long; SLOW=tests/jobs says which
+	$(TESTING) $(PY) -m pytest -m slow $(SLOW)
 
 faults: $(VENV)/.installed-dev ## break what FedLens stands on (docs/reliability.md); FAULTS="kill --hours 2" says more
 	$(PY) -m faults $(FAULTS)

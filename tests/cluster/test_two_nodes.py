@@ -28,8 +28,8 @@ from fedcore.store.liveness import new_owner
 from tests.support.cluster import OWN_METHOD, step_until, supervisor_of, two_nodes, watching
 from tests.support.jobs import recorded, row, wait_for
 
-ROUNDS = 8
-pytestmark = pytest.mark.timeout(900)
+ROUNDS = 16
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def queue(db: Path, seeds: tuple[int, ...] = (1,), rounds: int = ROUNDS) -> tuple[int, ...]:
@@ -85,7 +85,6 @@ def worker_of(name: str) -> psutil.Process | None:
     return None
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch, expected, tmp_path, capfd):
     """Its checkpoints travel through a folder that both sides see."""
     store = Store(db)
@@ -118,7 +117,6 @@ def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch,
     assert "raylet" not in "".join(capfd.readouterr()), "Ray says at length what the run's row says"
 
 
-@pytest.mark.slow
 def test_a_process_that_has_run_a_method_file_trains_nothing_else(db, watch, tmp_path):
     file = tmp_path / "own.py"
     file.write_text(OWN_METHOD)
@@ -134,7 +132,6 @@ def test_a_process_that_has_run_a_method_file_trains_nothing_else(db, watch, tmp
     wait_for(lambda: not process.is_running())
 
 
-@pytest.mark.slow
 def test_killing_a_run_does_not_wait_for_its_node(db, watch):
     store = Store(db)
     (run_id,) = queue(db)
@@ -147,7 +144,6 @@ def test_killing_a_run_does_not_wait_for_its_node(db, watch):
         step_until(supervisor, lambda: not supervisor._children)
 
 
-@pytest.mark.slow
 def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, watch):
     chosen = parse({"rounds": 2, "methods": [{"name": "fedot", "config": {"optimiser_state": "kept"}}]})
     (run_id,) = Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
