@@ -74,7 +74,7 @@ slow: $(VENV)/.installed-dev chromium ## the tests that take long; SLOW=tests/jo
 	$(TESTING) $(PY) -m pytest -m slow $(SLOW)
 
 faults: $(VENV)/.installed-dev ## break what FedLens stands on (docs/reliability.md); FAULTS="kill --hours 2" says more
-	$(PY) -m faults $(FAULTS)
+	$(PY) -m tools.faults $(FAULTS)
 
 # Installs a Chromium only where that is one clean command (Debian, root); else takes what is there, and the browser
 # tests say what is missing.
@@ -94,17 +94,17 @@ docs: $(VENV)/.installed-docs ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (well under two hours on two cores)
-	$(PY) -m scripts.pretraining.train
+	$(PY) -m tools.pretraining.train
 
 bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, encoding and the pages take here
-	$(PY) -m benchmarks.start
-	$(PY) -m benchmarks.encode
-	$(PY) -m benchmarks.rounds
-	$(PY) -m benchmarks.live
-	$(PY) -m benchmarks.pages
+	$(PY) -m tools.benchmarks.start
+	$(PY) -m tools.benchmarks.encode
+	$(PY) -m tools.benchmarks.rounds
+	$(PY) -m tools.benchmarks.live
+	$(PY) -m tools.benchmarks.pages
 
 screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from the running app
-	$(PY) -m scripts.screenshots
+	$(PY) -m tools.screenshots
 
 clean: ## caches; .venv, runs.db and artifacts/ stay
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build site *.egg-info

@@ -1,4 +1,4 @@
-"""Serve the dashboard with ``streamlit run app.py``, and the address that the Live page polls."""
+"""The server behind ``streamlit run app.py``: the dashboard, its guard, and the address that Live polls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 import streamlit as st
 from starlette.middleware import Middleware
 
-from pages.guard import tokens
+from fedcore.paths import state_folder
+from pages.guard import half_sent, tokens
 from pages.guard.guard import Guard
-from pages.live_view import pulse
-from pages.widgets import session
+from pages.widgets import pulse, session
 
-READY_SECONDS = 0.5  # until the server answers
+READY_SECONDS = 0.5  # from the start of the app until the server accepts connections
 
 
 def address() -> str:
@@ -25,18 +25,26 @@ def address() -> str:
     return f"{scheme}://localhost:{st.get_option('server.port')}{session.base_path()}/"
 
 
+def announcement(to_terminal: bool) -> str:
+    """Return the addresses for the start of the output, without the token if the output is a log."""
+    others = f"{address()}?token={tokens.account_token()}"
+    if not to_terminal:
+        others = f"{address()}?token= followed by the token in {state_folder() / tokens.FILE}"
+    return f"\n  FedLens: {address()}\n  For other accounts and machines: {others}\n"
+
+
 @asynccontextmanager
 async def announced(_: st.App) -> AsyncIterator[None]:
     """Print the addresses, and open the page in a browser unless headless."""
-    with_token = f"{address()}?token={tokens.account_token()}"
-    print(f"\n  FedLens: {address()}\n  For other accounts and machines: {with_token}\n", flush=True)
+    print(announcement(sys.stdout.isatty()), flush=True)
     if not st.get_option("server.headless"):
-        known = sys.platform == "linux"  # elsewhere the visitor's account cannot be looked up
-        opened = address() if known else with_token
+        # only Linux tells the guard which account the browser belongs to; elsewhere it needs the token
+        opened = address() if sys.platform == "linux" else f"{address()}?token={tokens.account_token()}"
         asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, opened)
     yield
 
 
+half_sent.limit()
 app = st.App(
     "dashboard.py",
     lifespan=announced,

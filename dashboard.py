@@ -1,10 +1,11 @@
-"""The dashboard's entry script, which runs at every visit: navigation, database, then the page."""
+"""The dashboard's entry script, which Streamlit runs at every visit and click, before the page itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pandas  # noqa: F401 - whole before a chart is drawn: plotly uses what another thread has half imported
+# plotly takes pandas from sys.modules, where another session's thread may have imported only half of it
+import pandas  # noqa: F401
 import streamlit as st
 
 from fedcore import jobs
@@ -15,18 +16,21 @@ from pages.widgets import markup, session
 
 ASSETS = Path(__file__).parent / "pages" / "assets"
 ICON = ASSETS / "icon.svg"
+DAMAGE_CHECK_SECONDS = 20.0
+"""Seconds after which an open page asks again whether a background check has found damage."""
 
 
+# for 20 s only: permissions and disks change; ``exists`` is part of the key for a database that was deleted
 @st.cache_resource(ttl=20, show_spinner=False)
-def prepared(path: str, there: bool) -> Access:
-    """Create or migrate the database; repeated from time to time, since permissions and disks change."""
+def prepared(path: str, exists: bool) -> Access:
+    """Create the database, or open it and check that it can be used."""
     return Store(path).prepare()
 
 
 def open_database() -> bool:
-    """Prepare the database and start the worker if runs are queued; problems are shown on the page.
+    """Prepare the database, and start the worker if runs are queued; problems are shown on the page.
 
-    Returns: whether there is a database that pages can read.
+    Returns: whether pages can read the database.
     """
     store = session.store()
     try:
@@ -43,11 +47,19 @@ def open_database() -> bool:
     return True
 
 
+@markup.fragment(run_every=DAMAGE_CHECK_SECONDS)
+def warn_of_damage() -> None:
+    """Report damage to the database on every page, as soon as a background check has found it."""
+    if warning := session.store().integrity.watched():
+        markup.show_error(FedLensError(warning))
+
+
 st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(ASSETS / "style.css")
 if open_database():
+    warn_of_damage()
     try:
         page.run()
     except FedLensError as error:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """What reading a damaged value raises."""
@@ -24,6 +28,13 @@ class FedLensError(ValueError):
     def line(self) -> str:
         """Return the message with the field in front, as the command line prints it."""
         return f"{self.field}: {self}" if self.field else str(self)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str, number: int = 1) -> str:
+    """Return ``did you mean 'x'?`` with the known names that are most like ``name``, else ``otherwise``."""
+    lowered = {each.lower(): each for each in known}
+    near = [lowered[each] for each in difflib.get_close_matches(name.lower(), lowered, number, 0.5)]
+    return f"did you mean {' or '.join(repr(each) for each in near)}?" if near else otherwise
 
 
 def first_line(error: BaseException) -> str:
@@ -52,3 +63,23 @@ def reading_stored(what: str) -> Iterator[None]:
         raise FedLensError(
             f"{what} cannot be read ({first_line(error)}); `fedlens doctor` says what is damaged"
         ) from error
+
+
+def check_types(row: type, values: Mapping[str, Any]) -> None:
+    """Refuse stored values that are not of the types which a dataclass declares.
+
+    Raises:
+        TypeError: naming the value, for ``reading_stored``.
+    """
+    for name, types in _types(row).items():
+        if not isinstance(values[name], types):
+            raise TypeError(f"{name} is {values[name]!r:.60}")
+
+
+@cache
+def _types(row: type) -> dict[str, tuple[type, ...]]:
+    found = {}
+    for name, hint in get_type_hints(row).items():
+        types = [get_origin(t) or t for t in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+        found[name] = (*types, *([int] * (float in types)))
+    return found

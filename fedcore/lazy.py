@@ -36,6 +36,11 @@ def kept_out(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
+def is_half_imported(name: str) -> bool:
+    """Return whether the import of a library has failed half-way, so that another would use its remains."""
+    return name not in sys.modules and any(module.startswith(f"{name}.") for module in sys.modules)
+
+
 if TYPE_CHECKING:
     import torch
     from torch.nn import functional
@@ -43,4 +48,4 @@ else:
     torch = _Lazy("torch")
     functional = _Lazy("torch.nn.functional")
 
-__all__ = ["functional", "kept_out", "torch"]
+__all__ = ["functional", "is_half_imported", "kept_out", "torch"]

@@ -27,6 +27,12 @@ class Progress:
     total: int
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 run``, ``1,200 runs``, ``2 classes``."""
+    plural = f"{noun}es" if noun.endswith(("s", "x", "ch")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 Work = Generator[Progress, None, _Result]
 """Slow work in progress: ``result = yield from work`` passes its progress on and takes its result."""
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from fedcore.errors import FedLensError
 
 
@@ -67,6 +69,10 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
         Transient,
         "the memory of this machine is used up at {}; end other programs or run fewer at once, then resume",
     ),
+    "GPU memory": (
+        Transient,
+        "the memory of the GPU is used up at {}; end other programs on it or run fewer at once, then resume",
+    ),
     "network": (Transient, "the connection broke off at {}; check the network, then start it again"),
     "locked": (
         Locked,
@@ -101,11 +107,19 @@ _BY_SQLITE_TEXT = {
     "no such table": "empty", "no such column": "changed", "Could not decode to UTF-8": "damaged",
 }  # fmt: skip
 _QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
-_QUOTED_TEXTS = {os.strerror(number): _BY_ERRNO[number] for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
+_QUOTED_TEXTS = {
+    "CUDA out of memory": "GPU memory", "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
+    "can't start new thread": "processes", "can't allocate memory": "memory", "std::bad_alloc": "memory",
+    "failed to map segment": "memory",  # the dynamic loader, where a library is imported
+    **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
+}  # fmt: skip
 """How libraries in other languages quote an error of the operating system in theirs (safetensors, torch)."""
 
 RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
+
+SOME_MEMORY = 64 * 2**20
+"""Bytes; where this process cannot have them, an error that does not say what failed is one of memory."""
 
 TINY = 2**20
 """Bytes of free space below which an error that does not say what failed is taken for a full disk."""
@@ -144,6 +158,8 @@ def _kind(error: BaseException, place: object) -> str | None:
         return _BY_ERRNO.get(error.errno)
     if isinstance(error, (ConnectionError, TimeoutError)):
         return "network"
+    if isinstance(error, MemoryError):
+        return "memory"
     if isinstance(error, FedLensError):
         return None  # its own cause says more than words that it quotes
     text = str(error)
@@ -151,6 +167,8 @@ def _kind(error: BaseException, place: object) -> str | None:
     if quoted is not None:
         return _BY_ERRNO.get(int(quoted[1]))
     kind = next((kind for words, kind in _QUOTED_TEXTS.items() if words in text), None)
+    if "could not create a primitive" in text and _no_more_memory():  # oneDNN gives no reason
+        return "memory"
     return "full" if kind is None and isinstance(error, (OSError, RuntimeError)) and _is_full(place) else kind
 
 
@@ -168,12 +186,21 @@ def _no_more_files() -> bool:
     return False
 
 
+def _no_more_memory() -> bool:
+    """Return whether this process, or its machine, is short of memory."""
+    try:
+        bytearray(SOME_MEMORY)
+    except MemoryError:
+        return True
+    return psutil.virtual_memory().available < SOME_MEMORY
+
+
 @contextmanager
 def plain_errors(place: Path) -> Iterator[None]:
     """Turn failures of the machine within the block into errors that say what to do."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, MemoryError) as error:
         plain = explain(error, place)
         if plain is None:
             raise

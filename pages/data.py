@@ -14,9 +14,10 @@ from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
+from fedcore.progress import counted
 from fedcore.results.runs.artifacts import DataCounts, count_images
 from pages.forms import own_data
-from pages.widgets import background, encoded, kept_checkpoints, markup, session
+from pages.widgets import background, checkpoints, encoded, markup, session
 
 SECTIONS = ("Data sets", "Encodings", "Checkpoints", "Backbones")
 _CODE = re.compile(r"`([^`]*)`")
@@ -72,8 +73,8 @@ def embedded_sets() -> None:
     counts, pictures = counts_and_samples(chosen)
     total = int(counts.counts.sum())
     st.markdown(
-        f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
-        + markup.md(", ".join(counts.domains))
+        f"**{counted(total, 'image')}**, {counted(len(counts.classes), 'class')}, "
+        f"{counted(len(counts.domains), 'domain')}: " + markup.md(", ".join(counts.domains))
     )
     left, right = st.columns([2, 3])
     layout = f"{titles[chosen]}: one row per domain, one column per class"
@@ -194,7 +195,7 @@ def page() -> None:
         if shown == "Encodings":
             encoded.section()
         elif shown == "Checkpoints":
-            kept_checkpoints.section()
+            checkpoints.section()
         elif shown == "Backbones":
             backbones()
         else:

@@ -18,7 +18,7 @@ from pages.widgets import experiment_actions as actions
 
 LISTED = "experiments_listed"
 POLL_SECONDS = 5
-IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
+IDLE_SECONDS = 15  # if nothing runs; a script or another tab may start something
 session.through_app()
 store = session.store()
 
@@ -44,9 +44,9 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     """Show the counts of runs and the load of the machine, and announce changes instead of moving the table.
 
     Args:
-        every: all runs that are counted.
-        seen: status and rounds of those in the table when it was drawn.
-        newest: the newest run at that time.
+        every: all runs to count.
+        seen: status and rounds of the runs in the table when it was drawn.
+        newest: id of the newest run at that time.
     """
     jobs.ensure_worker(store)
     now = store.runs.states(every)
@@ -85,15 +85,15 @@ def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
             actions.confirm_delete_damaged(item)
 
 
-def tell_deleted(listed: dict[int, str], there: Collection[int]) -> None:
-    """Name the experiments that were listed here and have been deleted elsewhere, as in another tab.
+def tell_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
+    """Announce the experiments that were in the list and have been deleted meanwhile, as in another tab.
 
     Args:
-        there: all experiments, those included that the filters hide.
+        existing: all experiments, including those that the filters hide.
     """
     before: dict[int, str] = st.session_state.get(LISTED, {})
     for number in before:
-        if number not in there:
+        if number not in existing:
             st.toast(f"{markup.md(markup.clipped(before[number]))} was deleted.", icon=":material/delete:")
     st.session_state[LISTED] = listed
 
@@ -127,7 +127,7 @@ def page() -> None:
     title_row()
     importing.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
-    newest = store.runs.newest_id()  # before the list is read: what comes between is news
+    newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new
     rows, damaged = store.experiments.listed()
     summaries = summaries_of(store, [r for r in rows if archived or not r.archived])
     tell_deleted({i.row.id: i.row.name for i in summaries}, {r.id for r in rows} | {d.id for d in damaged})

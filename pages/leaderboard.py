@@ -1,4 +1,4 @@
-"""The page Leaderboard: ranks over all experiments of one setting, with what the seeds leave open."""
+"""The page Leaderboard: ranks of methods over all experiments of one setting, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedcore.results.comparison import shown_metrics
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.leaderboard.board import Board, Setting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.statistics import MIN_PAIRS
 from fedcore.store import RunRow, Store
 from pages.leaderboard_view import separate
 from pages.widgets import charts, demo, markup, session
@@ -26,7 +27,7 @@ COLUMNS = (
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
 def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[Setting]:
-    """Return the settings of the finished runs; found again when a run has finished."""
+    """Return the settings of the finished runs, cached until another run has finished."""
     return board_settings(store, _runs)
 
 
@@ -34,7 +35,7 @@ def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[Se
 def board_of(
     store: Store, setting: Setting, metric: Metric, rule: Rule, where: str, token: object
 ) -> tuple[Board, list[Cost]]:
-    """Return a board and the cost of its rows; made again when a run has finished."""
+    """Return a board and the cost of its rows, cached until another run has finished."""
     made = board(store, setting, metric, rule, where)
     return made, curves.row_costs(store, made.comparison, setting.key, metric)
 
@@ -57,7 +58,7 @@ def page() -> None:
     with places[0]:
         title = st.selectbox(
             "Setting", list(titles), key="setting", bind="query-params",
-            help="Data set, partition, backbone, rounds: what rows must have in common to be ranked together",
+            help="Rows are ranked together if they have the same data set, partition, backbone and rounds",
         )  # fmt: skip
     with places[1]:
         metric: Metric = st.selectbox(
@@ -71,13 +72,13 @@ def page() -> None:
     with places[3]:
         where = st.text_input(
             "Filter", key="where", bind="query-params", placeholder="not label contains ablation",
-            help="Keeps the runs that meet these words, as on Compare",
+            help="Keeps the runs that match this expression, as on Compare",
         )  # fmt: skip
     marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
     made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
     if not made.rows:
         others = ", ".join(METRICS[m] for m in _metrics(made))
-        st.info(f"No row here has this metric.{f' There are: {others}.' if others else ''}")
+        st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
     results(made, costs)
     separate.draw(store, made)
@@ -91,51 +92,54 @@ def results(made: Board, costs: Sequence[Cost]) -> None:
     """Draw the finding, the chart of ranks, and the table with a budget."""
     st.markdown(f"**{markup.md(made.finding)}**")
     charts.table_switch()
-    charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
+    if made.ranks:
+        charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
-        f"A bar covers the ranks that the seeds leave open. {METRICS[made.metric]}, reported round: "
+        f"A bar covers the ranks that are possible given the seeds. {METRICS[made.metric]}, reported round: "
         f"{RULES[made.comparison.rule]}.",
-        help="Every pair of rows is compared by a paired t-test over the seeds that both have, with Holm's "
-        f"correction for all {len(made.tests)} pairs, so that all bars together hold the true ranks with "
-        "95 % confidence. Rows with fewer than three seeds in common are not separated.",
+        help="Every pair of ranked rows is compared by a paired t-test over the seeds that both have, with "
+        f"Holm's correction for all pairs (here {len(made.tests)}), so that all bars together hold the true "
+        f"ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and rows "
+        f"with fewer than {MIN_PAIRS} seeds in common are not separated. A row that was evaluated on other "
+        "test sets than most is never ranked.",
     )
     against, limit = _budget(costs)
-    within = [c.label for c in costs if limit is None or _cost(c, against) <= limit]
+    rows = list(zip(made.rows, costs, strict=True))
+    within = [g.key for g, cost in rows if limit is None or _cost(cost, against) <= limit]
     if limit is not None:
         st.markdown(f"**{_best_within(made, within, against, limit)}**")
-    by_label = {c.label: c for c in costs}
-    over = {c: "" if c in within else markup.faint(", over the budget") for c in by_label}
-    rows = [
+    cells = [
         [
-            made.ranks[g.key].text,
-            markup.method_html(g.label, g.method) + over[g.label],
+            markup.esc(made.rank_text(g)),
+            markup.method_html(cost.label, g.method)
+            + ("" if g.key in within else markup.faint(", over the budget")),
             f"{g.stats[made.metric].text()}",
             str(g.stats[made.metric].n),
-            markup.number(by_label[g.label].megabytes, 2),
-            markup.number(by_label[g.label].seconds, 1),
+            markup.number(cost.megabytes, 2),
+            markup.number(cost.seconds, 1),
         ]
-        for g in made.rows
+        for g, cost in rows
     ]
-    st.html(markup.table_html(COLUMNS, rows, "Leaderboard"))
+    st.html(markup.table_html(COLUMNS, cells, "Leaderboard"))
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:
-    """Return the cost of a row's run; one that was not measured is over every budget."""
+    """Return the cost of a row's run; a cost that was not measured exceeds every budget."""
     value = cost.megabytes if against == "megabytes" else cost.seconds
     return float("inf") if value is None else value
 
 
 def _budget(costs: Sequence[Cost]) -> tuple[CostAxis, float | None]:
-    """Draw the budget; None: no limit."""
+    """Draw the choice of a budget, and return its limit, None for no limit."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         against: CostAxis = st.segmented_control(
             "Budget", list(BUDGETS), default="megabytes", required=True, key="budget", bind="query-params",
             format_func=BUDGETS.__getitem__,
         )  # fmt: skip
-        known = sorted({round(c, 3) for cost in costs if (c := _cost(cost, against)) != float("inf")})
-        if len(known) < 2:
+        measured = sorted({round(c, 3) for cost in costs if (c := _cost(cost, against)) != float("inf")})
+        if len(measured) < 2:
             return against, None
-        steps: list[float | None] = [*known[:-1], None]
+        steps: list[float | None] = [*measured[:-1], None]
         limit = st.select_slider(
             "At most", steps, value=None, key=f"budget_{against}", bind="query-params",
             format_func=lambda value: "no limit" if value is None else budget_text(value, against),
@@ -152,14 +156,15 @@ def budget_text(value: float, against: CostAxis) -> str:
 
 
 def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: float) -> str:
-    """Say which row is best within the budget, and which ones are not separated from it."""
-    rows = [g for g in made.rows if g.label in within]
+    """Return a sentence on the highest ranked row within the budget and the rows not separated from it."""
+    rows = [g for g in made.ranked if g.key in within]
     budget = budget_text(limit, against)
     if not rows:
-        return f"No row costs at most {budget}."
+        return f"No ranked row costs at most {budget}."
     best, others = rows[0], rows[1:]
     level = [g for g in others if not made.tests[best.key, g.key].significant]
-    said = f"Best within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
+    said = "Highest" if level else "Best"
+    said += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
     if level:
         said += f"; not separated from it: {markup.md(', '.join(g.label for g in level[:5]))}"
         said += f" and {len(level) - 5} more" if level[5:] else ""

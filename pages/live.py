@@ -16,7 +16,7 @@ from fedcore.config.field_names import data_title
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
-from fedcore.plots.helps import MAX_ARROWS, MAX_CLIENTS, help_graphs
+from fedcore.plots.client_graph import ABOUT, client_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.results import curves, diagnostics
@@ -30,37 +30,32 @@ from fedcore.results.runs.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import choice as live_choice
-from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
 from pages.live_view import notice
 from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
 from pages.widgets import charts, markup, session
+from pages.widgets import clock as live_clock
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
-LONGEST_SECONDS = 15  # the longest without a look at the processes and the machine while something runs
+LONGEST_SECONDS = 15  # after which processes and machine load are read again while something runs
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
-SHOWN_SECONDS = 0.4  # that a drawing stays at least
+SHOWN_SECONDS = 0.4  # minimum time between two drawings
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
-MANY_LINES = 12  # more of them in one chart need the width of the page
-MANY_RUNS = 15  # the table of more runs scrolls, those that train first
+MANY_LINES = 12  # charts with more lines take the width of the page
+MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
-    "held_out": "Each row is the run that held out its domain. On the diagonal, in bold: the global model on "
-    "the held-out domain (G). Elsewhere: the own models of each remaining domain on that domain (P).",
+    "held_out": "Each row is the run that held out its domain. On the framed diagonal: the global model "
+    "on the held-out domain (G). Elsewhere: the clients' models on their own domains (P).",
 }
-HELPS = "helps"
-ABOUT_HELPS = (
-    "An arrow runs from a client to the one on whose test samples its model gains most over that client's "
-    "own start (the first evaluated round); a red one to whom it harms most. Its width is the gain or loss. "
-    f"Of more than {MAX_CLIENTS} clients, those of the {MAX_ARROWS} widest arrows are drawn."
-)
+CLIENT_GRAPH = "helps"  # its name in URLs
 ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
     "standard deviation over them. Hover over a round that only some seeds have reached for their number."
 )
-# Streamlit fades what a tick draws again: needless here, and paid for by the browser.
+# Streamlit fades elements that a tick draws again, which costs the browser time.
 NO_FADE = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
@@ -77,9 +72,9 @@ store = session.store()
 def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
     """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
-    panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
-    if settings.view == HELPS:
-        chart = help_graphs(panels, settings.theme, settings.columns)
+    panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.stage, until)
+    if settings.view == CLIENT_GRAPH:
+        chart = client_graphs(panels, settings.theme, settings.columns)
     else:
         panels = ordered_panels(panels, settings.order)
         chart = heatmaps.heatmap_grid(
@@ -90,7 +85,7 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
-    store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme, over_seeds: bool
+    store: Store, token: Snapshot, what: str, split: int, stage: int, theme: Theme, over_seeds: bool
 ) -> tuple[Chart, bytes | None, dict[str, Sequence[object]], str]:
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
@@ -100,10 +95,10 @@ def lines(
     elif what == "traffic":
         series = curves.traffic_by_round(store, until)
     elif what in CURVES:
-        series = curves.accuracy_by_round(store, until, cast(Metric, what), split, point)
+        series = curves.accuracy_by_round(store, until, cast(Metric, what), split, stage)
     else:
-        known = diagnostics.recorded_charts(store, store.runs.get(until))
-        chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
+        recorded = diagnostics.recorded_charts(store, store.runs.get(until))
+        chosen = next((c for c in recorded if c.key == what), None) or diagnostics.default_chart(what)
         series = diagnostics.diagnostic_series(store, until, chosen)
         title, per_cent = chosen.heading, chosen.unit == "%"
         note = chosen.explanation if over_seeds else diagnostics.chart_note(chosen, series)
@@ -115,10 +110,10 @@ def lines(
 
 
 def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
-    """Return the snapshot to draw.
+    """Return the snapshot to draw: the newest one, or the previous one to draw less often.
 
-    A run's first drawings at once, and in steps where it is quicker than the eye: it is seen to train;
-    later ones at most every five seconds. Nothing new while paused.
+    The first rounds of a run are drawn at once and step by step, so that the reader sees it train; later ones
+    at most every five seconds. While updates are paused, the snapshot stays.
     """
     key = tuple(t[0] for t in now)
     shown: Snapshot
@@ -161,7 +156,7 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
         rows.append(
             [
                 markup.status_html(r.state),
-                # a tick draws the table anew and takes the focus away: by keyboard, a run opens from the log
+                # each tick replaces the table with its focus; the log opens runs by keyboard
                 f'<a href="{session.link("run", r.id)}" target="_self" tabindex="-1">'
                 f"{markup.method_html(names[r.id], r.method)}</a>",
                 bar,
@@ -178,7 +173,7 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
     table = markup.table_html(header, rows, "Progress of the runs")
     if not many:
         return table
-    about = markup.faint(f"{len(shown)} runs, those that train first; scroll for the others")
+    about = markup.faint(f"{len(shown)} runs, running ones first; scroll for the others")
     return f'<div class="fl-many">{table}<p>{about}</p></div>'
 
 
@@ -196,7 +191,7 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
 @markup.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
-    clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon
+    clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # after an error: try again soon
     now = flags
     if st.session_state.pop("live_fit_clicked", False):
         st.rerun()
@@ -204,7 +199,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
         now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
         if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
-            st.rerun()  # the page says that it was deleted
+            st.rerun()  # it was deleted, which the page then reports
         markup.show_error(error)
     finally:
         if not paused:
@@ -238,7 +233,7 @@ def at_round(shown: Snapshot, until: int | None) -> Snapshot:
 
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:
-    """Draw the heatmaps and the curves of a snapshot, or their tables."""
+    """Draw the heatmaps and curves of a snapshot, or their tables."""
     chart, content, drawn = grid(store, shown, settings)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
@@ -246,12 +241,12 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
             st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
     else:
         live_chart.draw(chart, content, "live_grid")
-        own = next((p.matrix.note for p in drawn if p.matrix), None)
-        about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if own is None else own
-        graph = settings.view == HELPS
+        note = next((p.matrix.note for p in drawn if p.matrix), None)
+        about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
+        graph = settings.view == CLIENT_GRAPH
         if graph:
             about = "\n".join(f"- {markup.md(text)}" for text in findings(drawn))
-            st.caption(f"{ABOUT_HELPS}\n\n{about}")
+            st.caption(f"{ABOUT}\n\n{about}")
         else:
             st.caption(f"{about} All heatmaps share one colour scale.".strip())
         spread = None if settings.fitted or graph else heatmaps.narrow_spread(drawn)
@@ -276,14 +271,14 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 
 def fit_colours() -> None:
-    """Turn on the choice *Fit colours to the values*, and draw the whole page with it."""
+    """Callback: turn on *Fit colours to the values*, for which ``tick`` reruns the page."""
     st.session_state["live_fitted"] = True
     st.session_state["live_fit_clicked"] = True
 
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
-    drawn = lines(store, shown, name, settings.split, settings.point, settings.theme, settings.over_seeds)
+    drawn = lines(store, shown, name, settings.split, settings.stage, settings.theme, settings.over_seeds)
     chart, content, table, note = drawn
     if st.session_state.get("as_tables"):
         st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")

@@ -10,10 +10,11 @@ import streamlit as st
 
 from fedcore import devices, jobs
 from fedcore.config import Experiment, dumps, loads
-from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.field_names import field_phrase, size_text, value_text
 from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.consent import NotAgreed
@@ -21,8 +22,6 @@ from fedcore.papers import guide
 from fedcore.papers.experiments import DEMO, preset, published, title
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import duration
-from fedcore.results.runs import forecast
-from fedcore.results.runs.artifacts import size_text
 from pages.forms import (
     class_texts,
     cohorts,
@@ -118,7 +117,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
         if box.open:  # a closed form is not drawn: a hundred widgets would take the browser a second
             with box:
                 entry.open()
-                method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}")
+                method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", slots)
         else:
             entry.is_open = False
             paper = inputs.paper_values(method.Config)
@@ -133,7 +132,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
 
 
 def method_form(
-    entry: drafts.MethodDraft, method: type[Method], data: Mapping[str, object], key: str
+    entry: drafts.MethodDraft, method: type[Method], data: Mapping[str, object], key: str, slots: Slots
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
@@ -152,7 +151,7 @@ def method_form(
         "Name in tables", value=entry.start_label or "", placeholder=method.about.title, key=f"{key}.label"
     )
     entry.label = label.strip() or None
-    editors = {EDITOR: partial(class_texts.editor, data)}
+    editors = {EDITOR: partial(class_texts.editor, data, slots)}
     entry.config = inputs.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
@@ -246,7 +245,7 @@ def launch(experiment: Experiment | None, plan: Plan | None) -> None:
         st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 
 
-def toml_box(experiment: Experiment | None) -> None:
+def toml_box(experiment: Experiment | None, slots: Slots) -> None:
     """Draw the expander that shows the experiment as TOML and fills the form from a file."""
     box = st.expander(
         "This experiment as TOML", icon=":material/description:", key="toml_box", on_change="rerun"
@@ -267,12 +266,10 @@ def toml_box(experiment: Experiment | None) -> None:
         if upload is not None:
             try:
                 drafts.fill(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
-            except (FedLensError, UnicodeDecodeError) as error:
-                markup.show_error(
-                    error
-                    if isinstance(error, FedLensError)
-                    else FedLensError("the file is not UTF-8 text; save it as UTF-8")
-                )
+            except UnicodeDecodeError:
+                slots.refuse("TOML file", FedLensError("the file is not UTF-8 text; save it as UTF-8"))
+            except FedLensError as error:
+                slots.refuse("TOML file", error)
             else:
                 for name in ("preset", "clone"):  # or the URL would fill the form again
                     st.query_params.pop(name, None)
@@ -350,14 +347,19 @@ def plan_and_launch(
         own_data.check_here(values["data"], error)
     elif error is not None:
         slots.show(error)
-        if error.field:
-            st.caption(f"Not ready: see {markup.md(name_in_form(error.field))}.")
     elif experiment is not None and plan is not None:
         plan_line(experiment, plan)
     planning.show_pending()
-    launch(experiment, plan)
+    button = st.container()
     charts.table_switch()
-    toml_box(experiment)
+    toml_box(experiment, slots)
+    with button:
+        wrong = list(dict.fromkeys(slots.refused))
+        if error is not None and error.field and not isinstance(error, NotAgreed | NotPrepared):
+            wrong.insert(0, name_in_form(error.field))
+        if wrong:
+            st.caption(f"Not ready: see {markup.md(', '.join(wrong))}.")
+        launch(experiment, None if slots.refused else plan)
 
 
 def page() -> None:

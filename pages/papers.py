@@ -1,4 +1,4 @@
-"""The page Papers: the papers' tables as printed, with our values beside them, and a map of all of them."""
+"""The page Papers: the papers' tables as printed, with our values below each, and a map of all values."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.papers.published import PAPERS, PublishedValue
-from fedcore.papers.tables import export, latex
+from fedcore.papers.tables import export
+from fedcore.papers.tables.cells import counts_text
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
-from fedcore.papers.tables.standing import counts_text
 from fedcore.results.metrics import RULES
 from pages.components import viewport
-from pages.live_view import clock
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
-from pages.widgets import markup, session
+from pages.widgets import clock, markup, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Map")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
     "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
-    "**-** it cannot be run here. Blue: ours is higher, orange: ours is lower, strongest from 5 points on. "
+    "**-** it cannot be run here. Ours is higher in blue cells and lower in orange ones; the colour is "
+    "strongest from 5 points on. "
     "Times are estimated from runs of the same method, data set and backbone on this machine."
 )
 IN_SHORT = "Upper line: as printed. Below: ours and the difference, or what is missing."
 REHEARSAL = (
-    "Rehearsal: a miniature model, trained for two rounds on drawings, fills the same table. It shows that "
-    "everything runs. No number of ours on this page says anything about the paper. Data sets that a "
-    "rehearsal cannot tell apart share its runs."
+    "In a rehearsal, a miniature model that was trained on drawings for two rounds fills the same table. It "
+    "shows that everything runs, but our numbers say nothing about the paper. Data sets that are the same "
+    "in a rehearsal share its runs."
 )
 
 
@@ -59,7 +59,7 @@ def choose_table() -> PrintedTable:
 
 
 def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[PublishedValue]]:
-    """Return title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
+    """Return the title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
     kind, *numbers = choice.split()
     if kind == "cell":
         value = table.values[int(numbers[0])]
@@ -68,62 +68,63 @@ def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[Published
         return f"{value.source}: {', '.join(filter(None, parts))}", [value]
     if kind == "row":
         row = table.panels[int(numbers[0])].rows[int(numbers[1])]
-        own = [table.values[i] for i in row.cells if i is not None]
-        return f"{table.title}: {', '.join(row.heads)}", own
+        printed = [table.values[i] for i in row.cells if i is not None]
+        return f"{table.title}: {', '.join(row.heads)}", printed
     return f"{PAPERS[table.paper].title}, {table.title}", list(table.values)
 
 
 @markup.fragment
 def watched_table(table: PrintedTable, rehearsal: bool) -> None:
-    """Draw a table, anew whenever a run has changed."""
-    known = state.now(session.store(), rehearsal)
-    by_value = known.cells(table)
+    """Draw a table, and draw it again whenever a run has changed."""
+    snapshot = state.now(session.store(), rehearsal)
+    by_value = snapshot.cells(table)
     cells = [by_value[value] for value in table.values]
     st.markdown(
-        f"**{markup.md(chart.share_text([c.standing for c in cells], rehearsal))}:** "
-        f"{markup.md(counts_text([c.standing for c in cells]))}."
+        f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
+        f"{markup.md(counts_text([c.status for c in cells]))}."
     )
     with st.container(horizontal=True):
         if st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         st.download_button(
-            "CSV", lambda: export.csv_text(table, cells, known.cost), export.file_name(table, rehearsal),
-            "text/csv", icon=":material/download:", on_click="ignore", key="papers_csv",
+            "CSV", lambda: export.csv_text(table, cells, snapshot.cost),
+            export.file_name(table, rehearsal, "csv"), "text/csv",
+            icon=":material/download:", on_click="ignore", key="papers_csv",
         )  # fmt: skip
         st.download_button(
-            "LaTeX", lambda: latex.table_latex(table, by_value), latex.file_name(table, rehearsal),
+            "LaTeX", lambda: export.table_latex(table, by_value), export.file_name(table, rehearsal, "tex"),
             "text/x-tex", icon=":material/download:", on_click="ignore", key="papers_latex",
-            help="Every cell: as printed, ours, difference",
+            help="Each cell contains the printed value, ours and the difference",
         )  # fmt: skip
-    chosen = grid.draw(table_html(table, by_value, known.cost), "papers_table")
+    chosen = grid.draw(table_html(table, by_value, snapshot.cost), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:
         fill.open_dialog(*chosen_values(table, about[1]), rehearsal)
     else:
-        follow(known, [c for c in cells if c.active])
+        follow(snapshot, [c for c in cells if c.active])
 
 
-def follow(known: state.Known, active: Sequence[object]) -> None:
-    """Have the browser ask whether a run has changed, and draw again then."""
+def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
+    """Let the browser ask whether a run has changed, and draw the calling fragment again if it has."""
     if active and session.writable():
-        jobs.ensure_worker(known.store)
-        known.store.jobs.reconcile()
-    clock.rerun_on_change(None, known.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
+        jobs.ensure_worker(snapshot.store)
+        snapshot.store.jobs.reconcile()
+    clock.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
 @markup.fragment
 def watched_map(rehearsal: bool) -> None:
     """Draw the map of all values, or its table."""
-    known = state.now(session.store(), rehearsal)
-    cells = state.every_cell(known)
-    every = [cell.standing for own in cells.values() for cell in own]
+    snapshot = state.now(session.store(), rehearsal)
+    cells = state.every_cell(snapshot)
+    every = [cell.status for of_table in cells.values() for cell in of_table]
     st.markdown(f"**{markup.md(chart.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
     if st.session_state.get("as_tables"):
         rows = [
             {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}
-            | dict(export.counts([c.standing for c in cells[t.name]]))
+            | dict(export.counts([c.status for c in cells[t.name]]))
             for book in BOOKS
             for t in tables(book)
         ]
@@ -137,7 +138,7 @@ def watched_map(rehearsal: bool) -> None:
             book = next(book for book in BOOKS if name in {t.name for t in tables(book)})
             st.session_state["papers_goto"] = (book, name)
             st.rerun()
-    follow(known, [c for own in cells.values() for c in own if c.active])
+    follow(snapshot, [c for of_table in cells.values() for c in of_table if c.active])
 
 
 def page() -> None:
@@ -167,9 +168,9 @@ def page() -> None:
     paper = PAPERS[table.paper]
     st.caption(
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
-        f"Accuracies are of the paper's reported round: {RULES[paper.rule]}."
+        f"Reported round of the paper: {RULES[paper.rule]}."
     )
-    if viewport.is_narrow():  # six lines before the table begins
+    if viewport.is_narrow():  # the whole text would push the table off the screen
         st.caption(IN_SHORT, help=WHAT_IT_MEANS)
     else:
         st.caption(WHAT_IT_MEANS)

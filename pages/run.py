@@ -16,7 +16,6 @@ from fedcore.plots.lines import line_chart, series_table
 from fedcore.progress import duration
 from fedcore.results import curves, diagnostics
 from fedcore.results.panels.runs import run_panel
-from fedcore.results.runs import progress
 from fedcore.results.runs.artifacts import run_toml
 from fedcore.store import RunRow
 from pages.components import viewport
@@ -56,7 +55,7 @@ def header(run: RunRow) -> None:
         ("Best on validation, %", markup.per_cent(run.best_test), best),
         ("Worst client, %", markup.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
-        ("Duration", duration(progress.elapsed(run)) or "-", None),
+        ("Duration", duration(run.elapsed()) or "-", None),
     ]
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
         for label, value, note in values:
@@ -80,7 +79,8 @@ def why_it_ended(run: RunRow) -> None:
                 f"needs its checkpoints, which are gone: `fedlens resume {run.id} --restart` trains it anew"
             )
         text += (
-            f"\n\nIf the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
+            "\n\n*Log and files* has the traceback. "
+            f"If the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
         )
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
 

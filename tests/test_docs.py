@@ -9,8 +9,8 @@ import pytest
 
 from fedcore.methods import registry
 from fedcore.methods.base import MethodConfig
-from scripts.docs import methods as methods_doc
-from scripts.docs import rooms
+from tools.docs import methods as methods_doc
+from tools.docs import rooms
 
 PAGE = methods_doc.PAGE.read_text(encoding="utf-8")
 BUILT_IN = [
@@ -41,11 +41,11 @@ def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
             for f in missing
             if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in common
         ]
-    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m scripts.docs"
+    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m tools.docs"
 
 
 def test_the_page_says_what_the_code_says():
-    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.docs"
+    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
     assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
 
 
@@ -68,18 +68,18 @@ def test_a_marker_without_its_method_is_noticed():
         methods_doc.render("<!-- fields: fedto -->\n<!-- end -->")
 
 
-@pytest.mark.parametrize("path", sorted(Path(methods_doc.PAGE).parent.glob("*.md")), ids=lambda p: p.name)
-def test_documents_link_only_to_what_is_there(path):
-    text = path.read_text(encoding="utf-8")
-    headings = {
-        re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
-        for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings, f"{path.name}: no heading for {target}"
-        elif not target.startswith(("http://", "https://")):
-            assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: no file at {target}"
+def test_documents_link_only_to_what_is_there():
+    for path in methods_doc.PAGE.parent.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        headings = {
+            re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
+            for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        }
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith("#"):
+                assert target[1:] in headings, f"{path.name}: no heading for {target}"
+            elif not target.startswith(("http://", "https://")):
+                assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: no file at {target}"
 
 
 def test_the_pictures_of_the_readme_are_there():
@@ -91,7 +91,7 @@ def test_the_pictures_of_the_readme_are_there():
 
 def test_the_picture_of_the_rooms_shows_the_layers_of_the_lint_contract():
     assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), (
-        "out of date; run python -m scripts.docs"
+        "out of date; run python -m tools.docs"
     )
     assert sorted(rooms.PURPOSES) == sorted(room for row in rooms.layers() for room in row)
 

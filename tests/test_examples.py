@@ -1,4 +1,4 @@
-"""The example method is what the README says: one small file that trains in the same loop as the others."""
+"""The example methods are what the README says: small files that train in the same loop as the others."""
 
 from __future__ import annotations
 
@@ -6,45 +6,95 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedcore import config
 from fedcore.config.grouping import group_hash
+from fedcore.engine.clients.schedule import batch_slots
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+FILES = {"text-shift": "text_shift.py", "fedper": "fedper.py", "ditto": "ditto.py"}
 
 
 @pytest.fixture
-def text_shift():
-    assert registry.load_file(EXAMPLES / "text_shift.py") == ["text-shift"]
-    yield registry.get("text-shift")
-    del registry._METHODS["text-shift"], registry._FILES["text-shift"]
+def examples():
+    for name, file in FILES.items():
+        assert registry.load_file(EXAMPLES / file) == [name]
+    yield
+    for name in FILES:
+        del registry._METHODS[name], registry._FILES[name]
 
 
-def test_the_example_is_short():
-    assert len([line for line in (EXAMPLES / "text_shift.py").read_text().splitlines() if line]) <= 40
+@pytest.fixture
+def federation():
+    return tiny_federation(tiny_backbone())
 
 
-def test_it_starts_as_zero_shot_and_learns(text_shift):
-    backbone = tiny_backbone()
-    federation = tiny_federation(backbone)
-    method = text_shift(registry.build_config("text-shift", {"lr": 0.05}), federation.problem)
+def make(name: str, federation, **values: object):
+    return registry.get(name)(registry.build_config(name, values), federation.problem)
+
+
+@pytest.mark.parametrize(("name", "lines"), [("text-shift", 40), ("fedper", 50), ("ditto", 70)])
+def test_the_examples_are_short(name, lines):
+    assert len([line for line in (EXAMPLES / FILES[name]).read_text().splitlines() if line]) <= lines
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_they_start_as_zero_shot_and_learn(examples, federation, name):
+    method = make(name, federation, lr=0.05)
     x = federation.pool.x(federation.train.index)
     text = federation.problem.class_features
-    start = method.models(method.init(federation.problem.generator)).global_model
-    expected = backbone.logit_scale * torch.nn.functional.normalize(x, dim=-1) @ text.T
+    start = method.models(method.init(federation.problem.generator)).clients
+    expected = method.problem.backbone.logit_scale * F.normalize(x, dim=-1) @ text.T
     torch.testing.assert_close(method.logits(start, {}, x), expected)
     loop = run_rounds(method, federation, rounds=5)
     assert loop.finished[-1].train_loss < loop.finished[1].train_loss
 
 
-def test_its_experiment_file_is_valid(text_shift):
-    experiment = config.load(EXAMPLES / "text_shift.toml")
-    for entry in experiment.methods:
-        registry.build_config(entry.name, entry.config)
-    assert "text-shift" in [entry.name for entry in experiment.methods]
+def test_fedper_sends_its_base_only_and_has_no_global_model(examples, federation):
+    loop = run_rounds(make("fedper", federation, lr=0.05), federation, rounds=1)
+    d = federation.problem.class_features.shape[1]
+    assert loop.finished[-1].scalars_up == 3 * d * d, "three clients, without heads"
+    assert {cell.model for cell in loop.finished[-1].cells} == {1, 2, 3}
+    heads = loop.state.local["head"]
+    assert not torch.equal(heads[0], heads[1])
+
+
+def test_dittos_common_model_is_that_of_federated_averaging(examples, federation):
+    same = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
+    ditto = run_rounds(make("ditto", federation, **same), federation, rounds=3)
+    averaged = run_rounds(make("text-shift", federation, strength=1.0, **same), federation, rounds=3)
+    torch.testing.assert_close(ditto.state.shared["w"], averaged.state.shared["shift"], rtol=0, atol=0)
+
+
+def test_dittos_personal_model_follows_algorithm_1(examples, federation):
+    """Client b alone, in plain loops; w^t is what it received at the start of a round."""
+    lr, lam, client = 0.05, 3.0, 1
+    values = {"lr": lr, "lam": lam, "batch_size": 2, "momentum": 0, "weight_decay": 0}
+    loop = run_rounds(make("ditto", federation, **values), federation, rounds=1)
+    w_1 = loop.state.shared["w"]
+    assert w_1.abs().max() > 0
+    loop = run_rounds(make("ditto", federation, **values), federation, rounds=2)
+    data = federation.local_data(torch.tensor([client]))
+    text, scale = federation.problem.class_features, federation.problem.backbone.logit_scale
+    v = torch.zeros_like(text)
+    for round_, w_t in ((1, torch.zeros_like(text)), (2, w_1)):
+        for slots in batch_slots(data, round_, 0, 2)[0]:
+            chosen = slots[slots >= 0]
+            v = v.clone().requires_grad_()
+            cosines = F.normalize(data.x[0, chosen], dim=-1) @ F.normalize(text + v, dim=-1).T
+            (gradient,) = torch.autograd.grad(F.cross_entropy(scale * cosines, data.labels[0, chosen]), v)
+            v = (v - lr * (gradient + lam * (v - w_t))).detach()
+    torch.testing.assert_close(loop.state.local["v"][client], v)
+
+
+@pytest.mark.parametrize("file", ["text_shift.toml", "personal.toml"])
+def test_their_experiment_files_are_valid(examples, file):
+    found = plan(config.load(EXAMPLES / file))
+    assert {run.method.name for run in found.runs} & set(FILES)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("ablations/*.toml")), ids=lambda path: path.stem)

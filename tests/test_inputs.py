@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fedcore.config import Experiment, dumps, expand, load, loads, parse
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text, user_path
-from fedcore.results.exports.tables import rounds_csv, table_csv
 from fedcore.store import Recorder, Store
 from tests.support import fill
+from tests.support.exported import exported as as_file
 
 settings.register_profile("inputs", max_examples=60, deadline=None, derandomize=True, print_blob=True)
 BOUNDED = settings(
@@ -214,9 +214,9 @@ def check_import(db: Path, file: Path) -> None:
     assert store.experiments.unreadable() == []
     assert store.integrity.findings() == []
     ids = [e.id for e in store.experiments.all(include_archived=True)]
-    for export in (table_csv, rounds_csv):
+    for table in ("summary", "rounds"):
         try:
-            export(store, ids)
+            as_file(store, ids, table)
         except FedLensError as error:
             one_line(error)
     text = store.experiments.to_json(ids)
@@ -298,7 +298,7 @@ def test_csv_files_are_refused_or_can_be_exported(tmp_path, rows):
     except FedLensError as error:
         one_line(error)
         return
-    assert rounds_csv(Store(db), [created.experiment_id]) and Store(db).integrity.findings() == []
+    assert as_file(Store(db), [created.experiment_id], "rounds") and Store(db).integrity.findings() == []
     Store(db).experiments.delete(created.experiment_id)
 
 

@@ -17,8 +17,8 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare, partial_fields
-from fedcore.results.exports.tables import table_csv
 from fedcore.store import Store
+from tests.support.exported import exported
 from tests.support.jobs import wait_for
 
 SOURCE = '''
@@ -55,7 +55,7 @@ class Door(Method):
         summary="Class features that the server averages; each client keeps a shift of its images.",
     )
     Config = DoorConfig
-    shared, local = ("features",), ("shift",)
+    shared = ("features",)
 
     def __init__(self, config, problem):
         super().__init__(config, problem)
@@ -108,12 +108,12 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     app.session_state[box.key] = True  # as a click on it
     app.run()
     assert not app.exception
-    labels = {w.label: w for w in [*app.number_input, *app.selectbox]}
+    labels = {w.label: w for w in [*app.text_input, *app.selectbox]}
     reach, start = labels["Reach"], labels["First class features"]
-    assert (reach.value, reach.min, reach.max) == (0.5, 0.0, 2.0)
+    assert reach.value == "0.5" and "≥ 0, ≤ 2" in reach.help
     assert start.options == ["those of the prompt", "zero"] and start.value == "text"
     assert labels["Rank in the test"].placeholder == "full rank", "its own words, not FedAlign's"
-    assert labels["Learning rate"].value == 0.05
+    assert labels["Learning rate"].value == "0.05"
     start.set_value("zero").run()
     assert "paper: those of the prompt" in [c.value for c in app.caption]
     box = next(e for e in app.expander if e.label.startswith("Sweep"))
@@ -152,7 +152,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     assert set(groups) == {"zero-shot", "open-door"}
     assert groups["open-door"].label == "Open door"
     assert groups["open-door"].stats["personal"].mean > groups["zero-shot"].stats["personal"].mean
-    table = list(csv.DictReader(io.StringIO(table_csv(Store(db), [created.experiment_id]))))
+    table = list(csv.DictReader(io.StringIO(exported(Store(db), [created.experiment_id]))))
     printed = [r for r in table if r["method"] == "open-door"]
     assert printed and {r["label"] for r in printed} == {"Open door"}
     assert {r["n"] for r in printed} == {"1"}

@@ -1,4 +1,6 @@
-from fedcore.progress import Pace, duration
+import pytest
+
+from fedcore.progress import Pace, counted, duration
 
 
 def test_speed_and_time_left_count_from_the_first_look():
@@ -17,3 +19,11 @@ def test_spans_are_said_in_two_units():
         "59 min 59 s",
         "2 h 05 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "run", "1 run"), (0, "run", "0 runs"), (1200, "image", "1,200 images"), (2, "class", "2 classes")],
+)
+def test_a_number_has_its_noun_in_the_right_form(number: int, noun: str, text: str) -> None:
+    assert counted(number, noun) == text

@@ -17,7 +17,15 @@ from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.database import writing
-from fedcore.system_errors import DiskFull, Locked, ReadOnlyDatabase, Transient, check_room, explain
+from fedcore.system_errors import (
+    DiskFull,
+    Locked,
+    ReadOnlyDatabase,
+    Transient,
+    check_room,
+    explain,
+    plain_errors,
+)
 
 HERE = Path(__file__)
 
@@ -53,6 +61,11 @@ def of_sqlite(code: int, text: str = "disk I/O error") -> sqlite3.Error:
         (of_sqlite(sqlite3.SQLITE_ERROR, "no such column: r.seed"), FedLensError, "lacks a column"),
         (sqlite3.OperationalError("Could not decode to UTF-8 column 'config'"), FedLensError, "is damaged"),
         (RuntimeError("I/O error: No space left on device (os error 28)"), DiskFull, "is full"),
+        (MemoryError(), Transient, "memory of this machine"),
+        (RuntimeError("can't start new thread"), Transient, "another process or thread"),
+        (RuntimeError("std::bad_alloc"), Transient, "memory of this machine"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), Transient, "memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), Transient, "memory of the GPU"),
         (RuntimeError("PytorchStreamWriter failed: No space left on device"), DiskFull, "is full"),
     ],
     ids=str,
@@ -61,6 +74,12 @@ def test_a_failure_is_told_in_one_sentence(error, kind, words):
     plain = explain(error, HERE)
     assert type(plain) is kind
     assert words in str(plain) and str(HERE) in str(plain) and "\n" not in str(plain)
+
+
+def test_sqlite_without_memory_is_told_in_one_sentence():
+    """Python's module raises MemoryError, which left the process of a run as a traceback."""
+    with pytest.raises(Transient, match="memory of this machine is used up"), plain_errors(HERE):
+        raise MemoryError
 
 
 def test_what_is_no_failure_of_the_machine_is_left_alone():

@@ -31,12 +31,12 @@ from fedcore.cache.integrity import (
     write_description,
 )
 from fedcore.errors import FedLensError
-from fedcore.file_lock import try_lock
+from fedcore.file_lock import keep_private, open_lock, try_lock
 
 HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""
 _FLUSH_SECONDS = 2.0
-"""Most seconds of work that a killed process loses; an fsync after every batch would cost more."""
+"""At most this many seconds of work are lost with a killed process; an fsync per batch would cost more."""
 
 
 class ArrayWriter:
@@ -94,6 +94,8 @@ class ArrayWriter:
         Raises:
             FedLensError: when the disk is full or not writable.
         """
+        # Rows before their journal line: after a power failure the journal never confirms rows that are not
+        # on the disk. Rows without a line are cut off by the next writer.
         if self.done > self._flushed:
             with self._readable_errors():
                 self._file.flush()
@@ -138,6 +140,7 @@ class ArrayWriter:
             write_description(self.path, self._description)
             part.write_bytes(self._header)
         file = part.open("r+b")
+        keep_private(file.fileno())  # readers will lock it
         file.truncate(len(self._header) + self.done * self._row_bytes)
         file.seek(0, os.SEEK_END)
         return file
@@ -145,8 +148,8 @@ class ArrayWriter:
     def _keep_finished_rows(self) -> int:
         """Return how many rows of an earlier writer are intact, and drop the journal lines after them."""
         done = 0
-        kept = []
-        with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: keep those before
+        confirmed = []
+        with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: lines before it count
             if not self._description.items() <= description(self.path).items():
                 return 0
             with _part(self.path).open("rb") as file:
@@ -158,9 +161,9 @@ class ArrayWriter:
                     if _crc32(file, (end - done) * self._row_bytes, digest) != expected:
                         break
                     self._digest, done = digest, end
-                    kept.append(line + "\n")
+                    confirmed.append(line + "\n")
         if done:
-            _journal(self.path).write_text("".join(kept), encoding="utf-8")
+            _journal(self.path).write_text("".join(confirmed), encoding="utf-8")
         return done
 
 
@@ -172,7 +175,7 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def _crc32(file: IO[bytes], size: int, digest: xxhash.xxh3_128) -> int | None:
-    """Return CRC-32 of the next ``size`` bytes, which ``digest`` reads too; None when there are fewer."""
+    """Return the CRC-32 of the next ``size`` bytes, and update ``digest``; None if there are fewer."""
     checksum = 0
     while size > 0:
         content = file.read(min(size, 1 << 24))
@@ -207,7 +210,7 @@ def unfinished_bytes(path: Path) -> int:
 
 
 def description(path: Path) -> dict[str, object]:
-    """Return an array's description with its shape and dtype; empty for files of older releases."""
+    """Return an array's description with its shape and dtype; empty where it cannot be read."""
     try:
         return dict(json.loads(description_file(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -220,15 +223,18 @@ def write_lock(path: Path) -> Iterator[bool]:
 
     The operating system releases the lock when the process that holds it ends, however it ends.
     """
-    with path.with_suffix(".lock").open("a+b") as file:
-        yield try_lock(file.fileno(), exclusive=True)
+    file = open_lock(path.with_suffix(".lock"))
+    try:
+        yield try_lock(file, exclusive=True)
+    finally:
+        os.close(file)
 
 
 def open_mapped(path: Path) -> np.ndarray:
-    """Memory-map a finished array, copy-on-write: torch needs writable memory, the file never changes.
+    """Memory-map a finished array copy-on-write: torch needs writable memory, but the file must not change.
 
-    As long as the array lives, ``delete`` refuses the file: the lock belongs to the open file, which the
-    mapping keeps open by a duplicate of its descriptor.
+    As long as the array exists, ``delete`` refuses the file: the shared lock belongs to the open file, and
+    the mapping keeps it open through a duplicate of its descriptor.
 
     Raises:
         FedLensError: when the file has been deleted in the meantime.
@@ -238,6 +244,7 @@ def open_mapped(path: Path) -> np.ndarray:
     except FileNotFoundError as error:
         raise FedLensError(f"{path} was just deleted; resume the run to create it again") from error
     with file:
+        keep_private(file.fileno())
         if not try_lock(file.fileno(), exclusive=False):
             raise FedLensError(f"{path} is being deleted; resume the run to create it again")
         np.lib.format.read_magic(file)

@@ -1,4 +1,4 @@
-"""Files that survive a power failure: whole under their name, or not there at all."""
+"""Files that survive a power failure: under its name, a file is either complete or does not exist."""
 
 from __future__ import annotations
 
@@ -7,12 +7,32 @@ import sys
 from pathlib import Path
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that gets its name only once it is complete; after an error nothing is left of it.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
+        path.write_bytes(content)
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_bytes(content)
+        publish(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def publish(part: Path, path: Path) -> None:
     """Give a written file its final name, once its content is on the disk.
 
     Raises:
         OSError: when the disk is full or fails.
     """
+    # Content, then name, then folder: without the first fsync a power failure may leave an empty file under
+    # the name, and without the last one it may undo the rename.
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     os.replace(part, path)

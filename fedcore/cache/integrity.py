@@ -1,7 +1,7 @@
-"""Digests of array files: an array that has changed on the disk is noticed before anybody reads it.
+"""Digests of array files: an array that has changed on the disk is noticed before it is used.
 
-``NAME.json`` holds the digest of all bytes of ``NAME.npy`` followed by the description itself. Arrays of
-earlier releases have none; they are accepted as they are, and get one when they are first read.
+``NAME.json`` holds the digest of all bytes of ``NAME.npy`` followed by the description itself. An array whose
+description has no digest is damaged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
 from typing import Literal
@@ -22,8 +22,6 @@ from fedcore.errors import first_line
 from fedcore.progress import Progress, Work, result_of
 
 _DIGEST = "digest"
-_MARK = {"digest_of": "the array's file, then this description without its digest (XXH3, 128 bits)"}
-"""Stands in every description that has a digest, so that a damaged digest is not taken for a missing one."""
 _BLOCK = 1 << 20
 _REPORT_EVERY = 256 * _BLOCK
 Identity = tuple[tuple[int, ...] | None, ...]
@@ -47,10 +45,16 @@ def description_file(path: Path) -> Path:
 
 def description_with_digest(description: Mapping[str, object], array: xxhash.xxh3_128) -> dict[str, object]:
     """Return an array's description with the digest of both; ``array`` has read all bytes of the file."""
-    marked: dict[str, object] = {k: v for k, v in description.items() if k != _DIGEST} | _MARK
+    content = {k: v for k, v in description.items() if k != _DIGEST}
     whole = array.copy()
-    whole.update(json.dumps(marked, sort_keys=True).encode())
-    return marked | {_DIGEST: whole.hexdigest()}
+    whole.update(json.dumps(content, sort_keys=True).encode())
+    return content | {_DIGEST: whole.hexdigest()}
+
+
+def write_described(path: Path, description: Mapping[str, object]) -> Work[None]:
+    """Write the description of a finished array, with the digest of both."""
+    header = _read_header(path)
+    write_description(path, description_with_digest(header | dict(description), (yield from _read(path))))
 
 
 def write_description(path: Path, description: Mapping[str, object]) -> None:
@@ -81,13 +85,11 @@ class Checked:
     Attributes:
         seen: identity of the files that were read.
         damage: what is wrong with a damaged array.
-        description: of an array without a digest: its description with the digest to write.
     """
 
-    state: Literal["intact", "damaged", "missing", "without digest"]
+    state: Literal["intact", "damaged", "missing"]
     seen: Identity
     damage: str = ""
-    description: dict[str, object] = field(default_factory=dict)
 
 
 def check(path: Path, expected: Mapping[str, object] | None = None) -> Work[Checked]:
@@ -110,8 +112,6 @@ def check(path: Path, expected: Mapping[str, object] | None = None) -> Work[Chec
         complete = description_with_digest(header | description, (yield from _read(path)))
     except (OSError, ValueError, SyntaxError, TokenError) as error:  # the last two: numpy parses the header
         return Checked("damaged", seen, first_line(error))
-    if {_DIGEST, *_MARK}.isdisjoint(description):
-        return Checked("without digest", seen, description=complete)
     if description != complete:
         return Checked("damaged", seen, "its bytes are not those that were written")
     _checked[path] = seen
@@ -134,7 +134,7 @@ def _read_header(path: Path) -> dict[str, object]:
     """Return the shape and dtype that an array's file declares.
 
     Raises:
-        ValueError: for a file that is no array, or is shorter or longer than it declares.
+        ValueError: for a file that is not an array, or that is shorter or longer than its header declares.
     """
     with path.open("rb") as file:
         np.lib.format.read_magic(file)
@@ -178,12 +178,6 @@ def changed_since(path: Path, seen: Identity) -> str:
 def file_digest(path: Path) -> str:
     """Return the digest of a whole file."""
     return result_of(_read(path)).hexdigest()
-
-
-def add_digest(path: Path, checked: Checked) -> None:
-    """Write the digest of an array without one; the caller holds the write lock."""
-    write_description(path, checked.description)
-    _checked[path] = identity(path)
 
 
 def verify(path: Path) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 from fedcore.cli.options import DONE, Database, with_common_options, writable
 from fedcore.config.models import KeepCheckpoints
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 
 commands = typer.Typer()
 
@@ -34,8 +35,8 @@ def checkpoints(
 
     Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
     """
-    from fedcore.results.runs import checkpoints as files
-    from fedcore.results.runs.artifacts import size_text
+    from fedcore.config.field_names import size_text
+    from fedcore.jobs import retention as files
     from fedcore.store import Store
 
     if delete and keep is None and quota is None:
@@ -52,11 +53,11 @@ def checkpoints(
         )
     size = sum(kept.size for kept in listed)
     if delete:
-        print(f"deleted: {size_text(files.delete(store, listed))} of {len(listed)} runs")
+        print(f"deleted: {size_text(files.delete(store, listed))} of {counted(len(listed), 'run')}")
     elif keep is not None or quota is not None:
-        print(f"would be deleted with --delete: {size_text(size)} of {len(listed)} runs")
+        print(f"would be deleted with --delete: {size_text(size)} of {counted(len(listed), 'run')}")
     else:
-        print(f"{size_text(size)} of {len(listed)} finished runs")
+        print(f"{size_text(size)} of {counted(len(listed), 'finished run')}")
     rest = files.artifacts_size(store) - (0 if delete else size)
     if limit is not None and rest > limit:
         print(

@@ -12,6 +12,7 @@ from fedcore.cli.options import DONE, Database, print_note, with_common_options
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
+from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.data.check.findings import CheckReport
@@ -93,7 +94,7 @@ def check(
     built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
     if root is not None and not built_in:
         raise FedLensError(
-            f"'{path}' is no built-in data set; give its folder as PATH, without --root", "root"
+            f"'{path}' is not a built-in data set; give its folder as PATH, without --root", "root"
         )
     name, where = (path, root) if built_in else (detect_format(path), path)
     report = track(check_dataset(name, where, columns=_columns(columns)))
@@ -139,7 +140,7 @@ def encode(
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
     track(features.encode(encoder, images, reads, folder, note=print_note))
-    print(f"{len(images)} images of {images.name} encoded with {backbone}")
+    print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
     return DONE
 
 
@@ -163,7 +164,7 @@ def report_text(report: CheckReport) -> str:
     lines = []
     if report.images:
         width = max(map(len, (*report.domains, "domain")))
-        lines.append(f"{report.images:,} images, {len(report.classes)} classes")
+        lines.append(f"{counted(report.images, 'image')}, {counted(len(report.classes), 'class')}")
         for domain, counts in zip(report.domains, report.counts, strict=True):
             listed = ", ".join(f"{c} {n:,}" for c, n in zip(report.classes, counts, strict=True))
             few = len(report.classes) <= MAX_LINES
@@ -195,8 +196,9 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     if len(planned.clients) > MAX_LINES:
         print(f"... and {len(planned.clients) - MAX_LINES} more")
     print(
-        f"{len(planned.clients)} clients; label entropy {planned.entropy:.2f} of {planned.max_entropy:.2f} "
-        f"bits; mean Jensen-Shannon distance {planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
+        f"{counted(len(planned.clients), 'client')}; label entropy {planned.entropy:.2f} of "
+        f"{planned.max_entropy:.2f} bits; mean Jensen-Shannon distance "
+        f"{planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
     )
     for warning in planned.warnings:
         print_note(warning)

@@ -18,6 +18,7 @@ from fedcore.cli import (
     checkpoints,
     data,
     database,
+    delete,
     methods,
     presets,
     published,
@@ -28,6 +29,7 @@ from fedcore.cli import (
     store,
 )
 from fedcore.cli.options import BAD_INPUT, DONE, print_error
+from fedcore.cli.terminal import printable_output
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
@@ -47,6 +49,7 @@ for noun in (
     report,
     store,
     database,
+    delete,
     checkpoints,
     data,
     methods,
@@ -89,16 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns: exit status 0 only when the work was done, 2 for bad input, 130 after Ctrl-C.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    try:
-        status = get_command(application).main(
-            list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
-        )
-    except typer.TyperException as error:  # the arguments cannot be parsed
-        command = getattr(error, "ctx", None)
-        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        path = command.command_path if command else "fedlens"
-        return print_error(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
-    return status if isinstance(status, int) else DONE
+    with printable_output():
+        try:
+            status = get_command(application).main(
+                list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
+            )
+        except typer.TyperException as error:  # the arguments cannot be parsed
+            command = getattr(error, "ctx", None)
+            message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+            path = command.command_path if command else "fedlens"
+            return print_error(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
+        return status if isinstance(status, int) else DONE
 
 
 def _add_values(arguments: Sequence[str]) -> Iterator[str]:

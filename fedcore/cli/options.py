@@ -11,11 +11,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcore.errors import FedLensError, first_line
+from fedcore.system_errors import explain
+
+if TYPE_CHECKING:
+    from fedcore.store import Store
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
@@ -49,8 +53,10 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options ``--methods`` and ``--debug``, and print its errors in one line.
 
     Args:
-        command: returns its exit status.
+        command: returns its exit status; it may take ``debug`` too.
     """
+
+    own = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
     def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
@@ -61,23 +67,25 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
 
                     for file in methods:
                         registry.load_file(file)
-                return command(**options)
+                return command(**options, **({"debug": debug} if "debug" in own.parameters else {}))
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
             return print_error("interrupted", INTERRUPTED, debug)
-        except BrokenPipeError:  # `... | head` is no error; keep Python from flushing into the closed pipe
+        except BrokenPipeError:  # `... | head` is not an error; keep Python from flushing the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return NOT_DONE
         except Exception as error:  # noqa: BLE001 - the last resort: one line, the traceback with --debug
-            return print_error(f"{first_line(error)}; --debug shows where", NOT_DONE, debug)
+            fault = explain(error, "this command")
+            line = f"{first_line(error)}; --debug shows where" if fault is None else fault.line()
+            return print_error(line, NOT_DONE, debug)
 
-    own = inspect.signature(command, eval_str=True)
     shared = [
         inspect.Parameter("methods", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MethodFiles),
         inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug),
     ]
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
+    kept = [parameter for parameter in own.parameters.values() if parameter.name != "debug"]
+    run.__signature__ = own.replace(parameters=[*kept, *shared])  # type: ignore[attr-defined]
     return run
 
 
@@ -112,9 +120,15 @@ def print_note(line: str) -> None:
     print(f"note: {line}", file=sys.stderr)
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Warn that an option has been renamed."""
-    print_note(f"{old} is now called {new}; the old name still works")
+def warn_of_damage(store: Store) -> None:
+    """Check the database whose numbers have been printed, and say if they may be wrong; there may be none.
+
+    Raises:
+        FedLensError: when the database cannot be opened.
+    """
+    sys.stdout.flush()  # the check of a large database takes seconds
+    if store.path.is_file() and (warning := store.integrity.warning()):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def writable(db: Path | None) -> Path:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedcore.cache.durable import write_whole
 from fedcore.cli.options import DONE, with_common_options
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment
@@ -37,9 +39,6 @@ def load_experiment(file: Path | None, preset: str | None) -> Experiment:
         return experiments.preset(preset)
     if file is None or preset is not None:
         raise FedLensError("give either an experiment file or --preset NAME", "file")
-    former = experiments.former_file(file)
-    if former is not None and not file.exists():
-        raise FedLensError(f"{file} is a preset now, not a file; use --preset {former}", "file")
     experiment = config.load(file)
     _ask_about_method_files(experiment)
     return experiment
@@ -97,9 +96,9 @@ def _write(names: Sequence[str], folder: Path) -> int:
     try:
         for file, experiment in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(config.dumps(experiment), encoding="utf-8")
+            write_whole(file, config.dumps(experiment).encode())
     except OSError as error:
         message = f"cannot write to {folder}: {error.strerror}; choose another folder"
         raise FedLensError(message, "write") from error
-    print(f"{len(files)} files written to {folder}")
+    print(f"{counted(len(files), 'file')} written to {folder}")
     return DONE

@@ -10,10 +10,11 @@ from typing import TypeVar
 from rich import progress as rich
 from rich.console import Console
 
+from fedcore.cli.terminal import printable
 from fedcore.config import RunConfig
-from fedcore.data.split_codes import TEST
-from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
-from fedcore.progress import Progress, Work, result_of
+from fedcore.progress import Progress, Work, counted, result_of
+from fedcore.records.events import Cell, Event, Notice, RoundFinished, Started
+from fedcore.records.split_codes import TEST
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
@@ -25,11 +26,11 @@ class RunBars:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._progress = rich.Progress(
-            rich.TextColumn("{task.description:<28}"),
+            rich.TextColumn("{task.description:<28}", markup=False),
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
             rich.TimeElapsedColumn(),
-            rich.TextColumn("{task.fields[status]}"),
+            rich.TextColumn("{task.fields[status]}", markup=False),
             console=self._console,
             disable=not self._console.is_terminal,
         )
@@ -49,11 +50,11 @@ class RunBars:
         """Draw an empty bar for each run."""
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
-            self._names[run_id] = name + (f", without {run.held_out}" if run.held_out else "")
+            self._names[run_id] = printable(name + (f", without {run.held_out}" if run.held_out else ""))
             self._tasks[run_id] = self._progress.add_task(
                 self._names[run_id], total=max(1, run.rounds), start=False, status=""
             )
-        self._line(f"experiment {experiment_id}: {len(runs)} runs")
+        self._line(f"experiment {experiment_id}: {counted(len(runs), 'run')}")
 
     def show(self, run_id: int, event: Event) -> None:
         """Draw an event of a run."""
@@ -63,9 +64,10 @@ class RunBars:
             self._progress.update(task, total=max(1, event.rounds_total), status="")
         elif isinstance(event, Progress):
             self._progress.start_task(task)
-            self._progress.update(task, status=f"{event.message} {event.done}/{event.total}")
+            self._progress.update(task, status=printable(f"{event.message} {event.done}/{event.total}"))
         elif isinstance(event, Notice):
-            self._console.print(f"{self._names[run_id]}: {event.message}", highlight=False)
+            line = f"{self._names[run_id]}: {printable(event.message)}"
+            self._console.print(line, highlight=False, markup=False)
         elif isinstance(event, RoundFinished):
             accuracy = _personal_accuracy(event.cells)
             self._progress.update(task, completed=event.round)
@@ -75,7 +77,7 @@ class RunBars:
 
     def _line(self, text: str) -> None:
         if not self._console.is_terminal:
-            self._console.print(text, highlight=False, soft_wrap=True)
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def _personal_accuracy(cells: Iterable[Cell]) -> str:
@@ -88,21 +90,22 @@ def _personal_accuracy(cells: Iterable[Cell]) -> str:
 
 
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
-    """Do slow work with a bar, or with a line every ten seconds if the output is not a terminal."""
+    """Execute slow work with a bar, or with a line every ten seconds if the output is not a terminal."""
     console = console or Console(stderr=True)
-    columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
+    columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn()
     bar = rich.Progress(*columns, console=console, disable=not console.is_terminal)
     task = bar.add_task("", total=None)
     printed = time.monotonic()
 
     def show(step: Progress) -> None:
         nonlocal printed
-        bar.start()  # not earlier: work that needs no step draws no bar
-        bar.update(task, description=step.message, completed=step.done, total=step.total)
+        bar.start()  # only now, so that work without steps draws no bar
+        message = printable(step.message)
+        bar.update(task, description=message, completed=step.done, total=step.total)
         if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
             printed = time.monotonic()
             console.print(
-                f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
+                f"{message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
             )
 
     try:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, Database, with_common_options
+from fedcore.cli.options import DONE, Database, warn_of_damage, with_common_options
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 
 if TYPE_CHECKING:
+    from fedcore.papers.comparability import Reason
     from fedcore.papers.coverage import Column
+    from fedcore.papers.published import PublishedValue
     from fedcore.papers.reproductions import Reproduction
 
 commands = typer.Typer()
@@ -27,20 +30,28 @@ def published(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Count the published values that can be run here")
     ] = False,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="List every comparable value with what makes it so")
+    ] = False,
     db: Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers.coverage import coverage as counted
+    from fedcore.papers.coverage import evidence as supported
     from fedcore.papers.reproductions import reproductions
     from fedcore.store import Store
 
-    if coverage:
-        if file is not None or preset is not None:
-            raise FedLensError("--coverage counts all papers; leave the experiment out", "coverage")
-        print(coverage_text(counted()))
+    for name, given in (("coverage", coverage), ("evidence", evidence)):
+        if given and (file is not None or preset is not None):
+            raise FedLensError(f"--{name} covers all papers; leave the experiment out", name)
+    if coverage or evidence:
+        texts = [coverage_text(counted())] * coverage + [evidence_text(supported())] * evidence
+        print("\n\n".join(texts))
         return DONE
     experiment = load_experiment(file, preset)
-    print(reproductions_text(reproductions(Store(db), experiment)))
+    store = Store(db)
+    print(reproductions_text(reproductions(store, experiment)))
+    warn_of_damage(store)
     return DONE
 
 
@@ -71,6 +82,21 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[Column]]) -> str:
     )
 
 
+def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
+    """Return the comparable values, one line each, below the evidence that makes them so."""
+    from fedcore.papers.comparability import FILE
+
+    blocks = []
+    for reason, values in supported.items():
+        lines = [
+            (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
+            for v in values
+        ]
+        blocks.append(f"{FILE.name}, line {reason.line}: {reason.text}\n{columns(lines, left=7)}")
+    count = len({value for values in supported.values() for value in values})
+    return "\n\n".join([*blocks, f"{count} comparable values"])
+
+
 def reproductions_text(rows: Sequence[Reproduction]) -> str:
     """Return the rows as a table for a terminal, and the number of rows of each status."""
     from fedcore.papers.reproductions import reasons, status_counts
@@ -96,7 +122,7 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
     ]
     counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
     notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(rows)]
-    return "\n".join([columns([head, *lines], left=6), *notes, f"{len(rows)} values: {counts}"])
+    return "\n".join([columns([head, *lines], left=6), *notes, f"{counted(len(rows), 'value')}: {counts}"])
 
 
 def columns(lines: Iterable[Iterable[object]], left: int) -> str:

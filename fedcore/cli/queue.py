@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, NOT_DONE, Database, warn_renamed, with_common_options
+from fedcore.cli.options import DONE, NOT_DONE, Database, with_common_options
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
@@ -57,7 +57,7 @@ def worker(
         typer.Option(
             "--on-finish",
             metavar="COMMAND|URL",
-            help="Program or address to tell when an experiment has ended (default: FEDLENS_ON_FINISH)",
+            help="Program or address to notify when an experiment has ended (default: FEDLENS_ON_FINISH)",
         ),
     ] = None,
     follow: Annotated[bool, typer.Option(hidden=True)] = False,
@@ -65,8 +65,8 @@ def worker(
 ) -> int:
     """Serve the queue in this terminal.
 
-    There is one worker per database; the dashboard starts one by itself when runs are queued. Without --ray,
-    the worker joins the cluster that was chosen on the page Experiments, if any.
+    There is one worker per database; the dashboard starts one automatically when runs are queued. Without
+    --ray, the worker joins the cluster that was chosen on the page Experiments, if any.
     """
     from fedcore.cluster import choice
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
@@ -75,7 +75,7 @@ def worker(
     if over is not None and (slots is not None or shared is not None):
         other = "--slots" if slots is not None else "--shared"
         raise FedLensError(
-            f"--over takes one run at a time, whose rounds stay here; leave out {other}", "over"
+            f"--over trains one run at a time and sends no checkpoints; leave out {other}", "over"
         )
     if ray is not None:
         from fedcore.jobs.cluster import serve_on_cluster
@@ -84,17 +84,17 @@ def worker(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
     if shared is not None:
-        raise FedLensError("--shared needs --ray: runs of this machine send no checkpoints", "shared")
+        raise FedLensError("--shared needs --ray, because runs on this machine send no checkpoints", "shared")
     idle = IDLE_SECONDS if idle is None else idle
     if over is not None:
-        from fedcore.jobs.lanes import OverLanes, room_here
         from fedcore.jobs.launcher import launcher_over
+        from fedcore.jobs.pools import SpreadPools, local_capacity
 
-        here = room_here(over)
-        here.check(over)
-        lanes = OverLanes(over, lambda: here)
+        capacity = local_capacity(over)
+        capacity.check(over)
+        pools = SpreadPools(over, lambda: capacity)
         return serve(
-            db, idle=idle, wait=True, on_finish=on_finish, lanes=lanes, launcher=launcher_over(over, None)
+            db, idle=idle, wait=True, on_finish=on_finish, pools=pools, launcher=launcher_over(over, None)
         )
     if (chosen := choice.chosen(Store(db).artifacts)) is not None:
         from fedcore.jobs.cluster import serve_choice
@@ -125,10 +125,10 @@ def queue(
             if run_id not in moved:
                 raise FedLensError(f"run {run_id} is not queued; `fedlens queue` shows those that are", "id")
     order = Store(path).queue.ids()
-    rows = {run.id: run for run in Store(path).runs.get(order)}
+    rows, damaged = Store(path).runs.listed(order)
+    texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
     for position, run_id in enumerate(order, 1):
-        run = rows[run_id]
-        print(f"{position:>3}  run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}")
+        print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
     return DONE
 
 
@@ -139,7 +139,6 @@ def list_tasks(
     delete: Annotated[
         int | None, typer.Option(metavar="ID", help="Delete a task that has ended, with its files")
     ] = None,
-    forget: Annotated[int | None, typer.Option(hidden=True)] = None,
     db: Database = None,
 ) -> int:
     """List the background tasks, cancel one or delete one.
@@ -148,15 +147,15 @@ def list_tasks(
     """
     from fedcore.store import Store
 
-    if forget is not None:
-        warn_renamed("--forget", "--delete")
-        delete = forget
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):
         raise FedLensError(f"task {cancel} has already ended", "cancel")
     if delete is not None:
         tasks.delete(delete)
-    for task in tasks.recent():
+    readable, damaged = tasks.listed()
+    for line in damaged:
+        print(f"damaged: {line}")
+    for task in readable:
         progress = f"  {task.done}/{task.total}" if task.total else ""
         error = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
@@ -170,7 +169,7 @@ def task(
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
     db: Database = None,
 ) -> int:
-    """Do one queued task in this process."""
+    """Execute one queued task in this process."""
     from fedcore.jobs.job import work
     from fedcore.store import Store
 
@@ -194,7 +193,7 @@ def job(
     ray: Annotated[str | None, typer.Option(help="The cluster that has these devices")] = None,
     db: Database = None,
 ) -> int:
-    """Do one claimed run or task; the worker starts this process for each."""
+    """Execute one claimed run or task; the worker starts this process for each."""
     from fedcore.cluster import choice
     from fedcore.jobs.job import run_process
     from fedcore.jobs.launcher import options_over

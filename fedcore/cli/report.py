@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedcore.cache.durable import write_whole
 from fedcore.cli.options import DONE, Database, Where, with_common_options
 from fedcore.errors import FedLensError
 
@@ -44,7 +45,7 @@ def report(
 
     The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
-    from fedcore.reports.content import Choice, read_report
+    from fedcore.reports.content import Choice, checked_comparison, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.results.metrics import METRICS, Metric
@@ -55,16 +56,19 @@ def report(
     by: Metric | None = next((m for m in METRICS if m == metric), None)
     if metric is not None and by is None:
         raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
-    store = Store(db)
-    content = read_report(store, ids, Choice(rule, by, baseline, test or "t", unfinished, where))
-    if output.suffix.lower() not in HTML_SUFFIXES:
-        write_folder(report_files(store, content), output)
+    as_page = output.suffix.lower() in HTML_SUFFIXES
+    choice = Choice(rule, by, baseline, test or "t", unfinished, where)
+    with checked_comparison(Store(db), ids, choice) as checked:
+        names = ", ".join(checked.comparison.names.values())
+        files = {"": report_html(read_report(checked)).encode()} if as_page else report_files(checked)
+    if not as_page:
+        write_folder(files, output)
     else:
         try:
-            output.write_text(report_html(content), encoding="utf-8")
+            write_whole(output, files[""])
         except OSError as error:
             raise FedLensError(
                 f"cannot write {output}: {error.strerror}; choose another file", "output"
             ) from error
-    print(f"report of {content.name} in {output}")
+    print(f"report of {names} in {output}")
     return DONE

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from fedcore.cache.durable import write_whole
 from fedcore.cli.options import DONE, Database, Where, with_common_options
+from fedcore.cli.terminal import write_data
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 
 commands = typer.Typer()
 
@@ -24,10 +25,18 @@ def export(
         Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
     ] = "summary",
-    format: Annotated[Literal["csv", "latex", "json"], typer.Option(help="File format")] = "csv",
+    format: Annotated[
+        Literal["csv", "latex", "json"] | None,
+        typer.Option(help="File format (default: by the name of the file: .csv, .tex, .json; else csv)"),
+    ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File, or folder to put it in (default: print it)"),
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File, or folder to put it in; a new folder ends with / (default: print it)",
+        ),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to compare with (summary as csv)")
@@ -47,42 +56,21 @@ def export(
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
-    from fedcore.papers.printed import printed_values
-    from fedcore.results.exports import latex, tables
+    from fedcore.reports.content import Choice, checked_comparison
+    from fedcore.reports.exports import SUFFIXES, WRITERS
+    from fedcore.results.exports.tables import file_name
     from fedcore.store import Store
 
+    format = format or ("json" if table == "experiment" else _format_of(output))
     _check_options(table, format, baseline, test, digits, where)
-    store = Store(db)
-    rows = [store.experiments.get(experiment_id) for experiment_id in ids]
-    printed = partial(printed_values, experiments=[row.config for row in rows])
-    writers: dict[tuple[str, str], Callable[[Store, Sequence[int]], str]] = {
-        ("summary", "csv"): partial(
-            tables.table_csv, rule=rule, where=where, baseline=baseline, test=test or "t", printed=printed
-        ),
-        ("summary", "latex"): partial(
-            latex.summary_latex,
-            rule=rule,
-            where=where,
-            printed=printed,
-            digits=2 if digits is None else digits,
-        ),
-        ("summary", "json"): partial(tables.summary_json, rule=rule, where=where, printed=printed),
-        ("domains", "csv"): partial(tables.table_csv, table="domains", rule=rule, where=where),
-        ("configs", "csv"): partial(tables.table_csv, table="configs", rule=rule, where=where),
-        ("breakdowns", "csv"): partial(tables.table_csv, table="breakdowns", rule=rule, where=where),
-        ("rounds", "csv"): partial(tables.rounds_csv, where=where),
-        ("clients", "csv"): partial(tables.clients_csv, where=where),
-        ("experiment", "json"): lambda store, ids: store.experiments.to_json(ids),
-    }
-    write = writers.get((table, format))
+    write = WRITERS.get((table, format))
     if write is None:
-        formats = ", ".join(of for name, of in writers if name == table)
+        formats = ", ".join(of for name, of in WRITERS if name == table)
         raise FedLensError(f"table '{table}' is not written as {format}; choose {formats}", "format")
-    store.integrity.require(ids)
-    text = write(store, ids)
-    suffix = "tex" if format == "latex" else format
-    name = "-".join(row.name for row in rows)
-    _write(text, output, tables.file_name(name, table, suffix, tables.fingerprint(rows)))
+    choice = Choice(rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits)
+    with checked_comparison(Store(db), ids, choice) as checked:
+        text, experiments = write(checked), checked.comparison.experiments
+    _write(text, output, file_name(experiments, table, SUFFIXES[format]))
     return DONE
 
 
@@ -100,13 +88,23 @@ def _check_options(
         raise FedLensError("a whole experiment is exported with all of its runs", "where")
 
 
-def _write(text: str, output: Path | None, name: str) -> None:
-    """Print a table, or write it to a file or under a name into a folder."""
+def _format_of(output: str | None) -> Literal["csv", "latex", "json"]:
+    """Return the format that the name of a file asks for."""
+    suffix = Path(output or "").suffix.lower()
+    return "latex" if suffix == ".tex" else "json" if suffix == ".json" else "csv"
+
+
+def _write(text: str, output: str | None, name: str) -> None:
+    """Print a table, or write it to a file or under a name into a folder, which is made if it ends with /."""
     if output is None:
-        sys.stdout.write(text)
+        write_data(text)
         return
-    path = output / name if output.is_dir() else output
+    path = user_path(output, "output")
+    is_folder = path.is_dir() or output.endswith(("/", os.sep))
+    path = path / name if is_folder else path
     try:
-        path.write_text(text, encoding="utf-8")
+        if is_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
     except OSError as error:
         raise FedLensError(f"cannot write {path}: {error.strerror}; choose another file", "output") from error

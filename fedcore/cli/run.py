@@ -18,12 +18,13 @@ from fedcore.cli.options import (
     RunIds,
     Where,
     print_note,
-    warn_renamed,
+    warn_of_damage,
     with_common_options,
     writable,
 )
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment, RunConfig
@@ -75,14 +76,15 @@ def run(
         ),
     ] = None,
     db: Database = None,
+    debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
     from fedcore import config
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
+    from fedcore.jobs import forecast
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
-    from fedcore.results.runs import forecast
 
     if demo and preset is not None:
         raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")
@@ -111,7 +113,7 @@ def run(
         return _queue(path, experiment, checked.runs, device, no_worker)
     if no_worker:
         raise FedLensError("--no-worker needs --queue: without it the runs train here", "no-worker")
-    return _run_local(path, experiment, checked.runs, device, over, ray)
+    return _run_local(path, experiment, checked.runs, device, over, ray, debug)
 
 
 def _queue(
@@ -124,7 +126,7 @@ def _queue(
     created = store.experiments.create(experiment, runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
-    print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs queued")
+    print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued")
     return DONE
 
 
@@ -135,6 +137,7 @@ def _run_local(
     device: str | None,
     over: int | None = None,
     ray: str | None = None,
+    debug: bool = False,
 ) -> int:
     from fedcore.cli.progress import RunBars
     from fedcore.jobs.local import run_local, spread_over
@@ -154,11 +157,14 @@ def _run_local(
         )
         print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
         if row.state != "done":
+            if debug and (trace := store.runs.error(row.id)):
+                print(trace, file=sys.stderr)
             print(
                 f"{'error' if row.state == 'failed' else 'note'}: run {row.id}: {row.status_text}",
                 file=sys.stderr,
             )
     print(f"experiment {outcome.experiment_id} in {db}")
+    warn_of_damage(store)
     if all(state == "done" for state in outcome.runs.values()):
         return DONE
     return INTERRUPTED if "stopped" in outcome.runs.values() else NOT_DONE
@@ -173,10 +179,16 @@ def list_experiments(where: Where = "", db: Database = None) -> int:
 
     store = Store(database.resolve(db))
     experiments = store.experiments
-    rows = experiments.all(include_archived=True)
-    kept = {r.id for r in run_filter.kept_runs(store, [row.id for row in rows], where)}
-    for damaged in experiments.unreadable():
+    rows, unreadable = experiments.listed()
+    for damaged in unreadable:
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+    runs = {run.id: run for row in rows for run in row.runs}
+    kept = set(runs)
+    if where:
+        configs = store.runs.configs(runs, skip_damaged=True)
+        kept = run_filter.select(where, run_filter.run_records([runs[i] for i in configs], configs))
+        for run_id in runs.keys() - configs.keys():
+            print_note(f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`")
     for row in rows:
         if where and not kept.intersection(run.id for run in row.runs):
             continue
@@ -189,6 +201,7 @@ def list_experiments(where: Where = "", db: Database = None) -> int:
                 f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
                 f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
             )
+    warn_of_damage(store)
     return DONE
 
 
@@ -220,7 +233,6 @@ def resume(
     restart: Annotated[
         bool, typer.Option("--restart", help="Start from the beginning: delete what the runs recorded")
     ] = False,
-    anew: Annotated[bool, typer.Option("--anew", hidden=True)] = False,
     no_worker: NoWorker = False,
     db: Database = None,
 ) -> int:
@@ -231,11 +243,9 @@ def resume(
     from fedcore import jobs
     from fedcore.store import Store
 
-    if anew:
-        warn_renamed("--anew", "--restart")
     run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
     store.jobs.reconcile()
-    changed = store.runs.retry(run_ids) if restart or anew else store.runs.resume(run_ids)
+    changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
     if not no_worker:
         jobs.ensure_worker(store)
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
@@ -261,7 +271,7 @@ def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]
     path = database.resolve(db)
     if of_experiments:
         return [run.id for i in ids for run in Store(path).experiments.get(i).runs]
-    known = {run.id for run in Store(path).runs.get(ids)}
+    known = Store(path).runs.versions(ids)
     for run_id in ids:
         if run_id not in known:
             raise FedLensError(f"no run {run_id}; `fedlens list` shows them", "id")

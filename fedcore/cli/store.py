@@ -9,6 +9,7 @@ import typer
 
 from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.store.exchange.imports import Merged
@@ -47,7 +48,7 @@ def import_results(
     if experiment is None:
         raise FedLensError("name the experiment that a CSV file's runs belong to", "experiment")
     created = Store(db).imports.csv(file, experiment, dataset or "own data")
-    print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs recorded")
+    print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
     return DONE
 
 

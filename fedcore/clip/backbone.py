@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import warnings
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -39,11 +38,6 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
         files: the files that the weights were read from.
-        packs_texts: whether the padding behind shorter class names is left out where that saves time; runs of
-            earlier releases computed it.
-        texts_by_client: whether class names behind a learned prompt are encoded client by client where that
-            saves time (``clip.prefixed``), and FedDEAP's two prompts as two sequences; runs of earlier
-            releases encoded the class names of all clients together, and both prompts as one sequence.
     """
 
     spec: BackboneSpec
@@ -55,14 +49,6 @@ class Backbone:
     encode_dtype: torch.dtype
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
-    packs_texts: bool = True
-    texts_by_client: bool = True
-
-    @property
-    def facts(self) -> BackboneSpec:
-        """The former name of ``spec``, for methods written against earlier releases."""
-        warnings.warn("backbone.facts is now called backbone.spec", FutureWarning, stacklevel=2)
-        return self.spec
 
     @property
     def dtype(self) -> torch.dtype:

@@ -115,13 +115,7 @@ def encode(
             return path
         with arrays.write_lock(path) as acquired:
             if acquired and checked.seen == integrity.identity(path):
-                if checked.state == "without digest":
-                    note(
-                        f"the encoding {path.stem} is of an earlier release and had no digest; it is used as "
-                        "it is, and later changes to it will be noticed"
-                    )
-                    integrity.add_digest(path, checked)
-                elif made:
+                if made:
                     raise FedLensError(
                         f"{path} does not keep what is written to it: {checked.damage}; check the disk, or "
                         "keep the database on another one"

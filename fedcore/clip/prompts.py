@@ -156,22 +156,21 @@ def encode_context(
     prefix = torch.cat([_sos(backbone).expand(context.shape[0], 1, -1), context], 1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
-    may_go_by_client = packed is None and deep is None and backbone.texts_by_client
-    if may_go_by_client and prefixed.pays(backbone.text, suffix.layout, prefix):
+    if packed is None and deep is None and prefixed.pays(backbone.text, suffix.layout, prefix):
         return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.layout, lengths)
     packing = suffix.packing() if packed else None
     if packed is None:
-        packing = _packing_that_pays(backbone, suffix, len(context))
+        packing = _packing_that_pays(suffix, len(context))
     return backbone.text.encode(
         prefix, suffix.embeddings[None], suffix.eot, lengths, packing=packing, deep=deep
     )
 
 
-def _packing_that_pays(backbone: Backbone, suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
-    """Return the packing of some clients' suffixes if it saves enough and the run may use it."""
+def _packing_that_pays(suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
+    """Return the packing of some clients' suffixes if it saves enough."""
     packing = suffix.packing(context)
     pays = packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
-    return packing if pays and backbone.packs_texts else None
+    return packing if pays else None
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
@@ -183,7 +182,7 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     check_room(backbone, length, suffix, "context")
     sos = _sos(backbone).expand(clients, 1, -1)
     after = torch.cat([context, suffix.embeddings.expand(clients, -1, -1, -1)], dim=2)
-    packing = _packing_that_pays(backbone, suffix, clients, length)
+    packing = _packing_that_pays(suffix, clients, length)
     return backbone.text.encode(sos, after, suffix.eot + length, packing=packing)
 
 

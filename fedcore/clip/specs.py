@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedcore.clip import tags
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import ASSETS, user_path
 
 MINI_MODELS = ("mini-vit", "mini-rn")
@@ -114,8 +113,7 @@ def backbone_spec(name: str) -> BackboneSpec:
     """
     files = config_files()
     if name not in files:
-        near = difflib.get_close_matches(name, files, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else "e.g. ViT-B-32, RN50, mini-vit"
+        hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]

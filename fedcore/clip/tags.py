@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import FedLensError, did_you_mean, first_line
 from fedcore.lazy import kept_out
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
@@ -54,8 +53,7 @@ def check(name: str, tag: str) -> None:
             f"open_clip has no weights of {name} to download; give the path of a weights file",
             "backbone.pretrained",
         )
-    near = difflib.get_close_matches(tag.lower(), known, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:6])}"
+    hint = did_you_mean(tag, known, f"there are {', '.join(known[:6])}", number=2)
     raise FedLensError(f"{name} has no weights called '{tag}'; {hint}", "backbone.pretrained")
 
 

@@ -1,6 +1,6 @@
-"""The cluster that a user has chosen on the page: a small file beside the database, and why it failed.
+"""The cluster that a user has chosen on the page, and why it could not be joined, in small files.
 
-The worker that the dashboard starts reads it. Each function takes the folder of the store's artifacts.
+The worker that the dashboard starts reads them. Each function takes the folder of the store's artifacts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_OVER = 64
 
 
 def chosen(folder: Path) -> str | None:
-    """Return the address of the chosen cluster, ``host:port`` or ``auto``; None where runs train here."""
+    """Return the address of the chosen cluster, ``host:port`` or ``auto``; None for this machine alone."""
     return _read(folder, CHOICE).get("address")
 
 
 def chosen_over(folder: Path) -> int | None:
-    """Return over how many devices each run is spread; None where a device has whole runs."""
+    """Return the number of devices over which each run is spread; None: one device trains each run."""
     over = _read(folder, CHOICE).get("over", "")
     return int(over) if over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER else None
 
@@ -35,10 +35,10 @@ def choose(folder: Path, address: str, over: int | None = None) -> None:
 
     Args:
         address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
-        over: devices over which each run is spread; None: whole runs go to the devices.
+        over: devices over which each run is spread; None: one device trains each run.
 
     Raises:
-        FedLensError: field ``ray``, for something else, or where the choice cannot be written.
+        FedLensError: field ``ray``, for an invalid address, or if the choice cannot be written.
     """
     address = checked(address)
     with suppress(OSError):
@@ -50,7 +50,7 @@ def leave(folder: Path) -> None:
     """Let runs train on this machine again; those on the nodes end there first.
 
     Raises:
-        FedLensError: field ``ray``, where the choice cannot be deleted.
+        FedLensError: field ``ray``, if the choice cannot be deleted.
     """
     for name in (CHOICE, PROBLEM):
         try:
@@ -78,7 +78,7 @@ def checked(address: str) -> str:
 
 
 def report(folder: Path, address: str, problem: str | None) -> None:
-    """Write why the chosen cluster could not be joined; None once it was."""
+    """Write why the chosen cluster could not be joined; ``problem`` is None once it was."""
     with suppress(FedLensError):  # pages then show less
         if problem is None:
             (folder / PROBLEM).unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def problem_of(folder: Path) -> str | None:
 
 
 def _read(folder: Path, name: str) -> dict[str, str]:
-    """Return the content of a file of ours, empty where there is none that can be read."""
+    """Return the content of a file, empty if it cannot be read."""
     try:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -103,11 +103,7 @@ def _read(folder: Path, name: str) -> dict[str, str]:
 
 
 def _write(folder: Path, name: str, content: dict[str, str]) -> None:
-    """Replace a file of ours at once.
-
-    Raises:
-        FedLensError: field ``ray``, where it cannot be written.
-    """
+    """Replace a file atomically."""
     path = folder / name
     part = path.with_suffix(f".{os.getpid()}")
     try:

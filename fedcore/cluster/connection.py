@@ -14,7 +14,7 @@ from typing import Any
 from fedcore.errors import FedLensError, first_line
 
 AUTO = "auto"
-"""The address of the cluster that runs on this machine already."""
+"""The address of a cluster that already runs on this machine."""
 HOW_TO_INSTALL = 'pip install "ray[default]>=2.52,<3"'
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
@@ -24,8 +24,8 @@ SETTINGS = {
 }
 """Environment variables of every process that talks to Ray.
 
-Tokens are on and usage reports off. Of what Ray prints in the supervisor (pages of text for a lost node),
-every line is left out, as ours say what happened in one.
+Tokens are on and usage reports off. Ray's output in the supervisor is suppressed: it fills pages for a lost
+node, and our log reports the same in one line.
 """
 HEAD_SECONDS = 10.0
 """How long a head may take to accept a connection."""
@@ -39,9 +39,9 @@ class Node:
     Attributes:
         id: Ray's, which changes when the node is started again.
         name: its host name, made unique where several nodes share one.
-        cpus, gpus: what Ray may give to tasks; a node without either is not listed.
+        cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
         memory: bytes that Ray may give to tasks.
-        is_here: it runs on this machine, beside this process.
+        is_local: it runs on this machine, beside this process.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Node:
     cpus: int
     gpus: int
     memory: int
-    is_here: bool
+    is_local: bool
 
 
 def is_installed() -> bool:
@@ -62,7 +62,7 @@ def load_ray() -> Any:
     """Import Ray with token authentication on and its usage reports off.
 
     Raises:
-        FedLensError: when it is not installed, or there is no token.
+        FedLensError: when it is not installed, or this machine has no token.
     """
     if not is_installed():
         raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
@@ -77,7 +77,6 @@ def load_ray() -> Any:
 
 
 def _has_token() -> bool:
-    """Return whether one of the places in which Ray looks for a token has one."""
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
     file = Path(named) if named else Path.home() / _TOKEN_FILE
     return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
@@ -86,7 +85,7 @@ def _has_token() -> bool:
 def connect(address: str = AUTO) -> Any:
     """Connect this process to a running cluster; returns the module ``ray``.
 
-    No head is started: who opens ports on a machine is the user's decision.
+    It never starts a head, because opening ports on a machine is the user's decision.
 
     Args:
         address: ``host:port`` of the head, or ``auto`` for the cluster of this machine.
@@ -98,7 +97,7 @@ def connect(address: str = AUTO) -> Any:
     if ray.is_initialized():
         return ray
     _look_for_head(address)
-    for name in ("ray", "ray._private.worker"):  # its reports of lost nodes: ours say it in one line
+    for name in ("ray", "ray._private.worker"):  # our log reports a lost node in one line instead
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         ray.init(
@@ -119,11 +118,7 @@ def connect(address: str = AUTO) -> Any:
 
 
 def _look_for_head(address: str) -> None:
-    """Ask whether anything answers at an address: Ray itself asks for a minute before it gives up.
-
-    Raises:
-        FedLensError: when nothing does.
-    """
+    """Refuse an address at which nothing answers; Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():  # "auto", or something that Ray explains
         return
@@ -154,7 +149,7 @@ def list_nodes(ray: Any) -> list[Node]:
     try:
         described = [row for row in ray.nodes() if row["Alive"]]
         here = ray.get_runtime_context().get_node_id()
-    except Exception as error:  # Ray's errors have no common class: whatever it is, there are no nodes
+    except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
     hosts = [_host(row) for row in described]
     nodes = [
@@ -165,7 +160,7 @@ def list_nodes(ray: Any) -> list[Node]:
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
             memory=int(row["Resources"].get("memory", 0)),
-            is_here=row["NodeID"] == here,
+            is_local=row["NodeID"] == here,
         )
         for row, host in zip(described, hosts, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""One run over the devices of a cluster: Ray actors that keep method and encodings, and train chunks."""
+"""One run over the devices of a cluster, with Ray actors that hold method and encodings and train chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcore.cluster.stream import method_file
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine.clients.executor import Worker
-from fedcore.engine.clients.parallel import Parallel, Serving, Spread, worker_of
+from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Actor(Serving):
-    """The side of a node."""
+    """The part that runs on a node."""
 
     def __init__(self, order: node.Order) -> None:
         def make() -> Worker:
@@ -34,14 +34,14 @@ class Actor(Serving):
 
 
 def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
-    """Return what spreads a run over actors of a Ray cluster, GPUs first; nodes take turns.
+    """Return a ``Spread`` of a run over actors of a Ray cluster: on GPUs if there are any, nodes in turn.
 
     Args:
         address: of the head, or ``auto``.
-        device: ``cpu`` for CPUs although there are GPUs.
+        device: ``cpu`` to use CPUs even if there are GPUs.
 
     Raises:
-        FedLensError: when the cluster cannot be joined, or has no room for so many.
+        FedLensError: when the cluster cannot be joined, or has fewer devices than ``count``.
     """
     ray = connect(address)
     nodes = list_nodes(ray)
@@ -88,13 +88,13 @@ def _actors(
                 method_file=method_file(run),
                 device="cuda" if gpus else CPU,
                 threads=int(environment["threads"]),
-                artifacts=str(artifacts.resolve()) if place.is_here else None,
+                artifacts=str(artifacts.resolve()) if place.is_local else None,
                 working_folder=os.getcwd(),
             )
             options = ray.remote(Actor).options(
                 num_cpus=0 if gpus else 1,
                 num_gpus=1 if gpus else 0,
-                max_restarts=0,  # its clients' local parameters would be gone
+                max_restarts=0,  # a restarted actor would have lost its clients' local parameters
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.id, soft=False),
             )
@@ -106,7 +106,7 @@ def _actors(
 
 
 def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
-    """Return what sends to an actor and promises its answer."""
+    """Return a function that sends to an actor and returns a future of its answer."""
 
     def submit(content: bytes) -> Future[bytes]:
         future: Future[bytes] = actor.answer.remote(content).future()

@@ -1,7 +1,8 @@
-"""Folders of single runs, on a node and in the shared folder: the next run removes what a killed one left.
+"""Temporary folders of single runs, on a node and in the shared folder.
 
-Its process holds a lock on a file in the folder for as long as it lives, which the system frees however the
-process ends. The file names the machine, since the locks of network file systems may hold on one only.
+A run's process holds a lock on a file in its folder, which the system frees however the process ends. The
+next run deletes folders with a free lock, which killed runs left behind. The file names the machine, because
+on a network file system another machine's lock may look free.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _MAX_NAME = 255
 
 @contextmanager
 def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder for a run's files, which is gone after the block.
+    """Make a folder for a run's files, which is deleted after the block.
 
     Args:
         key: the run's name, ``run-`` and its numbers.
-        parent: where it is made; None: among the temporary files of this machine.
+        parent: default: the folder of this machine's temporary files.
     """
     remove_dead_folders(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{key}-", dir=parent))
@@ -41,11 +42,11 @@ def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def remove_dead_folders(parent: Path | None = None) -> None:
-    """Remove the folders of this machine's runs whose process has died; one without a lock to ask stays."""
+    """Remove the folders of this machine's dead runs; a folder without a lock file stays."""
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = os.open(folder / _OWNER, os.O_RDONLY)
-        except OSError:  # another account's, one that is being made, or of a file system without locks
+        except OSError:  # another account's, not complete yet, or on a file system without locks
             continue
         try:
             is_ours = not folder.is_symlink() and os.read(owner, _MAX_NAME) == _machine()
@@ -62,7 +63,8 @@ def _machine() -> bytes:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock the owner's file of a folder before it has its name; returns None where there are no locks."""
+    """Lock the owner's file of a folder; returns None if the file system has no locks."""
+    # The file is locked before it gets its name: remove_dead_folders would delete the folder of a free lock.
     owner, name = tempfile.mkstemp(dir=folder)
     try:
         os.write(owner, _machine())

@@ -1,4 +1,4 @@
-"""What runs on a node: looking at it, and training one run there. It never opens the database."""
+"""The code that runs on a node: it describes the node and trains one run. It never opens the database."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import psutil
 
 import fedcore
 from fedcore import devices
-from fedcore.cluster import parcel
+from fedcore.cluster import transfer
 from fedcore.cluster.folders import run_folder
-from fedcore.cluster.parcel import Parcel
+from fedcore.cluster.transfer import Payload
 from fedcore.config import RunConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
-from fedcore.engine.events import Event, RoundFinished
 from fedcore.errors import FedLensError, first_line
-from fedcore.methods import registry
+from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress
+from fedcore.records.events import Event, RoundFinished
 from fedcore.system_errors import SystemFault, Transient, explain
 
 PROGRESS_SECONDS = 0.5
@@ -35,13 +35,13 @@ _PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node says about itself.
+    """A node's description of itself.
 
     Attributes:
         versions: of FedLens, Python and the packages that compute a run's numbers.
-        missing: those of the asked folders that it cannot read.
-        readable: those that it can.
-        shares: it sees the folder through which checkpoints travel, where there is one, and can write there.
+        missing: the requested folders that it cannot read.
+        readable: the requested folders that it can read.
+        shares: whether it can write to the shared folder of checkpoints; True if none is used.
     """
 
     devices: tuple[Device, ...]
@@ -53,18 +53,18 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class Order:
-    """All that a node needs to train a run.
+    """Everything that a node needs to train a run.
 
     Attributes:
         key: name of the run in the node's temporary files.
-        environment: what an earlier attempt resolved, see ``fedcore.engine.train.train``.
-        method_file: content of the user's method file, whose path the config has; the user agreed to it.
+        environment: the values that an earlier attempt resolved, see ``fedcore.engine.train.train``.
+        method_file: content of the user's method file, to which the user has agreed.
         device: torch's name.
-        threads: CPU threads of a run that begins, at most.
-        artifacts: folder of the encodings where the node shares the supervisor's disk; None: its cache's
+        threads: maximum number of CPU threads of a run that begins.
+        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache
             (``FEDLENS_CACHE``).
-        working_folder: the supervisor's, where relative paths of the config begin.
-        shared: the run's folder through which checkpoints travel; None: Ray's object store.
+        working_folder: the supervisor's; relative paths of the config start there.
+        shared: the run's folder for checkpoints in transit; None: they travel in Ray's object store.
     """
 
     config: RunConfig
@@ -80,15 +80,15 @@ class Order:
 
 @dataclass(frozen=True)
 class Sent:
-    """An event on its way to the supervisor.
+    """An event that a node sends to the supervisor.
 
     Attributes:
-        checkpoint: the file that a finished round names.
-        peak_memory: bytes that the run used so far on the node.
+        checkpoint: the content of a finished round's checkpoint.
+        peak_memory: peak memory of the run on the node so far, in bytes.
     """
 
     event: Event
-    checkpoint: Parcel | None
+    checkpoint: Payload | None
     peak_memory: int
 
 
@@ -97,7 +97,8 @@ class Failed:
     """The end of a run that met an error on its node.
 
     Attributes:
-        kind: ``input`` (the user's to mend), ``machine``, ``moment`` (may be over soon) or ``defect``.
+        kind: ``method`` (a fault of the method), ``input`` (a user error), ``machine``, ``moment``
+            (a transient fault of the machine) or ``defect``.
     """
 
     kind: str
@@ -120,8 +121,8 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str 
 
     Args:
         folders: of data sets; the report says which of them this node can read.
-        working_folder: the supervisor's, where relative paths begin.
-        marker: lies in the folder through which checkpoints travel, where there is one.
+        working_folder: the supervisor's; relative paths start there.
+        marker: path of a folder in the shared folder of checkpoints; None: none is used.
     """
     paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
     readable = tuple(f for f, path in paths.items() if os.access(path, os.R_OK | os.X_OK))
@@ -130,13 +131,13 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str 
     return NodeReport(tuple(devices.list_devices()), versions(), missing, readable, shares)
 
 
-def train(order: Order, checkpoint: list[tuple[str, Parcel]] | None = None) -> Iterator[Sent | Failed]:
+def train(order: Order, checkpoint: list[tuple[str, Payload]] | None = None) -> Iterator[Sent | Failed]:
     """Train a run on this node, and yield its events as they happen; an error is the last item.
 
     Args:
         checkpoint: names and content of the files from which the run goes on.
     """
-    devices.reset_peak_memory(order.device)  # Ray gives this process one run after another
+    devices.reset_peak_memory(order.device)  # Ray reuses this process for one run after another
     with run_folder(order.key) as folder:
         try:
             yield from _train(order, folder, checkpoint)
@@ -145,7 +146,7 @@ def train(order: Order, checkpoint: list[tuple[str, Parcel]] | None = None) -> I
 
 
 def prepare(order: Order) -> Path:
-    """Make this process ready for a run, before torch is loaded; returns the folder of the encodings.
+    """Prepare this process for a run before torch is loaded; returns the folder of the encodings.
 
     Raises:
         FedLensError: when the node cannot read the data.
@@ -169,7 +170,7 @@ def prepare(order: Order) -> Path:
     return Path(order.artifacts) if order.artifacts else cache_folder()
 
 
-def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Parcel]] | None) -> Iterator[Sent]:
+def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Payload]] | None) -> Iterator[Sent]:
     artifacts = prepare(order)
     from fedcore.engine.train import train as engine
 
@@ -177,7 +178,7 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Parcel]] | No
     if checkpoint is not None:
         resume_from = folder / checkpoint[0][0]
         for name, file in checkpoint:
-            parcel.receive(file, folder / name)
+            transfer.receive(file, folder / name)
     next_progress = 0.0
     events = engine(
         order.config,
@@ -197,7 +198,7 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Parcel]] | No
                 next_progress = now + PROGRESS_SECONDS
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
-                content = parcel.send(Path(event.checkpoint), order.shared)
+                content = transfer.send(Path(event.checkpoint), order.shared)
                 _delete_others(folder, Path(event.checkpoint))
             yield Sent(event, content, devices.peak_memory(order.device))
 
@@ -216,11 +217,12 @@ def _failure(error: Exception, folder: Path) -> Failed:
     if isinstance(fault, SystemFault):
         return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)
     if isinstance(error, FedLensError):
-        return Failed("input", str(error), error.field, text)
+        kind = "method" if isinstance(error, FedLensMethodError) else "input"
+        return Failed(kind, str(error), error.field, text)
     return Failed("defect", first_line(error), None, text)
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Say in which versions a node differs, in the order of ``versions``."""
+    """Describe the versions in which a node differs, in the order of ``versions``."""
     return [f"{name} {theirs.get(name, 'missing')} instead of {value}"
             for name, value in ours.items() if theirs.get(name) != value]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The engine on a node: the arguments of ``fedcore.engine.train.train``, its events, and Ray in between."""
+"""The engine on a node, called like ``fedcore.engine.train.train``, with Ray between caller and engine."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.cache.durable import make_folder, publish
-from fedcore.cluster import node, parcel
+from fedcore.cluster import node, transfer
 from fedcore.cluster.connection import Node
 from fedcore.cluster.folders import run_folder
-from fedcore.cluster.parcel import Parcel
+from fedcore.cluster.transfer import Payload
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.events import Event, Finished, RoundFinished
 from fedcore.errors import FedLensError, first_line
-from fedcore.methods import registry
+from fedcore.methods import FedLensMethodError, registry
+from fedcore.records.events import Event, Finished, RoundFinished
 from fedcore.system_errors import SystemFault, Transient
 
 LOOK_SECONDS = 0.2
-"""How often a stream without events looks whether its run has to stop."""
+"""Seconds between two checks, while no event arrives, whether the run has to stop."""
 CANCEL_SECONDS = 15.0
-"""How long a task may take to end between two steps; then its process is killed."""
+"""Seconds that a cancelled task has to end between two steps; then its process is killed."""
 AHEAD = 4
-"""Rounds that a node may train before the first of them was recorded."""
+"""Rounds that a node may train ahead of the recorded ones; a lost node then costs at most these."""
 
 
 class NodeFault(SystemFault):
-    """A node, or the way to it, failed: recorded rounds stay, and the run can go on elsewhere."""
+    """A node or the connection to it failed; recorded rounds stay, and the run can go on elsewhere."""
 
 
 class NodeError(RuntimeError):
-    """An error of a run on its node; its cause is the traceback there."""
+    """A programming error on a node; its cause holds the traceback there."""
 
 
 class NodeTraceback(Exception):
@@ -49,11 +49,11 @@ class NodeTraceback(Exception):
 
 @dataclass(frozen=True)
 class Share:
-    """What a run asks of its node.
+    """The resources of its node that a run reserves.
 
     Attributes:
-        gpus: a share of one below 1.
-        memory: bytes of the machine; 0 asks for none.
+        gpus: a value below 1 is a share of one GPU.
+        memory: bytes of the machine's memory; 0 reserves none.
     """
 
     cpus: int
@@ -73,14 +73,14 @@ class RemoteEngine:
     """
 
     task = staticmethod(node.train)
-    """What runs on the node."""
+    """The function that Ray executes on the node."""
 
     def __init__(self, ray: Any, place: Node, share: Share, key: str, shared: Path | None = None) -> None:
         self._ray, self._place, self._share, self._key, self._shared = ray, place, share, key, shared
         self._peak = 0
 
     def peak_memory(self) -> int:
-        """Return the most bytes of memory that the run's process on the node has used."""
+        """Return the peak memory of the run's process on the node, in bytes."""
         return self._peak
 
     def __call__(
@@ -101,8 +101,8 @@ class RemoteEngine:
 
         Raises:
             NodeFault: when the node, its process or the connection is gone.
-            FedLensError: for an error that the user can mend.
-            Stopped: when ``should_stop`` says so; the task has ended by then.
+            FedLensError: for a user error.
+            Stopped: when ``should_stop`` returned True; the task has ended by then.
         """
         order = node.Order(
             config=run,
@@ -111,7 +111,7 @@ class RemoteEngine:
             method_file=method_file(run),
             device=device,
             threads=self._share.cpus,
-            artifacts=str(artifacts) if self._place.is_here else None,
+            artifacts=str(artifacts) if self._place.is_local else None,
             working_folder=os.getcwd(),
         )
         with run_folder(self._key, self._shared) if self._shared else nullcontext() as own:
@@ -123,7 +123,7 @@ class RemoteEngine:
                     yield _arrived(sent, folder)
 
     def _stream(
-        self, order: node.Order, content: list[tuple[str, Parcel]] | None, should_stop: Callable[[], bool]
+        self, order: node.Order, content: list[tuple[str, Payload]] | None, should_stop: Callable[[], bool]
     ) -> Generator[node.Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(order, content)
@@ -152,7 +152,7 @@ class RemoteEngine:
             if not ended:
                 self._cancel(items)
 
-    def _submit(self, order: node.Order, content: list[tuple[str, Parcel]] | None) -> Any:
+    def _submit(self, order: node.Order, content: list[tuple[str, Payload]] | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         # a process that has run a user's file is used for nothing else
@@ -170,7 +170,7 @@ class RemoteEngine:
         return task.remote(order, content)
 
     def _cancel(self, items: Any) -> None:
-        """End the task between two Python statements; where it does not react, kill its process."""
+        """Cancel the task between two Python statements; if it does not react, kill its process."""
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):
@@ -183,19 +183,19 @@ class RemoteEngine:
 
 
 def method_file(run: RunConfig) -> bytes | None:
-    """Return the content of the user's method file, which was agreed to on this machine."""
+    """Return the content of the user's method file, to which the user agreed on this machine."""
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 
 
-def _content(path: str | None, shared: str | None) -> list[tuple[str, Parcel]] | None:
-    """Return the names and the content of a checkpoint and of the files that it needs."""
+def _content(path: str | None, shared: str | None) -> list[tuple[str, Payload]] | None:
+    """Return the names and the content of a checkpoint's files."""
     if path is None:
         return None
-    return [(file.name, parcel.send(file, shared)) for file in checkpoint.files_of(Path(path))]
+    return [(file.name, transfer.send(file, shared)) for file in checkpoint.files_of(Path(path))]
 
 
 def _arrived(sent: node.Sent, folder: Path) -> Event:
-    """Write the checkpoint that came with a round where a local process writes it, and verify its digest."""
+    """Write the checkpoint of a round to the path that a local process would use, and verify its digest."""
     event = sent.event
     if not isinstance(event, RoundFinished) or sent.checkpoint is None:
         return event
@@ -203,10 +203,10 @@ def _arrived(sent: node.Sent, folder: Path) -> Event:
     part = folder / f".{path.stem}.part"
     make_folder(folder)
     try:
-        parcel.receive(sent.checkpoint, part)
+        transfer.receive(sent.checkpoint, part)
         publish(part, path)
     except OSError:
-        part.unlink(missing_ok=True)  # a full disk needs the room
+        part.unlink(missing_ok=True)  # on a full disk, its space is needed
         raise
     if findings := checkpoint.verify(path):
         path.unlink()
@@ -217,6 +217,7 @@ def _arrived(sent: node.Sent, folder: Path) -> Event:
 def _raised(failed: node.Failed) -> Exception:
     """Return the error that a local process would have raised."""
     errors: dict[str, Callable[[], Exception]] = {
+        "method": lambda: FedLensMethodError(failed.message, failed.field),
         "input": lambda: FedLensError(failed.message, failed.field),
         "machine": lambda: NodeFault(failed.message),
         "moment": lambda: Transient(failed.message),
@@ -227,7 +228,7 @@ def _raised(failed: node.Failed) -> Exception:
 
 
 def _lost(error: Exception, name: str) -> str:
-    """Say in one sentence what Ray reports at length."""
+    """Describe one of Ray's errors in one sentence."""
     kinds = [cls.__name__ for cls in type(error).__mro__]
     sentences = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "

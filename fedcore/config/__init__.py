@@ -1,4 +1,4 @@
-"""Experiments and their runs: the form, the TOML file, the store and the command line share them."""
+"""The configs of experiments and runs, shared by the form, TOML files, the store and the command line."""
 
 from fedcore.config.experiment import dumps, expand, load, loads, parse
 from fedcore.config.models import (

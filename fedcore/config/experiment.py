@@ -1,40 +1,119 @@
-"""Experiments from plain values and TOML files, and the runs that follow from them."""
+"""Experiments read from plain values and TOML files, and expanded into runs.
+
+An error for an unknown field names the table where the field belongs, or the most similar name.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fedcore.config import former_names, sweeps
-from fedcore.config.models import Experiment, RunConfig
-from fedcore.errors import FedLensError
+from fedcore.config.field_names import load_methods
+from fedcore.config.models import (
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    MethodEntry,
+    PartitionConfig,
+    Reproduces,
+    RunConfig,
+)
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
+
+KEY_PARTS = 100
+"""Number of dotted parts at which a key is refused, since tomllib needs seconds for thousands of them."""
+_LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{KEY_PARTS - 1}}}""")
+_TABLES: dict[str, tuple[str, type[BaseModel]]] = {
+    "": ("at the top of the file, before the first table", Experiment),
+    "data": ("in [data]", DataConfig),
+    "partition": ("in [partition]", PartitionConfig),
+    "backbone": ("in [backbone]", BackboneConfig),
+    "cohorts": ("in [[cohorts]]", CohortConfig),
+    "methods": ("in [[methods]]", MethodEntry),
+    "reproduces": ("in [[reproduces]]", Reproduces),
+}
+"""Table of an experiment file -> its place in words, and the model of its fields."""
+MOST_TABLES = 2
+"""Number of tables above which a shared field name, such as ``name``, gives no hint to the right one."""
 
 
 def parse(content: dict[str, Any]) -> Experiment:
     """Return the experiment that plain values describe, with its sweep checked.
 
     Raises:
-        FedLensError: naming the first field that is wrong.
+        FedLensError: with the first invalid field.
     """
     if isinstance(content, dict) and content.get("sweep"):
         content = sweeps.normalised(content)
-    with named_errors():
-        return Experiment.model_validate(content)
+    try:
+        experiment = Experiment.model_validate(content)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        if detail["type"] == "extra_forbidden":
+            raise unknown_field(detail["loc"]) from error
+        raise first_error(error) from error
+    for i, entry in enumerate(experiment.methods):
+        if name := misplaced_in(entry):
+            raise unknown_field(("methods", i, "config", name))
+    return experiment
+
+
+def unknown_field(location: Sequence[str | int]) -> FedLensError:
+    """Return the error for a field that its table does not have.
+
+    Args:
+        location: the keys that lead to the field, as in pydantic's errors: ``("methods", 0, "block")``.
+    """
+    name, tables = str(location[-1]), [str(part) for part in location[:-1] if not isinstance(part, int)]
+    _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
+    places = places_of(name, excluded=model)
+    hint = did_you_mean(name, model.model_fields, "docs/cli.md lists the fields")
+    if 0 < len(places) <= MOST_TABLES:
+        hint = f"'{name}' belongs {' or '.join(places)}"
+    return FedLensError(f"no such field; {hint}", ".".join(map(str, location)))
+
+
+def misplaced_in(entry: MethodEntry) -> str | None:
+    """Return the first hyper-parameter that the method lacks but another table has; None if all are fine."""
+    suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
+    if not suspects:
+        return None
+    load_methods()
+    method = registry.known().get(entry.name)
+    return next((n for n in suspects if method is not None and n not in method.Config.model_fields), None)
+
+
+def places_of(name: str, excluded: object = None) -> list[str]:
+    """Return the places in a file where a field of this name is allowed, except in the table of one model."""
+    load_methods()
+    methods = [n for n, method in registry.known().items() if name in method.Config.model_fields]
+    owned = "in the config of a method that has it ({}): config = {{ {} = ... }}"
+    of_methods = [owned.format(method, name) for method in methods]
+    return _tables_with(name, excluded) + of_methods[:1]
+
+
+def _tables_with(name: str, excluded: object = None) -> list[str]:
+    return [
+        place for place, model in _TABLES.values() if model is not excluded and name in model.model_fields
+    ]
 
 
 @contextmanager
 def named_errors(field: str = "") -> Iterator[None]:
-    """Turn pydantic's errors into one line about the first wrong field, whose name begins with ``field``."""
+    """Turn pydantic's errors into a ``FedLensError`` about the first invalid field, below ``field``."""
     try:
         yield
     except ValidationError as error:
@@ -45,7 +124,7 @@ def load(path: str | Path) -> Experiment:
     """Read an experiment from a TOML file.
 
     Raises:
-        FedLensError: when the file is missing, is not TOML, or has a wrong field.
+        FedLensError: if the file is missing, is not TOML, or has an invalid field.
     """
     return loads(read_text(path, "an experiment file", None), str(path))
 
@@ -54,11 +133,13 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
     """Read an experiment from TOML text.
 
     Raises:
-        FedLensError: when the text is not TOML or has a wrong field.
+        FedLensError: if the text is not TOML or has an invalid field.
     """
+    if _LONG_KEY.search(text):
+        raise FedLensError(f"{where} is not valid: a key has {KEY_PARTS} parts or more")
     try:
         content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # tomllib's own, and a number of too many digits
+    except (ValueError, RecursionError) as error:  # invalid TOML, or a number with too many digits
         raise FedLensError(f"{where} is not valid TOML: {error}") from error
     if former := former_names.notice(content):
         warnings.warn(f"{where}: {former}", FutureWarning, stacklevel=2)
@@ -66,12 +147,12 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
 
 
 def dumps(experiment: Experiment) -> str:
-    """Write an experiment as TOML text that ``loads`` reads back to an equal one.
+    """Return an experiment as TOML text, from which ``loads`` reads an equal one.
 
-    A hyper-parameter that is None is left out where None is its default.
+    A hyper-parameter that is None is left out if None is its default.
 
     Raises:
-        FedLensError: for any other None among the hyper-parameters: TOML has no word for it.
+        FedLensError: for any other None among the hyper-parameters, since TOML cannot express it.
     """
     for i, entry in enumerate(experiment.methods):
         known = registry.known().get(entry.name)
@@ -94,7 +175,6 @@ def dumps(experiment: Experiment) -> str:
 
 
 def _holds_none(value: object) -> bool:
-    """Return whether a list or table has None somewhere within it."""
     if not isinstance(value, (dict, list, tuple)):
         return False
     items = value.values() if isinstance(value, dict) else value
@@ -102,19 +182,23 @@ def _holds_none(value: object) -> bool:
 
 
 def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunConfig]:
-    """Return the runs of an experiment.
-
-    The nesting, from the outside: held-out domain, seed, combination of swept values, method.
+    """Return the runs of an experiment, nested by held-out domain, seed, swept values and method.
 
     Args:
         domains: the data set's domains, for ``held_out = ["each"]``.
 
     Raises:
-        FedLensError: for a sweep that does not fit the experiment.
+        FedLensError: if the sweep is invalid for this experiment, or gives more than ``MAX_RUNS`` runs.
     """
     each = experiment.held_out == ("each",)
     held_out: tuple[str | None, ...] = domains if each else experiment.held_out or (None,)
     variants = sweeps.variants(experiment)
+    total = len(held_out) * len(experiment.seeds) * len(variants)
+    if total > sweeps.MAX_RUNS:
+        raise FedLensError(
+            f"{total:,} runs, more than {sweeps.MAX_RUNS:,}; name fewer seeds, or make several experiments",
+            "seeds",
+        )
     return [
         RunConfig(**variant.shared, method=variant.entry, seed=seed, held_out=domain)
         for domain in held_out

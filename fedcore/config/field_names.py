@@ -1,7 +1,7 @@
-"""Titles of fields and values for people: ``partition.alpha`` is "Dirichlet alpha". No torch.
+"""Titles of fields and values for display: ``partition.alpha`` is "Dirichlet alpha".
 
-The titles are declared with the fields (``MethodConfig`` says how); this module finds the field of a path.
-Methods are loaded only when a path leads to one of their fields.
+Titles are declared with the fields (see ``MethodConfig``); this module finds the field of a path. It does not
+import torch, and loads methods only if a path leads to one of their fields.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 
 Models = tuple[type[BaseModel], ...]
-_OWN = ("folder", "manifest", "hf-dataset")
+_USER_DATA = ("folder", "manifest", "hf-dataset")
 _SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataConfig,
     "partition": PartitionConfig,
@@ -36,13 +36,13 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "method": MethodEntry,
 }
 _VERBATIM = ("data", "backbone")
-"""Parts whose texts are names, files and prompts: their underscores stay."""
+"""Parts that contain names, files and prompts, in which underscores must stay."""
 
 
 def data_title(data: DataConfig) -> str:
     """Return a data set's title: its name in the catalog, or the folder or file of the user's own data."""
-    own = PurePath(data.root).name if data.name in _OWN and data.root else ""
-    return f"{own} ({data.name})" if own else data.name
+    folder = PurePath(data.root).name if data.name in _USER_DATA and data.root else ""
+    return f"{folder} ({data.name})" if folder else data.name
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
@@ -57,7 +57,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def error_text(reason: str) -> str:
-    """Return an error with its field by title: ``data.root: no folder /x`` is "Folder: no folder /x"."""
+    """Return an error with the title of its field: "Folder: no folder /x" for ``data.root: no folder /x``."""
     field, sep, what = reason.partition(": ")
     section, _, name = field.partition(".")
     known = section in _SECTIONS and name in _SECTIONS[section].model_fields
@@ -65,20 +65,20 @@ def error_text(reason: str) -> str:
 
 
 def field_title(path: str) -> str:
-    """Return the title of a field for use above a widget or a column.
+    """Return the title of a field for a widget or a column.
 
     Args:
         path: dotted, as in TOML files, sweeps, errors and flattened configs (``partition.alpha``,
             ``methods.fedot.lr``, ``method.config.lr``, ``cohorts.0.clients``); of a method's field the last
-            part is enough (``lr``), and FedLens' own methods then come first. The title does not name the
-            method.
+            part is enough (``lr``), and built-in methods then come before the user's. The title does not
+            include the method.
     """
     words = field_phrase(path)
     return words[:1].upper() + words[1:]
 
 
 def field_phrase(path: str) -> str:
-    """Return the title of a field for use within a sentence: ``learning rate``, ``Dirichlet alpha``."""
+    """Return the title of a field within a sentence: ``learning rate``, ``Dirichlet alpha``."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     if part != "cohorts" or not rest:
@@ -89,7 +89,7 @@ def field_phrase(path: str) -> str:
 
 
 def value_text(path: str, value: object) -> str:
-    """Write a value of a field in words: options without underscores, an empty field's meaning, lists."""
+    """Return a value of a field in words: options without underscores, the meaning of an empty field."""
     if isinstance(value, (str, type(None))):
         words = _title_and_words(*_declarations(path))[1]
         if value in words:
@@ -110,7 +110,7 @@ def value_text(path: str, value: object) -> str:
 
 
 def _declarations(path: str) -> tuple[Models, str]:
-    """Return the models that may declare the field of a path, the likeliest first, and its name there."""
+    """Return the models that may declare the field of a path, the most likely first, and the field's name."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     before, _, name = path.rpartition(".")
@@ -122,19 +122,19 @@ def _declarations(path: str) -> tuple[Models, str]:
         return (), name
     if not before and (name in Experiment.model_fields or name in RunConfig.model_fields):
         return (Experiment,), name
-    _load_methods()
+    load_methods()
     methods = registry.known()
     who = before.removeprefix("methods.")
     if part == "methods" and who in methods:
         return (methods[who].Config,), name
-    own_first = sorted(methods, key=lambda n: registry.file_of(n) is not None)
-    return (*(methods[n].Config for n in own_first), CohortConfig), name
+    built_in_first = sorted(methods, key=lambda n: registry.file_of(n) is not None)
+    return (*(methods[n].Config for n in built_in_first), CohortConfig), name
 
 
 @cache
-def _load_methods() -> None:
-    """Load all methods, once: this looks for files, and a page asks for thousands of titles."""
-    with suppress(FedLensError):  # a broken file of the user's own is reported where methods are chosen
+def load_methods() -> None:
+    """Load all methods once; loading looks for files, and a page asks for thousands of titles."""
+    with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
         registry.load_all()
 
 
@@ -151,3 +151,12 @@ def _title_and_words(models: Models, name: str) -> tuple[str, dict[str | None, s
             empty: dict[str | None, str] = {None: extra["empty"]} if "empty" in extra else {}
             words = {**empty, **extra.get("words", {}), **words}
     return title or name.replace("_", " "), words
+
+
+def size_text(size: float) -> str:
+    """Format a number of bytes: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            value = size / scale
+            return f"{value:,.{int(value < 9.95)}f} {unit}"
+    return f"{size:.0f} bytes"

@@ -1,7 +1,7 @@
-"""The models of an experiment: the form, the TOML file, the store and the command line share them.
+"""The models of experiments and runs.
 
-``Experiment`` is what the user asks for; ``experiment.expand`` turns it into one ``RunConfig`` per method,
-seed and held-out domain. A run can be repeated from its stored ``RunConfig`` alone.
+A user writes an ``Experiment``; ``experiment.expand`` turns it into one ``RunConfig`` per method, seed and
+held-out domain. A run can be repeated from its stored ``RunConfig`` alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class DataConfig(Part):
         description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
     )
     root: PathText | None = Field(
-        None, title="folder", description="Folder of the data set on this machine; embedded data needs none"
+        None,
+        title="folder",
+        description="Folder of the data set on this machine; not needed for embedded data",
     )
     domains: tuple[str, ...] | None = Field(
         None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
@@ -48,9 +50,9 @@ class DataConfig(Part):
     split_rounding: Literal["per_domain", "per_class"] = Field(
         "per_domain",
         title="rounding of the split",
-        description="Where drawn shares are rounded; per_domain: test sets are the floor of their share of a "
-        "domain (FedOT); per_class: each class trains on the floor of its share and its rest is tested "
-        "(FedDEAP)",
+        description="How drawn shares are rounded; per_domain: test sets are the floor of their share of a "
+        "domain (FedOT); per_class: training sets are the floor of their share of each class, and the test "
+        "sets are the rest (FedDEAP)",
         json_schema_extra={"words": {"per_domain": "by domain", "per_class": "by class"}},
     )
     shots: int | None = Field(
@@ -63,7 +65,7 @@ class DataConfig(Part):
     columns: dict[str, str] = Field(
         default_factory=dict,
         title="column names",
-        description="Column names of a manifest or Hugging Face data set, where they differ from path "
+        description="Column names of a manifest or Hugging Face data set, if they differ from path "
         "(image), label, domain, client, split",
     )
 
@@ -126,9 +128,9 @@ class PartitionConfig(Part):
     leftover: Literal["drop", "spread", "even", "last"] = Field(
         "drop",
         title="leftover classes",
-        description="Classes left over by a pathological partition; drop: no client has them; spread: all "
-        "clients share the images of each; even: dealt to the clients in turn; last: the last client has all "
-        "that the others leave, be it more classes or fewer. They always stay in the global test set",
+        description="Classes left over by a pathological partition; drop: no client has them; spread: the "
+        "images of each are divided among all clients; even: dealt to the clients in turn; last: the last "
+        "client has all remaining classes, more or fewer. They always stay in the global test set",
         json_schema_extra={
             "words": {
                 "drop": "dropped",
@@ -159,11 +161,11 @@ PARTITION_FIELDS: dict[str, tuple[str, ...]] = {
     "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
     "natural": ("clients", "min_samples"),
 }
-"""Kind of partition -> the fields that it reads, in the order of the form."""
+"""Kind of partition -> the fields that it uses, in the order of the form."""
 
 
 def kinds_using(field: str) -> tuple[str, ...]:
-    """Return the kinds of partition that read a field of ``PartitionConfig``."""
+    """Return the kinds of partition that use a field of ``PartitionConfig``."""
     return tuple(kind for kind, fields in PARTITION_FIELDS.items() if field in fields)
 
 
@@ -179,13 +181,13 @@ class BackboneConfig(Part):
         None,
         title="weights",
         description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
-        json_schema_extra={"empty": "its own"},
+        json_schema_extra={"empty": "built in"},
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")
 
 
 class CohortConfig(Part):
-    """Clients that share a backbone and a training budget; a field left out is the experiment's own."""
+    """Clients that share a backbone and a training budget; fields left out default to the experiment's."""
 
     clients: int = Field(ge=1, le=10_000, description="Number of clients, taken in client order")
     backbone: BackboneConfig | None = Field(
@@ -235,7 +237,7 @@ class MethodEntry(Part):
     file: PathText | None = Field(
         None,
         title="method's file",
-        description="Python file that defines the method; empty for FedLens' own methods",
+        description="Python file that defines the method; empty for built-in methods",
     )
     sha256: str | None = Field(
         None,
@@ -252,11 +254,11 @@ class MethodEntry(Part):
 
 
 KeepCheckpoints = Literal["last", "best", "all", "none"]
-"""Checkpoints of a finished run that stay on the disk; an unfinished run keeps what its resume needs."""
+"""Checkpoints that a finished run keeps on disk; an unfinished run keeps those that resuming needs."""
 
 
 class RunConfig(Part):
-    """One run, complete: a job process reads it, and the run can be repeated from it."""
+    """The complete config of one run, which a job process reads and from which the run can be repeated."""
 
     data: DataConfig
     partition: PartitionConfig
@@ -298,7 +300,7 @@ class Experiment(Part):
     backbone: BackboneConfig = BackboneConfig()
     cohorts: tuple[CohortConfig, ...] = Field(
         (),
-        description="Groups of clients with their own backbone or training budget; empty: all alike",
+        description="Groups of clients with different backbones or training budgets; empty: all alike",
     )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")
@@ -323,15 +325,15 @@ class Experiment(Part):
         None,
         gt=0,
         title="time limit (minutes)",
-        description="Minutes after which a run is stopped; resuming it continues after its last round, for "
-        "as long again; default: none",
+        description="Minutes after which a run is stopped; if resumed, it continues after its last round "
+        "with the same limit; default: none",
         json_schema_extra={"empty": "none"},
     )
     keep_checkpoints: KeepCheckpoints = Field(
         "last",
         title="checkpoints kept",
-        description="Checkpoints that a run keeps when it is done: that of its last round, of its best round "
-        "on validation samples, of all rounds, or none; analyses such as Grad-CAM need one",
+        description="Checkpoints that a finished run keeps: the last round, the best round on validation "
+        "samples, all rounds, or none; analyses such as Grad-CAM need one",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,
@@ -341,7 +343,7 @@ class Experiment(Part):
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
     reproduces: tuple[Reproduces, ...] = Field(
-        (), description="Published values to show beside its own; no part of its runs"
+        (), description="Published values to show beside the results; they do not affect the runs"
     )
 
     @field_validator("seeds")

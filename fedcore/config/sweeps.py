@@ -1,9 +1,9 @@
-"""Sweeps: fields that take several values in one experiment, and the variants of runs that follow.
+"""Sweeps: fields that take several values in one experiment, and the variants of runs that result.
 
 ``[sweep]`` maps the dotted path of a field to its values: ``rounds``, ``data.shots``, ``partition.alpha``,
 ``methods.fedot.blocks`` (a method by its name or label) or ``methods.*.lr`` (every method that has the
-field). Every combination is run; a method is not repeated for another method's values. A run holds its own
-values only: the sweep is resolved when the runs are planned.
+field). Every combination is run, but a method is not repeated for another method's values. The sweep is
+resolved when runs are planned, so the config of a run contains only its own values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcore.config.models import (
     PartitionConfig,
     kinds_using,
 )
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 
@@ -37,7 +37,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "backbone": BackboneConfig,
 }
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
-"""Fields that cannot be swept: other data have other classes, and a comparison has one data set."""
+"""Fields that cannot be swept, because a comparison has one data set, whose classes are fixed."""
 LONGEST_SHOWN = 100
 """Characters of a value in an error."""
 
@@ -50,7 +50,7 @@ class Variant:
 
     Attributes:
         index: position of the method in the experiment.
-        values: the swept values that concern this method, path -> value, in the order of the sweep.
+        values: path -> swept value, for the fields that apply to this method, in the order of the sweep.
         shared: data, partition, backbone and the other fields that a run has in common with its experiment.
         entry: the method with its swept hyper-parameters, and a label that names all values.
     """
@@ -61,7 +61,7 @@ class Variant:
     entry: MethodEntry
 
     def located(self, error: FedLensError) -> FedLensError:
-        """Return an error of this combination with its values named, and its field as the sweep names it."""
+        """Return an error with the values of this combination, and with its field as a path of the sweep."""
         if not self.values:
             return error
         field = error.field
@@ -73,12 +73,12 @@ class Variant:
 
 
 def normalised(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the raw content of an experiment with a checked sweep: paths flat, values converted.
+    """Return the raw content of an experiment with its sweep flattened, checked and converted.
 
-    A field of the partition that only the sweep gives takes its first value, so that the section is complete.
+    A partition field that only the sweep sets takes its first value, because the partition must be valid.
 
     Raises:
-        FedLensError: with field ``sweep.<path>``, for mistakes that do not depend on the methods.
+        FedLensError: with field ``sweep.<path>``, for errors that do not depend on the methods.
     """
     flat = current_sweep(dict(_flat(content["sweep"])))
     sweep = {path: _values(path, values) for path, values in flat.items()}
@@ -95,17 +95,17 @@ def normalised(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: object, before: str = "") -> Iterator[tuple[str, object]]:
-    """Flatten the tables that TOML makes of ``partition.alpha = [...]`` to dotted paths."""
+    """Flatten nested tables to dotted paths; TOML parses ``partition.alpha = [...]`` as a table."""
     if not isinstance(table, dict):
         raise FedLensError("a sweep is a table of fields with lists of values", "sweep")
-    known: set[str] = set()
+    seen: set[str] = set()
     for key, value in table.items():
         path = f"{before}{key}"
         inner = list(_flat(value, f"{path}.")) if isinstance(value, dict) else [(path, value)]
         for name, values in inner:
-            if name in known:
+            if name in seen:
                 raise FedLensError("this field is swept twice; name it once", f"sweep.{name}")
-            known.add(name)
+            seen.add(name)
             yield name, values
 
 
@@ -115,7 +115,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     if not isinstance(values, (list, tuple)):
         raise FedLensError(f"give a list of values, e.g. [{_in_short(values)}]", field)
     if not values:
-        raise FedLensError("no values; name at least one, or leave the field out of the sweep", field)
+        raise FedLensError("the list is empty; give at least one value, or leave the field out", field)
     odd = [v for v in values if not isinstance(v, (bool, int, float, str))]
     if odd:
         raise FedLensError(
@@ -133,7 +133,7 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
     """Return the type of a field of the experiment; None for a method's field, which is checked later.
 
     Raises:
-        FedLensError: for a path that leads to no field, or to one that is the same for all runs.
+        FedLensError: if the path does not lead to a field, or the field cannot be swept.
     """
     part, _, name = path.partition(".")
     if path in FIXED:
@@ -149,11 +149,15 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
     model: type[BaseModel] | None = Experiment if path in PLAIN else PARTS.get(part)
     name = name or part
     if model is None or name not in model.model_fields:
-        raise FedLensError(
-            f"no such field to sweep; there are {', '.join(PLAIN)}, the fields of {', '.join(PARTS)} "
-            "(e.g. partition.alpha) and of the methods (e.g. methods.fedot.blocks)",
-            f"sweep.{path}",
+        fields = [*PLAIN, *(f"{part}.{n}" for part, model in PARTS.items() for n in model.model_fields)]
+        same = [f for f in fields if f.rpartition(".")[2] == name]
+        hint = did_you_mean(
+            path,
+            same or [f for f in fields if f not in FIXED],
+            f"there are {', '.join(PLAIN)}, the fields of {', '.join(PARTS)} (e.g. partition.alpha) and of "
+            "the methods (e.g. methods.fedot.blocks)",
         )
+        raise FedLensError(f"no such field to sweep; {hint}", f"sweep.{path}")
     info = model.model_fields[name]
     annotation: Any = Annotated[info.annotation, info]
     return TypeAdapter(annotation)
@@ -167,11 +171,11 @@ def _convert(adapter: TypeAdapter[Any], value: object, field: str) -> object:
 
 
 def variants(experiment: Experiment) -> list[Variant]:
-    """Return every combination of values with every method, in this nesting; without a sweep the methods.
+    """Return each method with each combination of its values; without a sweep, each method once.
 
     Raises:
         FedLensError: with field ``sweep.<path>``, for a method or hyper-parameter that the experiment does
-            not have, a field without effect, and values that exclude each other.
+            not have, a field without effect, or values that are invalid together.
     """
     sweep = experiment.sweep
     own = _owners(experiment)
@@ -196,8 +200,8 @@ def variants(experiment: Experiment) -> list[Variant]:
 def describe(values: dict[str, Any]) -> str:
     """Describe a combination by the last part of each path: ``alpha 0.1, lr 0.001``.
 
-    Titles are not used: descriptions are stored in labels, which tell rows of a comparison apart, and titles
-    may change.
+    Titles are not used because they may change, while descriptions are stored in labels, which identify rows
+    of a comparison.
     """
     names = {path: path.rpartition(".")[2] for path in values} | {"backbone.name": "backbone"}
     return ", ".join(f"{names[path]} {_shown(value)}" for path, value in values.items())
@@ -214,7 +218,7 @@ def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> It
 
 
 def _owners(experiment: Experiment) -> list[list[str]]:
-    """Return for each method the swept paths that concern it."""
+    """Return the swept paths that apply to each method."""
     own: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
@@ -241,18 +245,20 @@ def _methods_with(experiment: Experiment, path: str) -> list[int]:
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
         names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
-        raise FedLensError(f"no method '{who}' in this experiment; there are {names}", f"sweep.{path}")
+        raise FedLensError(f"this experiment has no method '{who}'; choose from {names}", f"sweep.{path}")
     configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
     having = [i for i in named if name in configs[i].model_fields]
     if not having or (who != "*" and len(having) < len(named)):
         whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
-        text = f"{whom} a field '{name}'; `fedlens methods` shows them"
+        fields = [field for config in configs.values() for field in config.model_fields]
+        hint = did_you_mean(name, fields, "`fedlens methods` shows them")
+        text = f"{whom} a field '{name}'; {hint}"
         raise FedLensError(text, f"sweep.{path}")
     return having
 
 
 def _refuse_unused(experiment: Experiment) -> None:
-    """Refuse a sweep over an unused field: it would repeat one result under several names."""
+    """Refuse a sweep over an unused field, which would repeat one result under several names."""
     kinds = experiment.sweep.get("partition.kind", (experiment.partition.kind,))
     for name in type(experiment.partition).model_fields:
         users = kinds_using(name)
@@ -266,7 +272,7 @@ def _refuse_unused(experiment: Experiment) -> None:
         its_own = name == "backbone" or (_of_method(path) and name in ("batch_size", "local_epochs"))
         if its_own and all(getattr(cohort, name) is not None for cohort in experiment.cohorts):
             raise FedLensError(
-                f"every cohort has a {name} of its own, so that no client uses these values; leave it out "
+                f"every cohort sets its own {name}, so these values would never be used; leave it out "
                 "of the sweep or of the cohorts",
                 f"sweep.{path}",
             )
@@ -303,7 +309,7 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
 
 
 def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> MethodEntry:
-    """Return the method with its values and a label that tells its runs apart."""
+    """Return the method with its values, and a label that identifies them."""
     if not every:
         return entry
     config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
@@ -312,7 +318,7 @@ def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> Me
 
 
 def _in_short(value: object) -> str:
-    """Return a value as an error names it, however long it is."""
+    """Return a value for an error message, shortened if it is long."""
     text = _shown(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 

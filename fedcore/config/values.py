@@ -1,4 +1,4 @@
-"""Values that the fields of an experiment may have: those that TOML and the database give back equal."""
+"""Checks that TOML files and the database can store a field's value and return it unchanged."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
 LARGEST_INTEGER = 2**63 - 1
-"""The highest integer that TOML and SQLite hold."""
+"""The largest integer that TOML and SQLite can store."""
 LONGEST_PATH = 4096  # bytes
 FREE_TABLES = ("config", "sweep", "columns")
-"""Fields that are tables with any names."""
+"""Fields that are tables with arbitrary keys."""
 MAX_DEPTH = 20
-"""Levels of lists and tables within one another."""
+"""Maximum nesting of lists and tables."""
 
 
 def _path_text(value: str) -> str:
-    # whether it exists is asked where it is used: a stored run may name a folder of another machine
+    # not checked for existence: a stored run may name a folder of another machine
     if "\0" in value or len(_text(value).encode()) > LONGEST_PATH:
         raise ValueError("this cannot be a path: it is too long, or holds a null character")
     return value
 
 
 def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
-    """Refuse values that a TOML file or the database would give back as others, or not at all."""
+    """Refuse values that a TOML file or the database cannot store unchanged."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a number that can be stored; give a finite one")
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
@@ -59,5 +59,5 @@ class Part(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _storable(cls, value: Any, info: ValidationInfo) -> Any:
-        # tables of other fields are parts of their own, whose errors then name the field within them
+        # other tables are ``Part``s, whose errors name the field within them
         return _plain(value, tables=info.field_name in FREE_TABLES)

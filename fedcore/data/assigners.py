@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from fedcore.data.images import ImageSet
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, keyed_order
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
 Form = Literal["per_class", "per_client"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import tomllib
@@ -14,8 +13,9 @@ import numpy as np
 from fedcore.data.drawn import digits, large, shapes
 from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
 from fedcore.data.images import ImageSet
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import ASSETS
+from fedcore.progress import counted
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +69,11 @@ def entries() -> list[Entry]:
     return list(_ENTRIES.values())
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of all data sets."""
+    return tuple(_ENTRIES)
+
+
 def entry(name: str) -> Entry:
     """Return a data set by name.
 
@@ -77,8 +82,7 @@ def entry(name: str) -> Entry:
     """
     if name in _ENTRIES:
         return _ENTRIES[name]
-    near = difflib.get_close_matches(name.lower(), _ENTRIES, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(_ENTRIES)}"
+    hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
     raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
 
 
@@ -168,7 +172,7 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
         detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
         if release := release_of(entry, {name: found for name, found, _ in pairs}):
             detail = f", as in {release}"
-        lines.append(f"{entry.title}: {expected:,} images expected, {n:,} found{detail}")
+        lines.append(f"{entry.title}: {counted(expected, 'image')} expected, {n:,} found{detail}")
     if entry.class_count not in (None, len(images.classes)):
         lines.append(f"{entry.title}: {entry.class_count} classes expected, {len(images.classes)} found")
     return lines

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import ASSETS
 
 CLASSES = ASSETS / "classes.json"
@@ -89,9 +88,8 @@ def select_domains(
     chosen = set(wanted)
     unknown = sorted(chosen - set(known))
     if unknown or not chosen:
-        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5) if unknown else []
         listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
         problem = f"no {kind} '{unknown[0]}'" if unknown else "no domain chosen"
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from {listed}"
+        hint = did_you_mean(unknown[0] if unknown else "", known, f"choose from {listed}")
         raise FedLensError(f"{where}: {problem}; {hint}", "data.domains")
     return tuple(name for name in known if name in chosen)

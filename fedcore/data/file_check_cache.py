@@ -1,16 +1,15 @@
-"""A cache of which image files cannot be used, so that not all files are opened at every start.
+"""A cache of the image files that cannot be used, so that not every start has to open all files.
 
-An entry holds for exactly these files with these sizes and modification times. Loading a data set checks only
-the ends of each file; ``data check`` decodes every pixel, and its result replaces that of the quick check: an
-image that is broken in its middle is then left out too, instead of stopping a run. Losing the cache costs
-time, nothing else.
+An entry is valid for exactly these files with these sizes and modification times. Loading a data set checks
+only the ends of each file. ``data check`` decodes every pixel and replaces the result of the quick check, so
+that an image with damage in its middle is left out too, instead of stopping a run. The cache can be deleted
+at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,14 +57,12 @@ def save(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
     place = _place(files)
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        slow_work.write_whole(place, json.dumps({str(i): r for i, r in enumerate(reasons) if r}))
+        slow_work.write_result(place, {str(i): r for i, r in enumerate(reasons) if r})
 
 
 def _load(place: Path, count: int) -> list[str | None] | None:
-    with contextlib.suppress(OSError, ValueError):  # the file does not exist, or another program wrote it
-        reasons = json.loads(place.read_text(encoding="utf-8"))
-        return [reasons.get(str(row)) for row in range(count)]
-    return None
+    reasons = slow_work.read_result(place)
+    return None if reasons is None else [reasons.get(str(row)) for row in range(count)]
 
 
 def _check_all(files: Sequence[Path]) -> Work[None]:

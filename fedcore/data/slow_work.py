@@ -7,15 +7,17 @@ message says how to have the work done. Jobs, checks and the command line do it 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from fedcore.errors import FedLensError
+from fedcore.cache.integrity import description_with_digest, new_digest
+from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.progress import Work, result_of
 
 _Result = TypeVar("_Result")
@@ -27,7 +29,7 @@ class NotPrepared(FedLensError):
     """A data set cannot be read before some slow work has been done.
 
     Attributes:
-        task: what has to be done, as a clause: ``/data/x.zip has to be unpacked``.
+        task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
         work: starts the work, which keeps its result on disk.
     """
 
@@ -54,7 +56,7 @@ def require_slow_work(task: str, work: Callable[[], Work[None]]) -> None:
     """Do slow work whose result stays on disk, unless slow work is deferred.
 
     Args:
-        task: what has to be done, as a clause: ``/data/x.zip has to be unpacked``.
+        task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
 
     Raises:
         NotPrepared: within ``defer_slow_work``.
@@ -96,11 +98,35 @@ def version_line(path: Path, name: str = "") -> bytes:
     return line.encode(errors="surrogateescape")  # names that are not UTF-8 exist on disks
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, which appears under its name only when it is complete."""
+def write_result(path: Path, content: Mapping[str, object]) -> None:
+    """Write a result as JSON with a digest of its content and of the file's name, which identifies the input.
+
+    The file appears under its name only when it is complete.
+    """
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
+    part.write_text(json.dumps(_with_digest(path, content)), encoding="utf-8")
     part.replace(path)
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Return a result that ``write_result`` has written; None if there is none, or it is damaged.
+
+    A damaged result is never used, because it decides which images are trained on; the work is done again.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content != _with_digest(path, content):
+            raise ValueError("its content is not what was written")
+    except FileNotFoundError:
+        return None
+    except (OSError, *DAMAGE) as error:
+        _log.warning("%s is not used and will be made again: %s", path, first_line(error))
+        return None
+    return dict(content)
+
+
+def _with_digest(path: Path, content: Mapping[str, object]) -> dict[str, object]:
+    return description_with_digest(content, new_digest(path.name.encode()))
 
 
 def cache_folder() -> Path:
@@ -110,9 +136,9 @@ def cache_folder() -> Path:
 
 
 def results_folder(folder: Path) -> Path | None:
-    """Return the folder for results of slow work on a data set: its own, or else one in the cache.
+    """Return the folder for results of slow work: that of the data set, or else one in the cache.
 
-    None where neither can be written: the work is then done each time and cannot be deferred.
+    None if neither can be written; the work is then repeated each time and cannot be deferred.
     """
     if os.access(folder, os.W_OK):
         return folder

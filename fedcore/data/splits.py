@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from fedcore.data.images import ImageSet
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import derive, numpy_generator
 
 Scheme = Literal["60/20/20", "80/20", "official", "swapped"]

@@ -4,7 +4,7 @@ What many clients keep is in files of its own, see ``row_files``.
 
 No generator state is stored: every draw is keyed by (seed, purpose, round, client), so that the next round
 draws the same numbers after a restart as it would have without one. The file's metadata hold a digest of all
-its bytes, taken with zeros in the digest's place; files of earlier releases have none, and are accepted.
+its bytes, taken with zeros in the digest's place.
 """
 
 from __future__ import annotations
@@ -21,17 +21,13 @@ from fedcore.cache.integrity import new_digest
 from fedcore.engine import row_files
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
-from fedcore.methods.base import State
+from fedcore.methods.base import STATE_PARTS, State
 
 if TYPE_CHECKING:
     import torch
 
-PARTS = ("shared", "personal", "local", "server")
-"""Parts of ``State`` that hold parameters."""
 _NO_DIGEST = "0" * 32
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})"')
-_FIRST_METADATA = {"round", "run"}
-"""Metadata of files without a digest; a file with any other name in it must have one."""
 
 
 def path_of(folder: Path, round_: int) -> Path:
@@ -54,7 +50,7 @@ def save(
             brought up to date. None: all rows are written with the state. Shape: (clients,).
     """
     tensors: dict[str, torch.Tensor] = {}
-    parts = [part for part in PARTS if part != "local" or written is None]
+    parts = [part for part in STATE_PARTS if part != "local" or written is None]
     for part in parts:
         tensors |= {f"{part}/{n}": t for n, t in getattr(state, part).items()}
     tensors["taken"] = state.rounds_trained  # type: ignore[assignment]  # set when the loop is made
@@ -178,11 +174,6 @@ def verify(path: Path) -> list[str]:
     return []
 
 
-def has_digest(path: Path) -> bool:
-    """Return whether an intact checkpoint has a digest; those of earlier releases have none."""
-    return "digest" in _read(path)[1]
-
-
 def _read(path: Path) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a checkpoint and its metadata.
 
@@ -195,11 +186,11 @@ def _read(path: Path) -> tuple[bytes, dict[str, str]]:
         header: dict[str, Any] = json.loads(content[8:end])
         metadata: dict[str, str] = header.pop("__metadata__")
         tensors = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        place = None if set(metadata) == _FIRST_METADATA else _DIGEST.search(content, 8, end)
+        place = _DIGEST.search(content, 8, end)
         digest = _digest(content, place) if place else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
-    if metadata.get("digest") != digest or set(metadata) - {"digest"} != _FIRST_METADATA:
+    if metadata.get("digest") != digest or set(metadata) != {"round", "run", "digest"}:
         raise FedLensError(f"{path.name} is damaged: its bytes are not those that were written")
     if len(content) != end + tensors:
         raise FedLensError(
@@ -237,7 +228,7 @@ def load(path: str | Path, run: str, device: torch.device) -> Loaded:
     """
     path = Path(path)
     tensors, round_ = _load(path, run, device)
-    parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*PARTS, "optimiser")}
+    parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*STATE_PARTS, "optimiser")}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         if rest:

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import fedcore
 from fedcore.config import RunConfig, backbones
-from fedcore.engine.events import Notice
-from fedcore.engine.loop import CHUNK
+from fedcore.engine.clients.memory import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods import consent, registry
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
+from fedcore.records.events import Notice
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a run that begins."""
@@ -34,8 +34,6 @@ _WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
 _OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
                      "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
 """Environment variables by which git answers for another repository than that of the folder."""
-_UNKNOWN = {"device_name": "cpu"}
-"""Values of earlier releases for what they could not find out."""
 _CONTENT = {
     "weights": "the weights or their preprocessing",
     "weights_digest": "the bytes of the weights' files",
@@ -61,12 +59,8 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
-        "chunkwise": bool(earlier.get("chunkwise")) if earlier else True,
-        "models_in_chunks": bool(earlier.get("models_in_chunks")) if earlier else True,
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": run.method.config.get("arithmetic") == "tf32",
-        "text_padding": earlier.get("text_padding", "computed" if earlier else "left out"),
-        "text_batches": earlier.get("text_batches", "all clients" if earlier else "client by client"),
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
@@ -77,21 +71,6 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "platform": platform.platform(),
         **{name: _version(name) for name in _PACKAGES},
         "torch": str(torch.__version__),  # with its build for CPU or CUDA
-    }
-
-
-class TextKernels(TypedDict):
-    """The ways of encoding learned prompts that a run may use: fields of its backbones."""
-
-    packs_texts: bool
-    texts_by_client: bool
-
-
-def text_kernels(resolved: Mapping[str, Any]) -> TextKernels:
-    """Return a run's ways; those of earlier releases computed padding, or all clients' names together."""
-    return {
-        "packs_texts": resolved["text_padding"] == "left out",
-        "texts_by_client": resolved["text_batches"] == "client by client",
     }
 
 
@@ -214,7 +193,7 @@ def environment_differences(
     earlier = earlier or {}
     for name in _DECIDE:
         before = earlier.get(name, now[name])
-        if before not in (now[name], _UNKNOWN.get(name)):
+        if before != now[name]:
             title = name.replace("_", " ")
             yield Notice(
                 f"resumed after round {done} with another {title}: {before} before, {now[name]} now",

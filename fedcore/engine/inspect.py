@@ -20,17 +20,16 @@ from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.environment import resolve_environment, text_kernels
-from fedcore.engine.evaluate import Evaluator, samples_at_once
-from fedcore.engine.events import GLOBAL
+from fedcore.engine.clients.evaluator import Evaluator, samples_at_once
+from fedcore.engine.environment import resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.engine.train import make_loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
-from fedcore.methods.optional import GradCAMScores, LearnedPrompts, predicts_in_batches
 from fedcore.progress import Progress, Work, relay
+from fedcore.records.events import GLOBAL
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +80,7 @@ class Model:
         return torch.cat(images), F.normalize(torch.cat(classes).mean(0), dim=-1)
 
     def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
-        if predicts_in_batches(self.method):
+        if self.method.batch_order() is not None:
             return (rows,)  # it cuts its own batches
         size = min(_CHUNK, samples_at_once(self.method, self.federation.pool))
         return tuple(rows[:, i : i + size] for i in range(0, rows.shape[1], size))
@@ -159,7 +158,7 @@ def restore(
     """
     resolved = resolve_environment(run, device, environment)
     # its notices are in the run's record already
-    steps = set_up(run, artifacts, device, before=environment, **text_kernels(resolved))
+    steps = set_up(run, artifacts, device, before=environment)
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
@@ -278,9 +277,7 @@ def evidence_for(snapshot: Snapshot, model: int, rows: Tensor) -> Work[Arrays]:
     x = finish(hidden)[None]
     yield Progress("explaining", 1, 2)
     logits = method.logits(inspected.params, inspected.head, x)
-    scores = {"prediction": logits.amax(-1)}
-    if isinstance(method, GradCAMScores):
-        scores |= method.gradcam_scores(inspected.params, inspected.head, x)
+    scores = {"prediction": logits.amax(-1)} | method.gradcam_scores(inspected.params, inspected.head, x)
     predicted = logits.detach().argmax(-1)[0]
     arrays = {
         "pixels": _shown(backbone, pixels),
@@ -344,11 +341,8 @@ def nearest_words(snapshot: Snapshot, model: int, top: int = 5) -> list[dict[str
         FedLensError: for a method without prompts.
     """
     inspected = snapshot.model(model)
-    prompts = {}
-    if isinstance(inspected.method, LearnedPrompts):
-        prompts = inspected.method.prompts(
-            inspected.params, None if model == GLOBAL else torch.tensor([model - 1])
-        )
+    clients = None if model == GLOBAL else torch.tensor([model - 1])
+    prompts = inspected.method.prompts(inspected.params, clients)
     if not prompts:
         raise FedLensError(f"{inspected.method.about.title} learns no prompts; there are no words near them")
     backbone = inspected.federation.problem.backbone

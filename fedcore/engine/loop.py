@@ -14,15 +14,20 @@ import numpy as np
 from fedcore.engine import checkpoint, row_files
 from fedcore.engine.clients.averages import needs_only_means
 from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
+from fedcore.engine.clients.contract import check_state
 from fedcore.engine.clients.evaluation import AfterAggregation
+from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, gather
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.local_state import OwnRows, write_rows
+from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.clients.transport import Traffic, Transport, traffic
-from fedcore.engine.evaluate import evaluated_clients
-from fedcore.engine.events import (
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, Params, State, Uploads
+from fedcore.methods.tensors import compared
+from fedcore.records.events import (
     FULL_MATRIX_CLIENTS,
     Cell,
     ClientRound,
@@ -32,19 +37,12 @@ from fedcore.engine.events import (
     Notice,
     RoundFinished,
 )
-from fedcore.lazy import torch
-from fedcore.methods.base import Method, Params, State, Uploads
-from fedcore.methods.optional import RoundLog
-from fedcore.methods.tensors import compared
 from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.federation import Federation, LocalData
-
-CHUNK = 32
-"""Clients trained at once unless memory requires fewer."""
 
 
 @dataclass
@@ -55,11 +53,6 @@ class Loop:
         method, federation: the server's, which are also every client's where there are no cohorts.
         cohorts: in client order, covering all clients; empty: all clients are one cohort.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
-        chunkwise: whether a chunk's models are evaluated where they were trained, and its uploads summed as
-            they arrive where a mean is all that is needed. Runs of earlier releases keep the models of all
-            participants until then, and go on with that: last bits differ.
-        models_in_chunks: whether the clients' models are evaluated after aggregation as many at once as they
-            are trained; runs of earlier releases evaluate all at once, in this process.
         whole_checkpoints: whether a checkpoint is always one file, as it travels between machines.
         executor: where chunks are trained; at first in this process.
         run_key: identity of the run's config, kept in checkpoints.
@@ -76,8 +69,6 @@ class Loop:
     transport: Transport = field(default_factory=Transport)
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
-    chunkwise: bool = True
-    models_in_chunks: bool = True
     whole_checkpoints: bool = False
     mixed: bool = field(init=False)
     written: Tensor = field(init=False)
@@ -95,7 +86,7 @@ class Loop:
         self.cohorts = self.cohorts or (Cohort(self.method, self.federation, everyone),)
         assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
         with torch.no_grad():
-            state = self.method.init(problem.generator)
+            state = check_state(self.method, self.method.init(problem.generator))
         self.evaluated = evaluated_clients(problem)
         taken = torch.zeros(len(problem.clients), dtype=torch.int64)
         self.state = replace(state, local=self._own_rows(state.local), rounds_trained=taken)
@@ -199,7 +190,10 @@ class Loop:
         if self.method.trains:
             write_rows(after.local, clients, trained.params)  # in place: from here on ``before`` is gone
             self.written[clients] = -1
-        cells = [*self._evaluate(after, received, trained, clients, round_), *gathered.cells]
+        cells = gathered.cells
+        if self._is_evaluated(round_):
+            full = round_ == self.rounds or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
+            cells = [*self._evaluate_all(after, full), *cells]
         self.state, self.done = after, round_
         path = self._save(round_)
         times.append(time.perf_counter())
@@ -220,8 +214,7 @@ class Loop:
             diagnostics=tuple(diagnostics),
             checkpoint=path,
         )
-        if isinstance(self.method, RoundLog):
-            yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
+        yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
 
     def _train_within_memory(
         self, received: Params, clients: Tensor, round_: int
@@ -254,7 +247,7 @@ class Loop:
 
     @property
     def _only_means(self) -> bool:
-        return self.chunkwise and needs_only_means(self.method)
+        return needs_only_means(self.method)
 
     def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
         """Yield what each chunk of a round needs, in client order; one is made when it is asked for."""
@@ -269,7 +262,7 @@ class Loop:
                 local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
                 slots=self.optimiser.select(members).slots if kept else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
-                evaluate=trains and self.chunkwise and self._is_evaluated(round_),
+                evaluate=trains and self._is_evaluated(round_),
                 only_means=self._only_means,
             )
 
@@ -313,27 +306,8 @@ class Loop:
 
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
         """Evaluate every model after aggregation, each through its own cohort's backbone."""
-        evaluators = self.worker.evaluators
-        if self.models_in_chunks:
-            return AfterAggregation(evaluators, self.executor, self.chunk, self.should_stop).cells(
-                state, full
-            )
-        with torch.no_grad():
-            return [c for e in evaluators for c in e.after_aggregation(e.method.models(state), full)]
-
-    def _evaluate(
-        self, after: State, received: Params, trained: Trained, clients: Tensor, round_: int
-    ) -> list[Cell]:
-        """Evaluate all models after aggregation, where it is due."""
-        if not self._is_evaluated(round_):
-            return []
-        full = round_ == self.rounds or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
-        cells = self._evaluate_all(after, full)
-        if self.method.trains and not self.chunkwise:
-            for number, where in self._present(clients):
-                sent, models = ({n: v[where] for n, v in p.items()} for p in (received, trained.params))
-                cells += self.worker.before_aggregation(number, clients[where], sent, models)
-        return cells
+        evaluation = AfterAggregation(self.worker.evaluators, self.executor, self.chunk, self.should_stop)
+        return evaluation.cells(state, full)
 
     def _diagnostics(
         self, before: State, trained: Trained, uploads: Uploads, data: LocalData

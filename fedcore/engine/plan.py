@@ -17,7 +17,6 @@ from fedcore.data.partition import Assignment
 from fedcore.engine.prepare import Reader, RunInputs, load_images, prepare_inputs, resolve
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.optional import ClassTexts
 
 _LARGE_ENCODING = 10**9
 """Bytes from which on a plan mentions that an encoding will be written."""
@@ -112,10 +111,9 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         except FedLensError as error:
             raise variant.located(error) from error
         runs.append(run)
-        method = registry.get(draft.method.name)
-        if issubclass(method, ClassTexts):  # the config as written: the frozen one leaves unused texts out
-            written = registry.build_config(draft.method.name, draft.method.config)
-            warnings += method.plan_warnings(written, context)
+        # the config as written: the frozen one leaves unused texts out
+        written = registry.build_config(draft.method.name, draft.method.config)
+        warnings += registry.get(draft.method.name).plan_warnings(written, context)
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]
     return Plan(

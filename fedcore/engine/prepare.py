@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
@@ -21,7 +19,6 @@ from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method, MethodConfig, RunContext
-from fedcore.methods.optional import ClassTexts
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""
@@ -108,12 +105,10 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
-    frozen: BaseModel = config
     try:
         check_cohorts(run, context)
         _check(method, config, context)
-        if issubclass(method, ClassTexts):
-            frozen = method.freeze_config(config, context)
+        frozen = method.freeze_config(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,14 @@ from fedcore.data.slow_work import prepare_then
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_content
-from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.prepare import load_images, prepare_inputs, resolve
 from fedcore.errors import FedLensError
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.methods.optional import ClassTexts
 from fedcore.progress import Progress, relay
+from fedcore.records.events import GLOBAL, Entity, Notice
 
 
 @dataclass(frozen=True)
@@ -85,14 +84,11 @@ def set_up(
     device: str,
     should_stop: Callable[[], bool] = lambda: False,
     before: Mapping[str, Any] | None = None,
-    packs_texts: bool = True,
-    texts_by_client: bool = True,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
         before: environment of the attempt that is continued, whose content must be here still.
-        packs_texts, texts_by_client: see ``Backbone``.
 
     Raises:
         FedLensError: when the data, the weights or the method of the config are not available, or are not
@@ -115,15 +111,9 @@ def set_up(
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    if issubclass(cls, ClassTexts):
-        yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
+    yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device)
-    if not (packs_texts and texts_by_client):
-        loaded = {
-            wanted: replace(backbone, packs_texts=packs_texts, texts_by_client=texts_by_client)
-            for wanted, backbone in loaded.items()
-        }
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
@@ -167,8 +157,7 @@ _TEXTS_IN_NOTICE = 12
 
 def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
     """Say which texts a run drew by its seed."""
-    drawn = method.drawn_texts() if isinstance(method, ClassTexts) else {}
-    texts = [f'{name}: "{text}"' for name, text in drawn.items()]
+    texts = [f'{name}: "{text}"' for name, text in method.drawn_texts().items()]
     if texts:
         shown, rest = texts[:_TEXTS_IN_NOTICE], texts[_TEXTS_IN_NOTICE:]
         more = f"; and {len(rest)} more, in the log" if rest else ""

@@ -9,19 +9,19 @@ from typing import Any
 
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.grouping import stable_config
-from fedcore.engine.clients.memory import clients_at_once
-from fedcore.engine.clients.parallel import Spread
+from fedcore.engine.clients.contract import faults_named
+from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.environment import (
     environment_differences,
     resolve_environment,
-    text_kernels,
     unlike_processes,
     unsuited_arithmetic,
 )
-from fedcore.engine.events import Event, Notice, RoundFinished, Started
-from fedcore.engine.loop import CHUNK, Loop
+from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Spread
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.progress import Progress
+from fedcore.records.events import Event, Notice, RoundFinished, Started
 
 
 def train(
@@ -47,59 +47,59 @@ def train(
 
     Raises:
         FedLensError: when the config cannot run, or a resource is missing or changes meanwhile.
+        FedLensMethodError: for a fault of the method, with its file and line.
         Stopped: when ``should_stop`` says so.
     """
-    resolved = resolve_environment(run, device, environment)
-    before = environment if resume_from is not None else None
-    setup = yield from set_up(run, artifacts, device, should_stop, before, **text_kernels(resolved))
-    loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
-    loop.chunkwise, loop.models_in_chunks = resolved["chunkwise"], resolved["models_in_chunks"]
-    loop.whole_checkpoints = whole_checkpoints
-    if resume_from is not None:
-        loop.resume(resume_from)
-    if not (environment or {}).get("chunk"):
-        yield from _choose_chunk(loop, spread)
-        resolved["chunk"] = loop.chunk
-    recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
-    if spread is not None and spread.device != device:
-        recorded["clients_device"] = spread.device
-    started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
-    if spread is None:
-        yield started
-        yield from unsuited_arithmetic(run, resolved, device)
-        yield from environment_differences(before, resolved, loop.done)
-        yield from _rounds(run, setup, loop)
-        return
-    yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
-    with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
-        loop.executor = parallel
-        processors, unlike = unlike_processes(recorded, parallel.conditions(should_stop))
-        if unlike:
-            recorded["processors"] = processors
-        yield started
-        yield from environment_differences(before, resolved, loop.done)
-        yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
-        yield from unsuited_arithmetic(run, resolved, spread.device)
-        idle = spread.width - loop.chunks_of(1)
-        if idle > 0:
-            yield Notice(
-                f"{idle} of {spread.width} devices {'stay' if idle > 1 else 'stays'} idle while clients are "
-                f"trained: {len(loop.participants(1))} train in a round, {loop.chunk} at once; "
-                f"{spread.width - idle} would train them as fast"
-            )
-        if spread.device != device:
-            here = "averaged" if loop.models_in_chunks else "evaluated after aggregation"
-            there = "trained and evaluated" if loop.models_in_chunks else "trained"
-            yield Notice(
-                f"its clients are {there} on {spread.device}, and {here} on {device}", repeats_exactly=False
-            )
-        if unlike:
-            yield Notice(
-                "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
-                + "; ".join(unlike),
-                repeats_exactly=False,
-            )
-        yield from _rounds(run, setup, loop)
+    with faults_named(run.method.name):
+        resolved = resolve_environment(run, device, environment)
+        before = environment if resume_from is not None else None
+        setup = yield from set_up(run, artifacts, device, should_stop, before)
+        loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
+        loop.whole_checkpoints = whole_checkpoints
+        if resume_from is not None:
+            loop.resume(resume_from)
+        if not (environment or {}).get("chunk"):
+            yield from _choose_chunk(loop, spread)
+            resolved["chunk"] = loop.chunk
+        recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
+        if spread is not None and spread.device != device:
+            recorded["clients_device"] = spread.device
+        started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
+        if spread is None:
+            yield started
+            yield from unsuited_arithmetic(run, resolved, device)
+            yield from environment_differences(before, resolved, loop.done)
+            yield from _rounds(run, setup, loop)
+            return
+        yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
+        with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
+            loop.executor = parallel
+            processors, unlike = unlike_processes(recorded, parallel.conditions(should_stop))
+            if unlike:
+                recorded["processors"] = processors
+            yield started
+            yield from environment_differences(before, resolved, loop.done)
+            yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
+            yield from unsuited_arithmetic(run, resolved, spread.device)
+            idle = spread.width - loop.chunks_of(1)
+            if idle > 0:
+                yield Notice(
+                    f"{idle} of {spread.width} devices {'stay' if idle > 1 else 'stays'} idle while clients "
+                    f"are trained: {len(loop.participants(1))} train in a round, {loop.chunk} at once; "
+                    f"{spread.width - idle} would train them as fast"
+                )
+            if spread.device != device:
+                yield Notice(
+                    f"its clients are trained and evaluated on {spread.device}, and averaged on {device}",
+                    repeats_exactly=False,
+                )
+            if unlike:
+                yield Notice(
+                    "its clients are trained on unlike machines, whose numbers can differ in their last "
+                    "bits: " + "; ".join(unlike),
+                    repeats_exactly=False,
+                )
+            yield from _rounds(run, setup, loop)
 
 
 def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:

@@ -21,11 +21,11 @@ Rounds = tuple[int | None, int | None]
 def submit(
     store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set: int = 0, *, again: bool = False
 ) -> int:
-    """Queue an analysis of a run's newest round, unless it is there already.
+    """Queue an analysis of a run's newest round, unless its result exists.
 
     Args:
         model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
-        again: compute it although it is there.
+        again: compute it even if its result exists.
 
     Returns: the task's id.
     """
@@ -39,7 +39,7 @@ def find(store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set
 
 
 def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int) -> str:
-    """Name an analysis by all that it depends on; a run that has gone on since has another."""
+    """Return a key of everything that an analysis depends on; it changes when the run has new rounds."""
     (run,) = store.runs.get([run_id])
     return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
 
@@ -59,8 +59,8 @@ def submit_disagreement(
     Args:
         against: the other run.
         model, test_set: entity codes, equal in both runs.
-        rounds: of both runs, whose checkpoints are used where they are kept; None, or not kept: the newest.
-        again: compute it although it is there.
+        rounds: of both runs; the newest checkpoint is used for None, and for a round without a checkpoint.
+        again: compute it even if its result exists.
 
     Returns: the task's id.
     """
@@ -86,7 +86,7 @@ def find_disagreement(
 def disagreement_key(
     store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
 ) -> str:
-    """Name the comparison of two runs' predictions by all that it depends on."""
+    """Return a key of everything that a comparison of two runs' predictions depends on."""
     done = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
     first, second = (
         f"run {i} round {done[i]}" + ("" if wanted in (None, done[i]) else f" at {wanted}")
@@ -106,7 +106,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     """Restore a run from its checkpoint and analyse it; arrays are written beside the result.
 
     Raises:
-        FedLensError: when the run has no checkpoint, or there is nothing of that kind to see.
+        FedLensError: when the run has no checkpoint, or does not offer this analysis.
     """
     from fedcore.engine import inspect
     from fedcore.engine.disagreement import disagreement
@@ -137,7 +137,7 @@ def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[Snapshot
     """Restore a run from its newest intact checkpoint; damaged ones are named in the log.
 
     Args:
-        wanted: a round whose checkpoint comes before the newest one, where it is kept and intact.
+        wanted: a round to restore instead of the newest, if its checkpoint exists and is intact.
 
     Raises:
         FedLensError: when it has none.

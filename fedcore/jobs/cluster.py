@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster: its nodes as lanes, and a thread of the supervisor per run that records its events.
+"""Runs on a Ray cluster: each node is a pool, and a thread of the supervisor records the events of each run.
 
-A node is asked to train by ``fedcore.cluster``; here its events take the way of a local process: the same
-handler, ``job.execute``, fencing and one transaction per round.
+``fedcore.cluster`` asks a node to train. Its events are recorded as those of a local process: by the same
+handler and ``job.execute``, with the same fencing and one transaction per round.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
-from fedcore.jobs.lanes import NODE_KINDS, TASK_LANE, OverLanes, claim_next, fits, room_on
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, launcher_over
+from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, SpreadPools, claim_next, cluster_capacity, fits
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
@@ -34,12 +34,12 @@ from fedcore.store.liveness import hold, let_go, new_owner
 
 GPU, CPU = NODE_KINDS
 RETRY_SECONDS = 30.0
-"""How long a worker whose chosen cluster cannot be joined stays before the next attempt."""
+"""Seconds between two attempts to join the chosen cluster."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lane:
+class Pool:
     """The CPU or the GPUs of a node; runs there are written to the store as ``node/cpu`` or ``node/gpu``."""
 
     node: Node
@@ -47,7 +47,7 @@ class Lane:
 
     @property
     def name(self) -> str:
-        """The lane as runs, slots and pages name it."""
+        """The name of the pool in runs, slots and pages."""
         return f"{self.node.name}/{self.kind}"
 
     def capacity(self, slots: Mapping[str, int]) -> int:
@@ -55,7 +55,7 @@ class Lane:
         return slots.get(self.name, 1) * (self.node.gpus if self.kind == GPU else 1)
 
     def share(self, slots: Mapping[str, int], memory: int = 0) -> Share:
-        """Return what one run asks of the node; ``memory``: bytes that runs of its setting have used."""
+        """Return the share of the node that one run gets; ``memory``: peak bytes of runs of its setting."""
         runs = self.capacity(slots)
         cpus = max(1, self.node.cpus // runs) if self.node.cpus else 0
         if self.kind == GPU:
@@ -63,37 +63,37 @@ class Lane:
         return Share(cpus, memory=min(memory, self.node.memory // runs))
 
 
-def lanes_of(node: Node) -> list[Lane]:
-    """Return the lanes of a node, for what it offers."""
-    return [Lane(node, GPU)] * (node.gpus > 0) + [Lane(node, CPU)] * (node.cpus > 0)
+def pools_of(node: Node) -> list[Pool]:
+    """Return the pools of a node: one for its GPUs and one for its CPU, if it has them."""
+    return [Pool(node, GPU)] * (node.gpus > 0) + [Pool(node, CPU)] * (node.cpus > 0)
 
 
-class ClusterLanes:
-    """The lanes of the nodes, and the lane of the tasks, which stay on this machine."""
+class ClusterPools:
+    """The pools of the nodes, and the pool of the tasks, which run on this machine."""
 
     def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
 
-    def lanes(self) -> dict[str, Lane]:
-        """Return the lanes of the nodes that can be used now, by name; GPUs first."""
+    def pools(self) -> dict[str, Pool]:
+        """Return the pools of the nodes that can be used now, by name; GPUs first."""
         usable = [state.node for state in self._watch.states() if state.problem is None]
         found = sorted(
-            (lane for node in usable for lane in lanes_of(node)), key=lambda lane: NODE_KINDS.index(lane.kind)
+            (pool for node in usable for pool in pools_of(node)), key=lambda pool: NODE_KINDS.index(pool.kind)
         )
-        return {lane.name: lane for lane in found}
+        return {pool.name: pool for pool in found}
 
     def names(self) -> Sequence[str]:
-        """Return the lanes in which jobs may start now."""
-        return (*self.lanes(), TASK_LANE)
+        """Return the pools in which jobs may start now."""
+        return (*self.pools(), TASK_POOL)
 
-    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
-        """Claim the next run that the node can do: it has seen the folder of its data, and has memory for it.
+    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
+        """Claim the next run that the node can train: it can read the data and has enough memory.
 
-        A run whose folder no report has been asked for yet waits for the next report.
+        A run stays queued until a report of the node says whether it can read the folder of its data.
         """
-        if lane == TASK_LANE:
-            return claim_next(store, lane, running, None)
-        found = self.lanes().get(lane)
+        if pool == TASK_POOL:
+            return claim_next(store, pool, running, None)
+        found = self.pools().get(pool)
         state = self._watch.state_of(found.node.id) if found else None
         if found is None or state is None or state.report is None:
             return None
@@ -103,33 +103,33 @@ class ClusterLanes:
         waiting = store.jobs.next_run(accepts, state.report.readable)
         if waiting is None or (running and not _fits(store, found, state, waiting)):
             return None
-        return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts, readable=state.report.readable)
+        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, readable=state.report.readable)
 
-    def _accepts(self, lane: Lane, state: NodeState) -> tuple[str, ...]:
-        """Return the values of ``requested_device`` that a lane serves."""
-        gpu_somewhere = any(other.kind == GPU for other in self.lanes().values())
+    def _accepts(self, pool: Pool, state: NodeState) -> tuple[str, ...]:
+        """Return the values of ``requested_device`` that a pool serves."""
+        gpu_somewhere = any(other.kind == GPU for other in self.pools().values())
         served = devices.accepts(
-            devices.CPU if lane.kind == CPU else lane.name, "gpu" if gpu_somewhere else None
+            devices.CPU if pool.kind == CPU else pool.name, "gpu" if gpu_somewhere else None
         )
         reported = state.report.devices if state.report else ()
-        gpus = tuple(d.id for d in reported if d.id != devices.CPU) if lane.kind == GPU else ()
-        return (*served, lane.name, lane.node.name, *gpus)
+        gpus = tuple(d.id for d in reported if d.id != devices.CPU) if pool.kind == GPU else ()
+        return (*served, pool.name, pool.node.name, *gpus)
 
 
-def _fits(store: Store, lane: Lane, state: NodeState, waiting: int) -> bool:
+def _fits(store: Store, pool: Pool, state: NodeState, waiting: int) -> bool:
     """Return whether a queued run fits into the memory of a node's device beside those that run there."""
-    assert state.report is not None, "only nodes that have reported are lanes"
-    reported = [d for d in state.report.devices if (d.id == devices.CPU) == (lane.kind == CPU)]
+    assert state.report is not None, "only nodes that have reported are pools"
+    reported = [d for d in state.report.devices if (d.id == devices.CPU) == (pool.kind == CPU)]
     if not reported:
         return False
-    if lane.kind == CPU:
-        return fits(store, replace(reported[0], id=lane.name), waiting)
-    share = reported[0].memory_total // store.queue.slots().get(lane.name, 1)
+    if pool.kind == CPU:
+        return fits(store, replace(reported[0], id=pool.name), waiting)
+    share = reported[0].memory_total // store.queue.slots().get(pool.name, 1)
     return (store.queue.needed_memory(waiting) or 0) <= share
 
 
 class ClusterLauncher:
-    """Starts runs on nodes, and everything else as processes of this machine.
+    """Starts runs on nodes, and tasks as processes of this machine.
 
     Args:
         ray: the connected module.
@@ -139,52 +139,48 @@ class ClusterLauncher:
 
     def __init__(
         self,
-        lanes: ClusterLanes,
+        pools: ClusterPools,
         ray: Any,
         local: LocalLauncher | None = None,
         engine: type[RemoteEngine] = RemoteEngine,
         shared: Path | None = None,
     ) -> None:
-        self._lanes, self._ray, self._engine, self._shared = lanes, ray, engine, shared
+        self._pools, self._ray, self._engine, self._shared = pools, ray, engine, shared
         self._local = local or LocalLauncher()
 
-    def launch(self, claim: Claim, lane: str) -> LaunchedJob:
-        """Start a job on a node, or a task here.
-
-        Raises:
-            OSError: when the node has left since the job was claimed.
-        """
-        if lane == TASK_LANE:
-            return self._local.launch(claim, lane)
-        found = self._lanes.lanes().get(lane)
+    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
+        """Start a run on its node, or a task on this machine."""
+        if pool == TASK_POOL:
+            return self._local.launch(claim, pool)
+        found = self._pools.pools().get(pool)
         if found is None:
-            raise ConnectionResetError(f"the node of {lane} has left")
+            raise ConnectionResetError(f"the node of {pool} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
         engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}", self._shared)
         return ClusterJob(claim, found, engine)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
-        """Take over a job of this machine; runs on nodes end with the supervisor that recorded them."""
+        """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
         return self._local.adopt(store, row)
 
 
 class ClusterJob:
-    """A run on a node: the thread that records what it sends."""
+    """A run on a node, and the thread that records its events."""
 
-    def __init__(self, claim: Claim, lane: Lane, engine: RemoteEngine) -> None:
-        self._claim, self._lane, self._engine = claim, lane, engine
+    def __init__(self, claim: Claim, pool: Pool, engine: RemoteEngine) -> None:
+        self._claim, self._pool, self._engine = claim, pool, engine
         self._ending = threading.Event()
         hold(claim.db, claim.owner)
         self._thread = threading.Thread(target=self._record, name=f"run {claim.id}", daemon=True)
         self._thread.start()
 
     def ended(self) -> bool:
-        """Return whether nothing records it any more."""
+        """Return whether its thread has ended."""
         return not self._thread.is_alive()
 
     def exit_reason(self) -> str | None:
-        """Return None: its thread has written what is known, where it could."""
+        """Return None, because its thread has recorded the reason if it could."""
         return None
 
     def terminate(self) -> bool:
@@ -193,7 +189,6 @@ class ClusterJob:
         return True
 
     def _record(self) -> None:
-        """Record the run's events until it has ended."""
         claim, outcome = self._claim, "unrecorded"
         try:
             with Heartbeat(Store(claim.db)) as heartbeat:
@@ -201,11 +196,11 @@ class ClusterJob:
                     claim,
                     heartbeat,
                     handler=partial(training.train, engine=self._engine),
-                    device=devices.CPU if self._lane.kind == CPU else self._lane.name,
+                    device=devices.CPU if self._pool.kind == CPU else self._pool.name,
                     terminated=self._ending.is_set,
                     remote_memory=self._engine.peak_memory,
                 )
-            logger.info("run %d on %s: %s", claim.id, self._lane.name, outcome)
+            logger.info("run %d on %s: %s", claim.id, self._pool.name, outcome)
         finally:
             let_go(claim.db, claim.owner, keep_file=outcome == "unrecorded")
 
@@ -223,15 +218,15 @@ def serve_on_cluster(
 ) -> int:
     """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
 
-    A supervisor of this machine that serves the database already is asked to leave once its jobs have ended.
+    If another supervisor serves the database, it is asked to leave once its jobs have ended.
 
     Args:
         address: of the cluster's head, or ``auto`` for the cluster of this machine.
         slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
         idle: seconds without work after which it leaves; None: never.
-        on_finish: command or address that is told when an experiment has ended.
+        on_finish: command or address that is notified when an experiment has ended.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
-        over: devices over which each run is spread, one run at a time; None: whole runs go to the devices.
+        over: devices over which each run is spread, one run at a time; None: one device trains each run.
         options: of ``Supervisor``.
 
     Raises:
@@ -247,24 +242,24 @@ def serve_on_cluster(
         listen=lambda states: cluster_view.write(store, states, over) if serving.is_set() else None,
         shared=shared,
     )
-    lanes = ClusterLanes(watch)
+    pools = ClusterPools(watch)
 
     def make(store: Store, **options: Any) -> Supervisor:
         serving.set()
         if over is not None:
-            spread = OverLanes(over, lambda: room_on(watch.states()))
-            return Supervisor(store, lanes=spread, launcher=launcher_over(over, address), **options)
+            spread = SpreadPools(over, lambda: cluster_capacity(watch.states()))
+            return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
         if slots is not None:
             for node in list_nodes(watch.ray):
-                for lane in lanes_of(node):
-                    store.queue.set_slots(lane.name, slots)
+                for pool in pools_of(node):
+                    store.queue.set_slots(pool.name, slots)
         return Supervisor(
-            store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray, shared=shared), **options
+            store, pools=pools, launcher=ClusterLauncher(pools, watch.ray, shared=shared), **options
         )
 
     try:
         if over is not None:
-            room_on([NodeState(node, problem=None) for node in list_nodes(watch.ray)]).check(over)
+            cluster_capacity([NodeState(node, problem=None) for node in list_nodes(watch.ray)]).check(over)
         patience = math.inf if idle is None else idle
         return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
@@ -273,19 +268,19 @@ def serve_on_cluster(
 
 
 class NoNodes:
-    """The lanes while the chosen cluster cannot be joined: tasks go on, runs wait."""
+    """The pools while the chosen cluster cannot be joined: tasks are executed, runs wait."""
 
     def names(self) -> Sequence[str]:
-        """Return the lane of the tasks."""
-        return (TASK_LANE,)
+        """Return the pool of the tasks."""
+        return (TASK_POOL,)
 
-    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
         """Claim the next task."""
-        return claim_next(store, lane, running, None)
+        return claim_next(store, pool, running, None)
 
 
 def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:
-    """Be the supervisor on the cluster that was chosen on the page, as long as it is the choice.
+    """Be the supervisor on the cluster that was chosen on the page, until another one is chosen.
 
     While it cannot be joined, the page says why, runs wait, and the dashboard starts another attempt.
 
@@ -304,15 +299,15 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
     try:
         ray = connection.connect(address)
         if over is not None:
-            room_on([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
+            cluster_capacity([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
     except FedLensError as error:
         choice.report(store.artifacts, address, str(error))
-        logger.warning("%s", error)  # the supervisor says it too, once its log is open
+        logger.warning("%s", error)
         on_finish = given.get("on_finish")
 
         def retire() -> bool:
             return other() or time.monotonic() > end
 
-        return serve(db, lanes=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
+        return serve(db, pools=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
     choice.report(store.artifacts, address, None)
     return serve_on_cluster(db, address, idle=idle, retire=other, **given)

@@ -1,7 +1,7 @@
-"""What a worker on a Ray cluster tells the pages about its nodes: a small file beside the database.
+"""The nodes of a Ray cluster as pages show them, from a small file that the worker writes.
 
-Pages never import Ray. The file is written anew after each look at the nodes; an old one says nothing, so
-that nothing is shown of a cluster whose worker is gone.
+Pages never import Ray. The worker rewrites the file each time it has asked the nodes; pages ignore an old
+one, so that they do not show a cluster after its worker has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.devices import CPU, Device
-from fedcore.jobs.lanes import NODE_KINDS
+from fedcore.jobs.pools import NODE_KINDS
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun
 
@@ -32,29 +32,29 @@ class NodeView:
     """A node as pages show it.
 
     Attributes:
-        lanes: names under which its runs are stored and its slots are set.
+        pools: names under which its runs are stored and its slots are set.
         missing: folders of data sets that queued runs need and that it cannot read.
-        problem: why no run starts there; None if runs may start.
-        notes: differences of versions that its runs note.
+        problem: the reason why runs cannot start there; None if they can.
+        notes: differences of versions that its runs record.
     """
 
     name: str
     address: str
     cpus: int
     gpus: int
-    lanes: tuple[str, ...]
+    pools: tuple[str, ...]
     devices: tuple[Device, ...]
     missing: tuple[str, ...]
     problem: str | None
     notes: tuple[str, ...]
 
-    def devices_of(self, lane: str) -> list[Device]:
-        """Return the devices of one of its lanes."""
-        return [d for d in self.devices if (d.id == CPU) == lane.endswith("/cpu")]
+    def devices_of(self, pool: str) -> list[Device]:
+        """Return the devices of one of its pools."""
+        return [d for d in self.devices if (d.id == CPU) == pool.endswith("/cpu")]
 
 
 def write(store: Store, states: Sequence[NodeState], over: int | None = None) -> None:
-    """Write what is known about the nodes; a disk that is full loses only this.
+    """Write the states of the nodes; a full disk is ignored, since pages then only show less.
 
     Args:
         over: devices over which each run is spread, if any.
@@ -75,7 +75,7 @@ def clear(store: Store) -> None:
 
 
 def read(store: Store, now: float | None = None) -> list[NodeView] | None:
-    """Return the nodes by name; None where no worker is on a cluster at present.
+    """Return the nodes by name; None if no worker serves a cluster now.
 
     Args:
         now: seconds since 1970, default: the present.
@@ -90,7 +90,7 @@ def read(store: Store, now: float | None = None) -> list[NodeView] | None:
 
 
 def read_over(store: Store) -> int | None:
-    """Return over how many devices the worker on a cluster spreads each run; None: it does not."""
+    """Return the number of devices over which the worker on a cluster spreads each run; None: it does not."""
     try:
         over = json.loads(_path(store).read_text(encoding="utf-8")).get("over")
     except (OSError, ValueError, AttributeError):
@@ -110,20 +110,20 @@ def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None
     gpu = any(node.gpus for node in usable)
     if over is not None:
         return _waits_over(run, usable, over, gpu)
-    lanes = {lane: node for node in usable for lane in node.lanes if _serves(lane, node, run, gpu)}
-    if not lanes:
+    pools = {pool: node for node in usable for pool in node.pools if _serves(pool, node, run, gpu)}
+    if not pools:
         return f"a node with the device {run.requested_device}"
-    with_data = [lane for lane, node in lanes.items() if run.data_root not in node.missing]
+    with_data = [pool for pool, node in pools.items() if run.data_root not in node.missing]
     if not with_data:
         return f"a node that has the folder {run.data_root}"
     return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
 
 
 def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool) -> str:
-    """Say what a run waits for that is to be spread over several devices."""
-    there = sum(node.gpus for node in usable) or sum(node.cpus for node in usable)
-    if there < over:
-        return f"{over} {'GPUs' if gpu else 'CPUs'}; the nodes have {there}"
+    """Say what a run that is spread over several devices waits for."""
+    available = sum(node.gpus for node in usable) or sum(node.cpus for node in usable)
+    if available < over:
+        return f"{over} {'GPUs' if gpu else 'CPUs'}; the nodes have {available}"
     if run.requested_device not in (("auto", "gpu", "cuda") if gpu else ("auto", CPU)):
         return f"a worker that gives whole runs to the device {run.requested_device}"
     if any(run.data_root in node.missing for node in usable):
@@ -131,13 +131,13 @@ def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool
     return "the run before it"
 
 
-def _serves(lane: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:
+def _serves(pool: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:
     wanted = run.requested_device
-    if wanted in (lane, node.name):
+    if wanted in (pool, node.name):
         return True
-    if lane.endswith("/cpu"):
+    if pool.endswith("/cpu"):
         return wanted == CPU or (wanted == "auto" and not gpu_somewhere)
-    return wanted in ("auto", "gpu", "cuda", *(d.id for d in node.devices_of(lane)))
+    return wanted in ("auto", "gpu", "cuda", *(d.id for d in node.devices_of(pool)))
 
 
 def _path(store: Store) -> Path:
@@ -152,7 +152,7 @@ def _view(state: NodeState) -> NodeView:
         address=node.address,
         cpus=node.cpus,
         gpus=node.gpus,
-        lanes=tuple(f"{node.name}/{kind}" for kind in kinds),
+        pools=tuple(f"{node.name}/{kind}" for kind in kinds),
         devices=report.devices if report else (),
         missing=report.missing if report else (),
         problem=state.problem,

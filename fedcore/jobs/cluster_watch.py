@@ -1,4 +1,4 @@
-"""A thread that keeps the connection to a Ray cluster and knows its nodes."""
+"""A thread that keeps the connection to a Ray cluster and the states of its nodes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
-from fedcore.cluster.parcel import marked
+from fedcore.cluster.transfer import marked
 from fedcore.errors import first_line
 
 LOOK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
-"""After this long without an answer of the head, or of a node, no run is started there."""
+"""After this time without an answer from the head, or from a node, no run is started there."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node and what is known about it.
+    """The state of a node.
 
     Attributes:
         report: the newest; None before the first.
-        problem: why no run starts there, in one line; None if runs may start.
-        notes: differences of versions that a run notes and that do not keep it from the node.
+        problem: the reason why runs cannot start there, in one line; None if they can.
+        notes: differences of versions that a run records, but that do not exclude the node.
     """
 
     node: Node
@@ -42,13 +42,13 @@ class NodeState:
 
 
 class ClusterWatch:
-    """Knows the nodes of a cluster, from a thread of its own: a head that is gone lets callers wait.
+    """Watches the nodes of a cluster in a separate thread, since calls to a lost head block for a long time.
 
     Args:
         address: of the head, or ``auto``.
         folders: returns the folders of the data sets that queued runs will read.
-        shared: the folder through which checkpoints travel, which nodes have to see; None: there is none.
-        listen: called with the states after each look, in the thread.
+        shared: the shared folder for checkpoints, which nodes must be able to write; None: none is used.
+        listen: called with the states after each update, in the thread.
 
     Raises:
         FedLensError: when the cluster cannot be joined.
@@ -81,7 +81,7 @@ class ClusterWatch:
         return sorted(self._states.values(), key=lambda state: state.node.name)
 
     def state_of(self, node_id: str) -> NodeState | None:
-        """Return what is known about a node; None when it has left."""
+        """Return the state of a node; None if it has left."""
         return self._states.get(node_id)
 
     def close(self) -> None:
@@ -97,13 +97,13 @@ class ClusterWatch:
             try:
                 self._look()
                 reported = None
-            except Exception as error:  # noqa: BLE001 - Ray's have no common class, and nobody else would look
+            except Exception as error:  # noqa: BLE001 - Ray's have no common class, and the thread must live on
                 if str(error) != reported:
                     logger.error("the nodes cannot be looked at: %s", first_line(error))
                 reported = str(error)
 
     def _look(self) -> None:
-        """Ask Ray for its nodes, and the nodes for reports, without waiting for these."""
+        """Ask Ray for its nodes, and the nodes for reports, without waiting for the reports."""
         nodes = {n.id: n for n in connection.list_nodes(self.ray)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
@@ -114,16 +114,19 @@ class ClusterWatch:
         self._listen(self.states())
 
     def _receive(self, node_id: str, folders: tuple[str, ...]) -> None:
-        """Take the report of a node, where there is one, and ask for the next in time, or for new folders."""
-        asked, known, pending = self._asked.get(node_id, (0.0, (), None))
+        """Take the report of a node if it has arrived, and request the next one if it is due.
+
+        A report is due after a while, and at once if runs with other folders were queued.
+        """
+        asked, requested, pending = self._asked.get(node_id, (0.0, (), None))
         if pending is not None and self.ray.wait([pending], timeout=0)[0]:
             self._states[node_id] = self._described(self._states[node_id].node, pending)
-            self._asked[node_id] = (asked, known, None)
+            self._asked[node_id] = (asked, requested, None)
             pending = None
         elif self._states[node_id].report is not None and time.monotonic() - asked > SILENT_SECONDS:
             problem = f"it has not answered for {SILENT_SECONDS:.0f} s; is its network down?"
             self._states[node_id] = replace(self._states[node_id], problem=problem)
-        due = time.monotonic() - asked >= REPORT_SECONDS or not set(folders) <= set(known)
+        due = time.monotonic() - asked >= REPORT_SECONDS or not set(folders) <= set(requested)
         if pending is None and due:
             self._asked[node_id] = (time.monotonic(), folders, self._ask(node_id, folders))
 
@@ -137,7 +140,7 @@ class ClusterWatch:
         return task.remote(folders, os.getcwd(), self._marker)
 
     def _described(self, place: Node, pending: Any) -> NodeState:
-        """Compare what a node reports with this machine."""
+        """Compare a node's report with this machine."""
         try:
             report: NodeReport = self.ray.get(pending)
         except self.ray.exceptions.RayError as error:

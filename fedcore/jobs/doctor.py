@@ -1,4 +1,4 @@
-"""The doctor examines a store and the files beside it, and mends what can be mended without a loss."""
+"""The doctor checks a store and the files beside it, and repairs faults that can be repaired without loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedcore.cache import integrity as arrays
 from fedcore.engine import checkpoint
-from fedcore.errors import FedLensError
+from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.lazy import torch
 from fedcore.store import Store
 from fedcore.store.database import task_folder
@@ -27,7 +27,7 @@ RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be: what, and what was done or is to be done about it."""
+    """A fault, with the repair that was made or the remedy for the user."""
 
     text: str
     mended: bool = False
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One part of an examination; without findings all is well.
+    """One part of an examination; it passed if it has no findings.
 
     Attributes:
         about: a value that was looked up, such as versions, in one line.
@@ -50,17 +50,26 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
     """Yield the checks of a store, one after the other.
 
     Args:
-        mend: delete what belongs to nothing and is damaged beyond use, and end jobs whose process is dead.
-            Recorded results are never changed.
+        mend: delete orphaned and unusable files, and mark jobs of dead processes. Recorded results are never
+            changed.
 
     Raises:
         FedLensError: when the database cannot be opened.
     """
     yield Check("versions", (), _versions())
     yield Check("database", tuple(Finding(line) for line in _damage(store)), str(store.path))
-    yield Check("experiments", tuple(Finding(e.reason) for e in store.experiments.unreadable()))
     for title, part in PARTS.items():
-        yield Check(title, tuple(part(store, mend)))
+        yield Check(title, tuple(_to_its_end(part(store, mend))))
+
+
+def _to_its_end(part: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a part; an error that ends the part is a finding too."""
+    try:
+        yield from part
+    except FedLensError as error:
+        yield Finding(error.line())
+    except DAMAGE as error:
+        yield Finding(f"could not be checked to its end ({first_line(error)}); mend what is damaged first")
 
 
 def _versions() -> str:
@@ -76,13 +85,23 @@ def _damage(store: Store) -> list[str]:
     return [f"{line}; {remedy}" for line in found]
 
 
+def _experiments(store: Store, mend: bool) -> Iterator[Finding]:
+    for experiment in store.experiments.unreadable():
+        yield Finding(f"experiment {experiment.id}: {experiment.reason}")
+
+
+def _tasks(store: Store, mend: bool) -> Iterator[Finding]:
+    for line in store.tasks.listed(limit=-1)[1]:
+        yield Finding(line)
+
+
 def _jobs(store: Store, mend: bool) -> Iterator[Finding]:
-    """Find jobs that are called running although their process is dead."""
+    """Find jobs that are marked as running although their process is dead."""
     dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
     if mend and dead and store.prepare().writable:
         store.jobs.reconcile()
     for table, number in dead:
-        yield Finding(f"{table.name} {number} is called running, but its process is gone", mend)
+        yield Finding(f"{table.name} {number} is marked as running, but its process has ended", mend)
 
 
 def _locks(store: Store, mend: bool) -> Iterator[Finding]:
@@ -94,7 +113,7 @@ def _locks(store: Store, mend: bool) -> Iterator[Finding]:
 
 
 def _checkpoints(store: Store, mend: bool) -> Iterator[Finding]:
-    """Find checkpoints that are damaged; a resumed run goes on from the one before, or starts again."""
+    """Find damaged checkpoints; a resumed run continues from the previous one, or starts again."""
     for folder in _run_folders(store):
         for path in sorted(folder.glob("round-*.safetensors")):
             if wrong := checkpoint.verify(path):
@@ -102,7 +121,7 @@ def _checkpoints(store: Store, mend: bool) -> Iterator[Finding]:
 
 
 def _encodings(store: Store, mend: bool) -> Iterator[Finding]:
-    """Find encodings of images that are damaged; they are made again when a run needs them."""
+    """Find damaged encodings of images; they are computed again when a run needs them."""
     for path in sorted((store.artifacts / "encodings").glob("*.npy")):
         if wrong := arrays.verify(path):
             yield _delete(path, f"encodings: {wrong[0]}", mend)
@@ -111,10 +130,10 @@ def _encodings(store: Store, mend: bool) -> Iterator[Finding]:
 
 
 def _folders(store: Store, mend: bool) -> Iterator[Finding]:
-    """Find folders of runs and tasks that were deleted; a process that is killed meanwhile leaves them."""
-    known = _known_folders(store)
+    """Find folders of deleted runs and tasks; a process that is killed during a deletion leaves them."""
+    used = _used_folders(store)
     for path in [*_run_folders(store), *sorted(store.artifacts.glob("tasks/*-*"))]:
-        if known is not None and path not in known:
+        if used is not None and path not in used:
             yield _delete(path, f"{path.relative_to(store.artifacts)} belongs to no run or task", mend)
 
 
@@ -125,6 +144,8 @@ def _disk(store: Store, mend: bool) -> Iterator[Finding]:
 
 
 PARTS: dict[str, Callable[[Store, bool], Iterator[Finding]]] = {
+    "experiments": _experiments,
+    "tasks": _tasks,
     "jobs": _jobs,
     "locks": _locks,
     "checkpoints": _checkpoints,
@@ -132,16 +153,16 @@ PARTS: dict[str, Callable[[Store, bool], Iterator[Finding]]] = {
     "folders": _folders,
     "disk": _disk,
 }
-"""Titles of the checks of files and processes, in their order."""
+"""Titles of the checks of single rows, files and processes, in their order."""
 
 
 def _run_folders(store: Store) -> list[Path]:
     return [p for p in sorted(store.artifacts.glob("run-*")) if RUN_FOLDER.fullmatch(p.name) and p.is_dir()]
 
 
-def _known_folders(store: Store) -> set[Path] | None:
+def _used_folders(store: Store) -> set[Path] | None:
     """Return the folders of all runs and tasks of all databases in the folder; None if one is unreadable."""
-    known: set[Path] = set()
+    used: set[Path] = set()
     for db in sorted(path for path in store.path.parent.iterdir() if path.is_file() and _is_sqlite(path)):
         try:
             with closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True)) as connection:
@@ -152,12 +173,12 @@ def _known_folders(store: Store) -> set[Path] | None:
                 runs = connection.execute(
                     f"SELECT r.id, e.{uuid} FROM runs r JOIN experiments e ON e.id=r.experiment_id"
                 )
-                known |= {store.artifacts / f"run-{number}-{name[:8]}" for number, name in runs}
+                used |= {store.artifacts / f"run-{number}-{name[:8]}" for number, name in runs}
                 tasks = connection.execute("SELECT kind, key FROM tasks WHERE run_id IS NULL")
-                known |= {task_folder(db, kind, key) for kind, key in tasks}
-        except sqlite3.Error:
-            return None  # what belongs to it cannot be known
-    return known
+                used |= {task_folder(db, kind, key) for kind, key in tasks}
+        except (sqlite3.Error, *DAMAGE):
+            return None  # any of the folders may belong to it
+    return used
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -18,7 +18,7 @@ from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.tasks import ARRAYS_NAME
 
 if TYPE_CHECKING:
-    from fedcore.engine.events import Event
+    from fedcore.records.events import Event
 
 HANDLERS = {
     TRAINING: "fedcore.jobs.training:train",
@@ -29,7 +29,7 @@ HANDLERS = {
     "analyse": "fedcore.jobs.analysis:analyse",
     "import_file": "fedcore.jobs.handlers:import_file",
 }
-"""Kind -> ``module:function``, loaded by the process that does the job: pages never import what it needs."""
+"""Kind -> ``module:function``, imported only by the job's process, so that pages do not load torch."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Job:
 
     Attributes:
         args: JSON values of a task; empty for a run, whose config is its argument.
-        folder: of this job only; may not exist yet, or hold files of an earlier attempt.
+        folder: used by this job only; it may not exist yet, or contain files of an earlier attempt.
         device: torch's name of the device to use.
         should_stop: whether to stop now; call it between steps. Results not yielded by then are lost.
         log: appends a line to the job's log.
@@ -95,7 +95,7 @@ def load_handler(kind: str) -> Handler:
 def check(job: Job) -> Work[dict[str, Any]]:
     """Check a data set before it is used.
 
-    args: root; name, where it is one of the catalog's; domains; columns.
+    args: root; name, if the catalog has it; domains; columns.
 
     Returns: ``name`` and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures
     of a data set that can be used. Shape: (height, width, 3).

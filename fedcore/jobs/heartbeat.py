@@ -1,4 +1,8 @@
-"""A thread that renews the heartbeat of a process' jobs, and notices when one has to stop."""
+"""A thread that renews the heartbeat of a process's jobs, and notices when one has to stop.
+
+The lock of a job's owner tells on this machine whether its process lives; the heartbeat is for those who
+cannot ask the lock: other machines, and file systems without locks (see ``fedcore.store.liveness``).
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ class Heartbeat:
     """Renews the heartbeat of claimed jobs; use it as a context manager around the work.
 
     Args:
-        waiting: jobs that this process holds and has not begun yet.
+        waiting: jobs that this process has claimed and not begun yet.
         at_beat: called after each beat.
 
     Attributes:
-        stop_requested: the watched job says ``stopping``.
-        lost: the watched job was taken from this process; nothing may be written to it.
+        stop_requested: the row of the watched job says ``stopping``.
+        lost: the watched job was taken from this process, which may not write to it any more.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class Heartbeat:
         self._open.__exit__(None, None, None)
 
     def watch(self, claim: Claim) -> None:
-        """Look from now on whether this job was asked to stop; the one watched before has ended."""
+        """Watch this job for a requested stop from now on; the previously watched job has ended."""
         self.stop_requested = self.lost = False
         self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
         self._watched = claim
@@ -70,7 +74,7 @@ class Heartbeat:
                     self._at_beat()
                 self._look()
             except (FedLensError, OSError):
-                # a full disk or a lock held for long: the working thread meets it too, and reports it
+                # a full disk or a long lock: the working thread runs into it too, and reports it
                 continue
 
     def _look(self) -> None:
@@ -78,6 +82,6 @@ class Heartbeat:
         if claim is None:
             return
         status = claim.status()
-        if claim is self._watched:  # else the next job has begun
+        if claim is self._watched:  # the next job may have begun while the status was read
             self.lost = status not in ("running", "stopping")
             self.stop_requested = status == "stopping"

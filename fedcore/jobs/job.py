@@ -1,7 +1,7 @@
-"""Doing claimed jobs: one way for training, checks, encodings, downloads and analyses.
+"""Executes claimed jobs: training, checks, encodings, downloads and analyses.
 
 A handler (``fedcore.jobs.handlers``) yields events and returns its result; ``execute`` records both. Handlers
-know nothing of the store's rows, so a stream of events from elsewhere can be recorded in the same way.
+do not write to the store themselves, so events that another machine sends are recorded in the same way.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ import psutil
 
 from fedcore.devices import CPU, accepts, list_devices, peak_memory, torch_name
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
 from fedcore.jobs.launcher import UNRECORDED_STATUS
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.jobs.supervisor import ensure_worker
+from fedcore.lazy import is_half_imported
+from fedcore.methods.base import FedLensMethodError
 from fedcore.progress import Progress
+from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
@@ -41,7 +43,7 @@ from fedcore.system_errors import DiskFull, Locked, SystemFault, Transient, chec
 
 PROGRESS_SECONDS = 0.5
 RETRY_SECONDS = (2.0, 10.0, 60.0)
-"""Pauses before a job is tried again after a failure that may be over in a moment."""
+"""Pauses before a job is tried again after a transient failure, such as a network error."""
 logger = logging.getLogger(__name__)
 
 
@@ -56,36 +58,36 @@ def execute(
     listen: Callable[[Event], None] = lambda event: None,
     remote_memory: Callable[[], int] | None = None,
 ) -> str:
-    """Do one claimed job and record it.
+    """Execute one claimed job and record its events and its end.
 
-    A failure that may be over in a moment is followed by another try, after a pause and from the last
-    checkpoint, a few times at most. A full disk stops the job, and so does the run's time limit.
+    A transient failure is retried a few times, each time after a pause and from the last checkpoint. A full
+    disk stops the job, and so does the run's time limit.
 
     Args:
         handler: default: the one that is registered for the job's kind.
         device: ``cpu`` or a GPU's UUID.
         terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
         listen: called with every event after it was recorded (progress bars).
-        remote_memory: given for a job that is done elsewhere and only recorded here; returns the most bytes
-            of memory that it used there.
+        remote_memory: given for a job that another machine executes and this process only records; returns
+            the peak memory there in bytes.
 
     Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``lost`` when it had been
-    taken away from this process (nothing was written then), or ``unrecorded`` when its end could not be
-    written. After ``unrecorded`` the process has to end, which frees its lock: then everybody sees the end.
+    taken from this process (nothing was written then), or ``unrecorded`` when its end could not be written.
+    After ``unrecorded`` the process has to exit: that frees its lock, and other processes then mark the row.
     """
     folder = claim.folder
     log = JobLog(folder / LOG_NAME)
-    over = Deadline(claim)
+    deadline = Deadline(claim)
 
     def should_stop() -> bool:
-        return heartbeat.stop_requested or heartbeat.lost or terminated() or over()
+        return heartbeat.stop_requested or heartbeat.lost or terminated() or deadline.has_passed()
 
     job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
     memory = remote_memory or partial(peak_memory, device)
     try:
         claim.begin(elsewhere=remote_memory is not None)
         heartbeat.watch(claim)
-        (folder / ARRAYS_NAME).unlink(missing_ok=True)  # a result of an earlier attempt
+        (folder / ARRAYS_NAME).unlink(missing_ok=True)  # left by an earlier attempt
         check_room(folder)
         result = _until_done(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
         claim.finish("done", result=result)
@@ -96,21 +98,20 @@ def execute(
             return _lost(job, f"{claim.table.name} {claim.id} was taken from this process")
         if heartbeat.stop_requested:
             return _end(job, "stopped", "stopped as asked")
-        if over():
-            return _end(
-                job, "stopped", f"its time limit of {over.minutes:g} minutes is over; {claim.table.remedy}"
-            )
+        if deadline.has_passed():
+            reason = f"it reached its time limit of {deadline.minutes:g} minutes; {claim.table.remedy}"
+            return _end(job, "stopped", reason)
         return _end(job, ends_as, "its process was asked to end")
     except LostClaim as error:
         return _lost(job, str(error))
-    except Exception as error:  # noqa: BLE001 - no job's error affects the others; the log has the traceback
+    except Exception as error:  # noqa: BLE001 - one job must not end the others; its log has the traceback
         return _fail(job, error)
 
 
 def _until_done(
     job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
 ) -> dict[str, Any]:
-    """Do the work of a handler, again after a failure that may be over in a moment; returns its result."""
+    """Run a handler to its end, with retries after transient failures; returns its result."""
     for number, pause in enumerate(RETRY_SECONDS, 1):
         try:
             return _record(job, handler, writer, listen)
@@ -118,11 +119,12 @@ def _until_done(
             raise
         except Exception as error:
             fault = explain(error, job.folder)
-            if not isinstance(fault, Transient):
+            # Python keeps a torch whose import failed half-way: every retry in this process would fail too
+            if not isinstance(fault, Transient) or is_half_imported("torch"):
                 raise
             job.log(traceback.format_exc())
             writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
-        end = time.monotonic() + pause
+        end = time.monotonic() + pause  # in short sleeps, so that a stop does not have to wait for the pause
         while time.monotonic() < end and not job.should_stop():
             time.sleep(min(pause, 0.1))
     return _record(job, handler, writer, listen)
@@ -131,11 +133,7 @@ def _until_done(
 def _record(
     job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
 ) -> dict[str, Any]:
-    """Record the events of a handler; returns its result.
-
-    Raises:
-        Stopped: when the job was asked to stop before its end.
-    """
+    """Record the events of a handler; returns its result."""
     if job.should_stop():
         raise Stopped
     with closing(handler(job)) as work:
@@ -147,6 +145,8 @@ def _record(
                 break
             writer.write(event)
             listen(event)
+            # not after other events: after a round the handler still prunes checkpoints, and a run that
+            # reported its last round is done, not stopped
             if isinstance(event, Progress) and job.should_stop():
                 raise Stopped
     if result is None:
@@ -160,22 +160,32 @@ def _lost(job: Job, why: str) -> str:
 
 
 def _fail(job: Job, error: Exception) -> str:
-    """Record the end of a job that met an error; one of the machine's leaves it to be resumed."""
+    """Record the end of a job that raised an error.
+
+    After a fault of the machine, a run can be resumed. A fault of the method also stops the experiment's
+    other runs of that method, since they would fail in the same way.
+    """
     text = traceback.format_exc()
     job.log(text)
     fault = explain(error, job.folder)
     if isinstance(fault, DiskFull):
-        give_up_reserve(job.claim.db, job.claim.owner)
+        give_up_reserve(job.claim.db, job.claim.owner)  # its bytes let SQLite write the end of this run
         return _end(job, "stopped", str(fault))
     if isinstance(fault, SystemFault):
         return _end(job, "interrupted", str(fault), patience=BUSY_SECONDS)
-    if isinstance(error, FedLensError):  # the user's to mend: one line says it, the log has the rest
+    if isinstance(error, FedLensMethodError):
+        outcome = _end(job, "failed", error.line(), text)
+        if outcome == "failed" and job.claim.table is RUNS:
+            others = job.store.runs.stop_others_of_method(job.id, job.claim.owner)
+            job.log(f"runs stopped because of this fault: {', '.join(map(str, others)) or 'none'}")
+        return outcome
+    if isinstance(error, FedLensError):  # a user error: one line explains it, the log has the traceback
         return _end(job, "failed", error.line())
     return _end(job, "failed", first_line(error), text)
 
 
 def _end(job: Job, status: str, reason: str, text: str | None = None, patience: float | None = None) -> str:
-    """Record that a job ended before it was done, and why; returns the outcome (see ``execute``)."""
+    """Record why a job ended early; returns the outcome (see ``execute``)."""
     job.log(f"{status}: {reason}")
     try:
         job.claim.finish(status, reason, text, patience=patience)
@@ -189,19 +199,15 @@ def _end(job: Job, status: str, reason: str, text: str | None = None, patience: 
 
 
 class Deadline:
-    """The end of the time that an attempt of a run may take.
-
-    Attributes:
-        minutes: the run's time limit; infinite for a run without one, and for a task.
-    """
+    """The time limit of one attempt of a run; infinite for a run without one, and for a task."""
 
     def __init__(self, claim: Claim) -> None:
         limit = Store(claim.db).runs.config(claim.id).time_limit if claim.table is RUNS else None
         self.minutes = math.inf if limit is None else limit
         self._end = time.monotonic() + 60 * self.minutes
 
-    def __call__(self) -> bool:
-        """Return whether the time is over."""
+    def has_passed(self) -> bool:
+        """Return whether the time limit was reached."""
         return time.monotonic() >= self._end
 
 
@@ -209,7 +215,7 @@ class EventWriter:
     """Writes the events of a job to its row, to the tables of results and to its log.
 
     Args:
-        memory: returns the most bytes of memory that the job has used so far.
+        memory: returns the peak memory of the job so far, in bytes.
     """
 
     def __init__(self, job: Job, memory: Callable[[], int]) -> None:
@@ -221,7 +227,7 @@ class EventWriter:
         """Record one event.
 
         Raises:
-            LostClaim: when the job is no longer this process'.
+            LostClaim: when the job was taken from this process.
         """
         if isinstance(event, Progress):
             now = time.monotonic()
@@ -229,7 +235,7 @@ class EventWriter:
                 self._next_progress = now + PROGRESS_SECONDS
                 try:
                     self._claim.progress(event)
-                except Locked:  # nobody could see it: go on training, and ask again later
+                except Locked:  # progress is only for display: training does not wait for a locked database
                     self._next_progress = now + BUSY_SECONDS
         elif isinstance(event, RoundFinished):
             self._run.write_round(event, self._memory())
@@ -252,7 +258,7 @@ class JobLog:
         self._path = path
 
     def write(self, text: str) -> None:
-        """Append one entry. A log that cannot be written (a full disk) must not end the job."""
+        """Append one entry; a log that cannot be written (a full disk) does not end the job."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
@@ -299,35 +305,35 @@ def work(
     beat_seconds: float = BEAT_SECONDS,
     revive: Callable[[Store], object] = ensure_worker,
 ) -> str:
-    """Do a claimed job in this process, and after a run the queued runs of its experiment.
+    """Execute a claimed job in this process, and after a run the queued runs of its experiment.
 
-    Torch and the encodings are then loaded once. A failing run does not affect the others. While a run is
-    in work, a supervisor that died is started again, so that its queue goes on though nobody looks.
+    Torch and the encodings are then loaded only once. A failing run does not affect the others. During a run
+    a supervisor that died is started again, so that the queue goes on although no page is open.
 
     Args:
-        goes_on: whether runs of the experiment follow.
+        goes_on: whether the experiment's other runs follow.
         revive: starts the supervisor if it is needed.
 
     Returns: how the last job ended.
     """
-    if first.table is not RUNS:  # training and pages come first
-        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # the name is Windows'
+    if first.table is not RUNS:  # tasks yield to training and to the pages
+        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
     claim: Claim | None = first
     outcome = "lost"
     store = Store(first.db)
     terminated = TerminationSignal()
 
     def keep_supervisor() -> None:
-        if first.table is RUNS and not terminated():  # a task's low priority would be inherited
+        if first.table is RUNS and not terminated():  # the supervisor would inherit a task's low priority
             revive(store)
 
     try:
         with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
             while claim is not None:
-                outcome = "unrecorded"  # unless it ends without an exception
+                outcome = "unrecorded"  # if execute raises, the lock file stays, so others can mark the row
                 outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
                 logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
-                ends = terminated() or outcome in ("lost", "unrecorded")
+                ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
                 claim = None if ends or not goes_on else _following(store, first, device)
     finally:
         let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
@@ -337,8 +343,8 @@ def work(
 def _following(store: Store, first: Claim, device: str) -> Claim | None:
     """Claim the next queued run of the same experiment for the same device.
 
-    A task has none to follow it; on a full disk the runs stay queued, and the supervisor says why. They do so
-    too where another supervisor waits to take over the queue, with devices of its own.
+    On a full disk the runs stay queued, and the supervisor reports why. They also stay queued if another
+    supervisor waits to take over, because it may use other devices.
     """
     if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
         return None
@@ -356,13 +362,12 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
 def run_process(
     claim: Claim, device: str, handler: Handler | None = None, worker_options: Sequence[str] = ()
 ) -> int:
-    """Be the process that a launcher starts for a claimed job; returns an exit status.
-
-    A run with a handler of its own is spread over devices: whether the next one has room there, and its data
-    on every node, is for the supervisor to ask.
+    """Execute a claimed job as the process that a launcher started; returns an exit status.
 
     Args:
-        worker_options: how the supervisor was started, for the one that replaces it if it dies.
+        handler: given for a run that is spread over devices. The process then ends after this run, because
+            only the supervisor knows whether the devices and their data are available for the next one.
+        worker_options: options of the supervisor, for the one that replaces it if it dies.
     """
     revive = partial(ensure_worker, command=("fedcore", "worker", *worker_options, "--db"))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")

@@ -1,8 +1,7 @@
-"""Launchers start jobs; the one here starts a process of this machine for each.
+"""Launchers start claimed jobs; ``LocalLauncher`` starts a process on this machine for each.
 
-The supervisor knows only ``Launcher`` and ``LaunchedJob``. Anything that can start a job and tell how it
-ended may replace a process, as ``fedcore.jobs.cluster`` does: there a thread passes the events of a remote
-task to ``job.execute``.
+The supervisor uses only the protocols ``Launcher`` and ``LaunchedJob``. ``fedcore.jobs.cluster`` implements
+them with a thread that passes the events of a remote task to ``job.execute``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import psutil
 
 from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs.lanes import TASK_LANE, is_on_a_node
+from fedcore.jobs.pools import TASK_POOL, is_on_a_node
 from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
@@ -35,27 +34,27 @@ KILL_SECONDS = 5.0
 UNRECORDED_STATUS = 74
 """Exit status of a process that could not record the end of its job (EX_IOERR of sysexits.h)."""
 ENVIRONMENT_BEFORE = "FEDLENS_ENVIRONMENT_BEFORE"
-"""Variable of a job's process: JSON of the variables that its device changed, as they were before."""
+"""Variable of a job's process with JSON: the original values of the variables that its device changed."""
 
 
 class LaunchedJob(Protocol):
     """A job that was started, by this supervisor or by another."""
 
     def ended(self) -> bool:
-        """Return whether it is gone."""
+        """Return whether it has ended."""
 
     def exit_reason(self) -> str | None:
-        """Say what is known about its end; None if nothing is."""
+        """Say how it ended; None if that is unknown."""
 
     def terminate(self) -> bool:
-        """Ask it to end between two steps; returns False for one that a user started and that stays."""
+        """Ask it to end between two steps; returns False if a user started it, since it then goes on."""
 
 
 class Launcher(Protocol):
     """Starts claimed jobs."""
 
-    def launch(self, claim: Claim, lane: str) -> LaunchedJob:
-        """Start a job on a device, or in the lane of the tasks.
+    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
+        """Start a job on a device, or in the pool of the tasks.
 
         Raises:
             OSError: when it cannot be started.
@@ -68,7 +67,7 @@ class Launcher(Protocol):
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 
 
-def start_process(claim: Claim, lane: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
     A task uses the device on which runs would train: it encodes for them, and each device has its own
@@ -77,7 +76,7 @@ def start_process(claim: Claim, lane: str, more: Sequence[str] = ()) -> subproce
     Args:
         more: arguments for a run.
     """
-    device = devices.default_device() if lane == TASK_LANE else lane
+    device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
         "fedcore", "job", "--kind", claim.kind, "--id", str(claim.id), "--owner", claim.owner,
         "--attempt", str(claim.attempt), "--device", device, "--db", str(claim.db),
@@ -95,18 +94,21 @@ def start_detached(
     environment: Mapping[str, str | None] | None = None,
     claim: Claim | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -m <arguments>`` in a session of its own, without a shell.
+    """Start ``python -m <arguments>`` in a new session, without a shell.
 
     It outlives a closed terminal, Ctrl-C and the process that started it. Output is appended to ``log``.
 
     Args:
         environment: variables to change; None removes one.
-        claim: a job that it does: it is started with the lock of the job's owner (see ``liveness.hold``).
+        claim: the job that it executes; the process inherits the lock of its owner (see ``liveness.hold``).
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     folders = [str(PROJECT) if IN_CHECKOUT else "", os.environ.get("PYTHONPATH", "")]
     variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    # The supervisor takes the lock of the job's owner, passes the open descriptor to the child, and closes
+    # its copy. Since flock belongs to the open file, the lock is held without a gap until the child ends, and
+    # a supervisor that dies right after the start does not make the child look dead.
     lock = hold(claim.db, claim.owner) if claim is not None and sys.platform != "win32" else None
     variables[INHERITED] = None if lock is None else str(lock)
     flags = 0
@@ -130,7 +132,10 @@ def start_detached(
 
 
 def environment_before() -> dict[str, str | None]:
-    """Return the variables that were changed for this job's device, with the values that they had before."""
+    """Return the original values of the variables that were changed for this job's device.
+
+    A supervisor that a job starts must not inherit them: it would hide all GPUs but one from its other jobs.
+    """
     before: dict[str, str | None] = json.loads(os.environ.get(ENVIRONMENT_BEFORE, "{}"))
     return {**before, ENVIRONMENT_BEFORE: None} if before else {}
 
@@ -145,10 +150,10 @@ class LocalLauncher:
     def __init__(self, start: Start = start_process) -> None:
         self._start = start
 
-    def launch(self, claim: Claim, lane: str) -> LocalJob:
+    def launch(self, claim: Claim, pool: str) -> LocalJob:
         """Start the process and record it in the job's row."""
-        process = self._start(claim, lane)
-        # it has ended already, or records itself once the database can be written
+        process = self._start(claim, pool)
+        # if this fails, the process has ended already, or records its id itself when it begins the job
         with suppress(LostClaim, FedLensError):
             claim.set_process(process.pid)
         return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid}, process)
@@ -159,10 +164,10 @@ class LocalLauncher:
 
 
 def launcher_over(over: int, ray: str | None) -> LocalLauncher:
-    """Return what starts a run's process here; it starts those on the devices.
+    """Return a launcher of runs that are each spread over several devices.
 
     Args:
-        ray: address of the cluster that has them; None: this machine.
+        ray: address of the cluster that has the devices; None: this machine.
     """
     return LocalLauncher(partial(start_process, more=options_over(over, ray)))
 
@@ -173,7 +178,7 @@ def options_over(over: int, ray: str | None) -> list[str]:
 
 
 class LocalJob:
-    """A process that does a job; ``process`` is None if an earlier supervisor or a user started it."""
+    """The process of a job; ``process`` is None if an earlier supervisor or a user started it."""
 
     def __init__(
         self, store: Store, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None
@@ -182,13 +187,13 @@ class LocalJob:
         self.process = process
 
     def ended(self) -> bool:
-        """Return whether it is gone; reaps it where it is our child."""
+        """Return whether it has ended; reaps it if it is our child."""
         if self.process is not None:
             return self.process.poll() is not None
         return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
-        """Say how the process ended; None for one that is not our child."""
+        """Say how the process ended; None if it is not our child."""
         if self.process is None:
             return None
         try:  # a killed process with threads can be reaped only a moment later
@@ -211,7 +216,7 @@ class LocalJob:
         return True
 
     def _started_by_supervisor(self) -> bool:
-        """Return whether the claim's owner is on its command line, as it is if a supervisor started it."""
+        """Return whether a supervisor started it; the claim's owner is then on its command line."""
         try:
             return self._row["owner"] in psutil.Process(self._row["pid"]).cmdline()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -219,10 +224,10 @@ class LocalJob:
 
 
 def force_stop(store: Store, run_id: int) -> bool:
-    """Kill the process of a run that does not react to a stop; its current round is lost, earlier ones stay.
+    """Kill the process of a run that does not react to a stop; only its current round is lost.
 
-    A run that waits for its turn in a process that trains another is only taken from that process. One on a
-    node of a cluster is taken from the worker, which then kills the node's process.
+    If the run has not begun, because its process still trains another run, it is only taken from that
+    process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.
 
     Returns: whether there was a process to kill.
 
@@ -234,7 +239,7 @@ def force_stop(store: Store, run_id: int) -> bool:
         raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
     on_a_node = is_on_a_node(row["device"])
     if row["pid"] is None:
-        with suppress(LostClaim):  # it has ended or begun in the meantime
+        with suppress(LostClaim):  # it may have ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
                 "stopped",
                 "killed on its node" if on_a_node else "stopped before it began",

@@ -1,4 +1,4 @@
-"""Training in this very process, as ``fedlens run`` does, recorded like every other run."""
+"""Training in the calling process, as ``fedlens run`` does, recorded like every other run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 
 from fedcore import devices, memory_limits
 from fedcore.config import Experiment, RunConfig
-from fedcore.engine.events import Event
 from fedcore.errors import FedLensError
 from fedcore.jobs import training
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import TerminationSignal, execute
+from fedcore.lazy import is_half_imported
+from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
@@ -40,7 +41,7 @@ def run_local(
     listen: Callable[[int, Event], None] = lambda run_id, event: None,
     begun: Callable[[int, dict[int, RunConfig]], None] = lambda experiment_id, runs: None,
 ) -> Outcome:
-    """Record an experiment and train its runs one by one; Ctrl-C stops cleanly, the second one at once.
+    """Record an experiment and train its runs one by one; Ctrl-C stops cleanly, a second Ctrl-C at once.
 
     Args:
         device: ``cpu`` or a GPU's UUID; default: the first GPU, else the CPU.
@@ -49,7 +50,7 @@ def run_local(
         listen: called with every event of a run, once it is recorded.
 
     Raises:
-        SystemFault: when the end of a run could not be recorded; the runs after it are not begun.
+        SystemFault: when the end of a run could not be recorded; the remaining runs are not begun.
     """
     device = device or devices.default_device()
     os.environ.update(devices.environment_for(device))  # before torch is loaded
@@ -67,12 +68,19 @@ def run_local(
                     try:
                         claim.finish("stopped", "stopped before it began")
                     except LostClaim:
-                        continue  # stopped from the browser in the meantime: its row has the reason
+                        continue  # it was stopped from the browser in the meantime; its row has the reason
+                elif claim.status() not in ("running", "stopping"):
+                    outcomes[claim.id] = "lost"  # stopped from the browser, or for a fault of its method
                 else:
                     outcomes[claim.id] = execute(
                         claim, heartbeat, handler=handler, device=device, terminated=terminated,
                         ends_as="stopped", listen=partial(listen, claim.id),
                     )  # fmt: skip
+                    if is_half_imported("torch"):
+                        raise SystemFault(
+                            f"torch could not be imported (the log of run {claim.id} says why), so this "
+                            "process ends; mend that, then resume the runs"
+                        )
                     if outcomes[claim.id] == "unrecorded":
                         raise SystemFault(
                             f"the end of run {claim.id} could not be written to {store.path} (its log says "
@@ -88,13 +96,13 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
     """Return the handler that trains each run on several devices at once, for ``run_local``.
 
     Args:
-        device: ``cpu`` for processes although there are GPUs.
-        ray: address of a cluster whose devices are used, or ``auto``; None: those of this machine.
+        device: ``cpu`` to use processes on the CPU even if there are GPUs.
+        ray: address of a cluster that has the devices, or ``auto``; None: this machine.
 
     Raises:
-        FedLensError: when there are not so many.
+        FedLensError: when there are fewer devices than ``count``.
     """
-    from fedcore.engine.clients.parallel import over_devices
+    from fedcore.engine.parallel import over_devices
 
     if ray is not None:
         from fedcore.cluster.executor import over_nodes
@@ -110,7 +118,7 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
         variables = [devices.environment_for(d, sharers=1 if gpus else count) for d in chosen]
         if not gpus:
             threads = {n: v for n, v in variables[0].items() if n != memory_limits.SHARE}
-            os.environ.update(threads)  # as they have; the engine divides the memory among them
+            os.environ.update(threads)  # the same threads as the workers; the engine divides the memory
         spread = over_devices(variables, devices.torch_name(chosen[0]))
 
     def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
@@ -122,7 +130,7 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
 
 
 def spread_later(count: int, ray: str | None) -> Handler:
-    """Return a handler as ``spread_over`` does, which looks for the devices when a run begins."""
+    """Return a handler like that of ``spread_over`` that looks for the devices only when a run begins."""
 
     def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
         return (yield from spread_over(count, None, ray)(job))

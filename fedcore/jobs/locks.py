@@ -1,4 +1,4 @@
-"""The lock that keeps one supervisor per database; the kernel frees it however its holder dies."""
+"""The lock that allows one supervisor per database; the kernel frees it however its holder dies."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 import time
 from pathlib import Path
 
-from fedcore.file_lock import try_lock
+from fedcore.file_lock import open_lock, try_lock
 from fedcore.store.database import resolve
 
 NEXT = ".lock.next"
-"""Suffix of the lock of a supervisor that waits to be the next one."""
+"""Suffix of the lock that the next supervisor holds while it waits for the present one to leave."""
 
 
 class SupervisorLock:
     """The lock on the file ``<db>.lock``.
 
     Args:
-        suffix: of the file; a supervisor that waits for another to leave holds ``NEXT`` meanwhile.
+        suffix: of the file, ``NEXT`` for a supervisor that waits.
     """
 
     def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
@@ -26,7 +26,7 @@ class SupervisorLock:
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
-        """Take the lock, trying for ``patience`` seconds; returns False when another process keeps it."""
+        """Take the lock, trying for ``patience`` seconds; returns False if another process holds it."""
         end = time.monotonic() + patience
         while not self._try():
             if time.monotonic() >= end:
@@ -35,13 +35,13 @@ class SupervisorLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def is_free(self) -> bool:
-        """Return whether no supervisor lives; a starting one is not disturbed by the question."""
+        """Return whether no supervisor holds the lock."""
+        # A shared lock, tried and released: two processes that ask at once do not see each other as holders.
         return self._try(exclusive=False)
 
     def is_awaited(self) -> bool:
@@ -56,7 +56,7 @@ class SupervisorLock:
             os.close(file)
 
     def _try(self, exclusive: bool = True) -> bool:
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = open_lock(self.path)
         locked = False
         try:
             locked = try_lock(file, exclusive)

@@ -1,6 +1,6 @@
-"""Tell a command or a web address that the runs of an experiment have ended.
+"""Notify a command or a web address when all runs of an experiment have ended.
 
-Nothing is told unless the user has named a target. What goes wrong is one line of the supervisor's log.
+Nothing is sent unless the user has named a target. Failures are logged in one line by the supervisor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import logging
 import shlex
 import shutil
 import subprocess
+import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -22,17 +24,19 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"
-"""Environment variable: the target where the supervisor was given none, as one that the dashboard starts."""
+"""Environment variable with the target of a supervisor that was given none, as the dashboard's is."""
 COMMAND_SECONDS, WEB_SECONDS = 300.0, 20.0
+PAUSES = (2.0, 10.0)
+"""Seconds before the second and the third attempt to post to an address."""
 Send = Callable[[bytes], None]
 logger = logging.getLogger(__name__)
 
 
 class FinishWatch:
-    """Looks for experiments whose last run has ended, and tells the target of each once.
+    """Notices when the last run of an experiment has ended, and notifies the target once for each.
 
-    The experiments that have not ended are noted in a file beside the database, so that the next worker
-    tells of those that end while none runs.
+    Unfinished experiments are recorded in a file beside the database, so that the next worker reports those
+    that end while no worker is running.
 
     Args:
         target: a command, which gets JSON on its standard input, or an address (``https://...``), to which
@@ -48,38 +52,38 @@ class FinishWatch:
         self._noted = store.path.with_name(f"{store.path.name}.unfinished")
         self._active: dict[int, str] = {}  # id -> uuid
         self._read_noted = False
-        self._turns = ThreadPoolExecutor(1, "on-finish")  # a slow target must not keep the queue waiting
+        self._sending = ThreadPoolExecutor(1, "on-finish")  # a slow target must not delay the queue
 
     def follow(self) -> None:
-        """Note what has not ended, without telling: another worker serves the database until we do."""
+        """Record unfinished experiments without notifying, while another worker serves the database."""
         self._active |= self._store.runs.active_experiments()
 
     def look(self) -> None:
-        """Look once; what has ended since the last look is told in the background."""
+        """Notify the target, in the background, of experiments that ended since the last call."""
         active = self._store.runs.active_experiments()
         before = self._active
         if not self._read_noted:
             before = self._noted_experiments() | before
         ended = sorted(before.items() - active.items())
         self._active = active
-        if (
-            not self._read_noted or active != before
-        ):  # before we tell: a worker that dies then tells nobody twice
+        # The file is written before the notification is sent: if the worker dies in between, one notification
+        # is lost, but none is sent twice (the receiver may start a job for each).
+        if not self._read_noted or active != before:
             self._note(active)
         self._read_noted = True
         for number, uuid in ended:
             try:
                 experiment = self._store.experiments.get(number)
-                if experiment.uuid != uuid:  # another database has taken the place of the one of the file
+                if experiment.uuid != uuid:  # the database was replaced since the file was written
                     continue
                 content = finished(self._store, experiment)
-            except FedLensError as error:  # deleted in the meantime, say
+            except FedLensError as error:  # it may have been deleted in the meantime
                 logger.warning("the end of experiment %d could not be reported: %s", number, error)
                 continue
-            self._turns.submit(self._tell, number, content)
+            self._sending.submit(self._notify, number, content)
 
     def _noted_experiments(self) -> dict[int, str]:
-        """Return what an earlier worker has noted: the ids and uuids of experiments that had not ended."""
+        """Return the unfinished experiments (id -> uuid) that an earlier worker recorded."""
         try:
             noted = json.loads(self._noted.read_text(encoding="utf-8"))
             return {int(number): str(uuid) for number, uuid in noted.items()}
@@ -97,17 +101,17 @@ class FinishWatch:
         except OSError as error:  # the queue goes on
             logger.warning("%s cannot be written: %s", self._noted, first_line(error))
 
-    def _tell(self, number: int, content: dict[str, Any]) -> None:
+    def _notify(self, number: int, content: dict[str, Any]) -> None:
         try:
             self._send(json.dumps(content).encode())
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong there, the queue goes on
+        except Exception as error:  # noqa: BLE001 - no fault of the target may stop the queue
             logger.warning("the end of experiment %d could not be reported: %s", number, first_line(error))
         else:
             logger.info("the end of experiment %d was reported", number)
 
 
 def finished(store: Store, row: ExperimentRow) -> dict[str, Any]:
-    """Return what a target is told; accuracies are per cent. ``text`` alone is what chat services show."""
+    """Return the content of a notification; accuracies are per cent. Chat services show only ``text``."""
     states = Counter(run.state for run in row.runs)
     counted = ", ".join(f"{count} {state}" for state, count in states.items())
     return {
@@ -150,14 +154,14 @@ def sender(target: str) -> Send:
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else target
         raise FedLensError(
-            f"there is no command '{name}'; name a program, or an address with https://",
+            f"the command '{name}' was not found; name a program, or an address with https://",
             "on-finish",
         )
     return lambda content: run(command, content)
 
 
 def run(command: list[str], content: bytes) -> None:
-    """Run a command, without a shell, with the JSON on its standard input; its output goes to our log."""
+    """Run a command, without a shell, with the JSON on its standard input."""
     done = subprocess.run(
         command, input=content, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS
     )
@@ -167,14 +171,26 @@ def run(command: list[str], content: bytes) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is told goes to the named address and to no other."""
+    """Refuses redirections, so that the content goes to the named address only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def post(address: str, content: bytes) -> None:
-    """Post JSON to an address; redirections are not followed."""
+    """Post JSON to an address; redirections are not followed.
+
+    It is sent again, at most twice, if the server refused it (429, 5xx) or could not be reached. After a
+    timeout the server may have accepted it, so it is not sent again.
+    """
     request = urllib.request.Request(address, content, {"Content-Type": "application/json"}, method="POST")
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=WEB_SECONDS) as answer:
-        answer.read(1)
+    for pause in (*PAUSES, None):
+        try:
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=WEB_SECONDS) as answer:
+                answer.read(1)
+            return
+        except urllib.error.URLError as error:  # a server that does not answer raises TimeoutError
+            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
+            if pause is None or refused:
+                raise
+        time.sleep(pause)

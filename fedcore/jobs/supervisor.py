@@ -1,6 +1,6 @@
-"""The supervisor, `fedlens worker`: one per database, torch-free, it starts queued jobs.
+"""The supervisor (`fedlens worker`) starts queued jobs; one serves a database, and it never imports torch.
 
-Runs train in the slots of the devices; tasks (checks, encodings, analyses) have slots of their own.
+Runs train in the slots of the devices; tasks (checks, encodings, analyses) have separate slots.
 
 If a container or batch scheduler kills detached processes, run it in the foreground.
 """
@@ -21,10 +21,10 @@ from typing import Any
 from fedcore import devices
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
-from fedcore.jobs.lanes import Lanes, LocalLanes
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import NEXT, SupervisorLock
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
+from fedcore.jobs.pools import LocalPools, Pools
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -37,20 +37,20 @@ PATIENCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
 RESTART_SECONDS = 5.0
 START_PAUSE_SECONDS = 5.0
-"""Pause after a process that could not be started, for want of memory or open files, say."""
+"""Pause after a process could not be started, for example because memory or open files ran out."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Child:
-    """A job that runs, with the lane (a device, or that of the tasks) in which it takes a slot."""
+    """A running job and the pool (a device, or that of the tasks) in which it takes a slot."""
 
-    lane: str
+    pool: str
     job: LaunchedJob
 
 
 class Supervisor:
-    """Claims queued jobs as lanes become free, and keeps the states of rows true."""
+    """Claims queued jobs as slots become free, and marks the rows of jobs that died."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Supervisor:
         *,
         device_ids: Sequence[str] | None = None,
         launcher: Launcher | None = None,
-        lanes: Lanes | None = None,
+        pools: Pools | None = None,
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
@@ -69,7 +69,7 @@ class Supervisor:
         self._finish = finish
         self._retire = retire
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
-        self._lanes = lanes or LocalLanes(self.device_ids)
+        self._pools = pools or LocalPools(self.device_ids)
         self._launcher = launcher or LocalLauncher()
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
@@ -92,7 +92,7 @@ class Supervisor:
             self._end_children()
 
     def _may_leave(self, lock: SupervisorLock, idle: float) -> bool:
-        """Return whether to exit: another supervisor is to follow, or there was no work for long."""
+        """Return whether to exit: another supervisor takes over, or there was no work for a long time."""
         if not self._children and self._handing_over:
             return True
         return idle >= self._idle and self._leave(lock)
@@ -100,7 +100,7 @@ class Supervisor:
     def step(self) -> bool:
         """Look once at children and queue; returns whether there was anything to do.
 
-        A full disk, a lock held for long and the like are reported once; the work goes on when that is over.
+        A full disk or a long lock is reported once, and the work goes on as soon as it is resolved.
         """
         try:
             self._adopt()
@@ -116,24 +116,25 @@ class Supervisor:
             self._reported = kind
             return self._store.path.exists()  # a deleted database has nothing more to do
         if self._reported is not None and not self._pausing():
-            logger.info("that is over; the queue goes on")
+            logger.info("recovered; resuming the queue")
             self._reported = None
         return bool(started or self._children or self._pausing())
 
     def _pausing(self) -> bool:
-        """Return whether a job could not be started a moment ago."""
+        """Return whether a recent failure to start a process delays the next start."""
         return time.monotonic() < self._next_start
 
     def _adopt(self) -> None:
-        """Take over the jobs that run here already: an earlier supervisor's, and those that users started."""
+        """Take over running jobs that an earlier supervisor or a user started; they occupy slots too."""
         for row in [row for table in JOB_TABLES for row in self._store.jobs.live(table)]:
-            known = row["owner"] in self._children or row["device"] is None
-            if not known and is_alive(self._store.path, row, stale=self._stale):
+            adopted = row["owner"] in self._children or row["device"] is None
+            if not adopted and is_alive(self._store.path, row, stale=self._stale):
                 self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(self._store, row))
 
     def _reap(self) -> None:
-        """Mark the rows of jobs that are gone, and forget them."""
-        # first, so that a job which ends after its row was read is kept: nobody else could tell how it ended
+        """Mark the rows of jobs whose process has ended, and forget these children."""
+        # The children are asked before the rows are read. A child that ends in between stays in the list for
+        # the next look: only its handle knows the exit status, and forgetting it now would lose the reason.
         ended = {owner for owner, child in self._children.items() if child.job.ended()}
         for table in JOB_TABLES:
             for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table, ended):
@@ -148,25 +149,25 @@ class Supervisor:
             return 0
         check_room(self._store.path)
         started = 0
-        for lane in self._lanes.names():
-            while (claimed := self._claim(lane)) is not None:
-                self._start(claimed, lane)
+        for pool in self._pools.names():
+            while (claimed := self._claim(pool)) is not None:
+                self._start(claimed, pool)
                 started += 1
         return started
 
-    def _claim(self, lane: str) -> Claim | None:
-        running = sum(child.lane == lane for child in self._children.values())
-        return self._lanes.claim(self._store, lane, running)
+    def _claim(self, pool: str) -> Claim | None:
+        running = sum(child.pool == pool for child in self._children.values())
+        return self._pools.claim(self._store, pool, running)
 
-    def _start(self, claimed: Claim, lane: str) -> None:
-        """Start a claimed job; when the machine cannot start any at present, it is queued again.
+    def _start(self, claimed: Claim, pool: str) -> None:
+        """Start a claimed job; if the machine cannot start a process now, the job is queued again.
 
         Raises:
             SystemFault: when it is queued again.
         """
-        logger.info("%s %d starts on %s", claimed.table.name, claimed.id, lane)
+        logger.info("%s %d starts on %s", claimed.table.name, claimed.id, pool)
         try:
-            job = self._launcher.launch(claimed, lane)
+            job = self._launcher.launch(claimed, pool)
         except (OSError, FedLensError) as error:
             fault = explain(error, claimed.db)
             if not isinstance(fault, SystemFault):
@@ -176,18 +177,17 @@ class Supervisor:
             self._next_start = time.monotonic() + START_PAUSE_SECONDS
             claimed.give_back()
             raise fault from error
-        self._children[claimed.owner] = Child(lane, job)
+        self._children[claimed.owner] = Child(pool, job)
 
     def _leave(self, lock: SupervisorLock) -> bool:
-        """Let go of the lock, then look once more; returns whether to exit.
-
-        Whoever queued a job while we held the lock saw it taken, and started no other worker.
-        """
+        """Release the lock, then look at the queue once more; returns whether to exit."""
+        # In this order: a page that queued a job while the lock was held did not start another worker, so a
+        # job that arrived after our last look would wait until somebody opens a page.
         lock.release()
         try:
             if not self._store.jobs.any_queued():
                 return True
-        except FedLensError:  # it cannot be read at present: stay
+        except FedLensError:  # the queue may hold jobs that cannot be read now: stay, unless it was deleted
             if not self._store.path.exists():
                 return True
             logger.exception("cannot look into the queue")
@@ -201,7 +201,7 @@ class Supervisor:
             time.sleep(0.05)
         try:
             self._reap()
-        except FedLensError as error:  # whoever looks next marks the rows
+        except FedLensError as error:  # the next process that reads the queue marks the rows
             logger.error("%s", error.line())
 
 
@@ -219,16 +219,17 @@ def serve(
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.
         make: makes the supervisor from the store and ``options``.
-        wait: wait for a supervisor that serves the database already; it starts no more jobs, and leaves.
-        on_finish: command or address that is told when an experiment has ended; default: that of the
-            environment variable ``FEDLENS_ON_FINISH``, if any. One that is given is a reason to wait: the
-            supervisor that serves the database knows nothing of it.
+        wait: if another supervisor serves the database, wait for it; it starts no more jobs, and exits when
+            its running jobs have ended.
+        on_finish: command or address that is notified when an experiment has ended; default: that of the
+            environment variable ``FEDLENS_ON_FINISH``, if set. Giving one implies ``wait``, because the
+            other supervisor would not notify it.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
 
     Raises:
-        FedLensError: when the database cannot be written, or nobody would be told of an experiment's end.
+        FedLensError: when the database cannot be written, or ``on_finish`` would never be notified.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     store = Store(db)
@@ -237,12 +238,12 @@ def serve(
     lock = SupervisorLock(store.path)
     if not lock.acquire(PATIENCE_SECONDS):
         if finish is not None and room:
-            finish.follow()  # what ends under the other supervisor is told too
+            finish.follow()  # experiments that end during the handover are reported too
         if not ((wait or on_finish is not None) and _follow(lock)):
             if on_finish is not None:
                 raise FedLensError(
-                    f"two workers are there for {store.path} already, one of them waiting; end the one that "
-                    "waits, then start this one",
+                    f"two workers already serve {store.path}, one of them waiting; end the one that waits, "
+                    "then start this one",
                     "on-finish",
                 )
             logger.info("a worker is serving %s already", store.path)
@@ -273,11 +274,7 @@ def serve(
 
 
 def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
-    """Return the watch for the given target, or for the one of the environment, whose errors are logged.
-
-    Raises:
-        FedLensError: field ``on-finish``, for a given target that is none.
-    """
+    """Return the watch for a target; errors in one from the environment are only logged."""
     if on_finish is not None:
         return FinishWatch(store, on_finish)
     target = os.environ.get(VARIABLE, "")
@@ -322,11 +319,7 @@ def _has_room(store: Store) -> bool:
 
 
 def start_follower(store: Store) -> None:
-    """Start a detached supervisor that follows one that serves the database already, for a new choice, say.
-
-    Raises:
-        OSError: when no process can be started at present.
-    """
+    """Start a detached supervisor that takes over from the present one, for example on another cluster."""
     log = store.artifacts / "logs" / "worker.log"
     command = ["fedcore", "worker", "--follow", "--db", str(store.path)]
     launcher.start_detached(command, log, launcher.environment_before())
@@ -336,7 +329,7 @@ _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
 def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "--db")) -> bool:
-    """Start a detached supervisor when jobs wait, or dead ones need to be marked, and none lives.
+    """Start a detached supervisor if jobs are queued, or dead jobs need to be marked, and none is running.
 
     Cheap enough for every poll of a page: a few indexed reads when there is nothing to do.
 
@@ -346,7 +339,7 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
     Returns: whether one was started now.
 
     Raises:
-        SystemFault: when none can be started at present.
+        SystemFault: when the machine cannot start a process now.
     """
     path = store.path
     recent = _STARTED.get(path)

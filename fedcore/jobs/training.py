@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.config.models import KeepCheckpoints
-from fedcore.engine.checkpoint import has_digest, newest_intact, prune
+from fedcore.engine.checkpoint import newest_intact, prune
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.events import Event, Finished, Notice, RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
+from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.runs import RunRow, Runs
 
@@ -41,11 +41,10 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     run = RunWriter(job.claim)
     runs = job.store.runs
     config = runs.config(job.id)
-    if runs.last_round(job.id) == config.rounds:  # its process ended between the last round and the end
+    if runs.last_round(job.id) == config.rounds:  # its process died after the last round, before ``finish``
         prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints))
         return {}
-    checkpoint = yield from _find_checkpoint(runs, job.id)
-    run.rewind(None if checkpoint is None else checkpoint[0])
+    checkpoint, remarks = _find_checkpoint(runs, job.id)
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
     job.log(f"attempt {job.claim.attempt}{resuming}")
     finished = False
@@ -58,9 +57,15 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         environment=runs.environment(job.id) or None,
         should_stop=job.should_stop,
     ):
+        if isinstance(event, Started):
+            # Only now has the engine accepted the checkpoint, the config, the data and the weights. Rounds
+            # that were deleted before would be lost if it refused one of them, e.g. another run's checkpoint.
+            run.rewind(None if checkpoint is None else checkpoint[0])
+            yield from remarks
         yield event
         finished = finished or isinstance(event, Finished)
-        if isinstance(event, RoundFinished | Finished):  # what it reports has been recorded
+        # ``yield`` returns once the event is recorded: only then may older checkpoints be deleted
+        if isinstance(event, RoundFinished | Finished):
             prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
     if not finished:
         if job.should_stop():
@@ -72,8 +77,8 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
 def kept_rounds(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[int] | None:
     """Return the rounds whose checkpoints a run keeps; None: all of them.
 
-    While it trains, it keeps the checkpoint before the newest as a reserve. ``best`` is the last round where
-    there are no validation samples.
+    During training it also keeps the checkpoint before the newest, in case the newest is damaged. Without
+    validation samples, ``best`` is the last round.
     """
     if keep == "all":
         return None
@@ -84,8 +89,8 @@ def kept_rounds(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[in
     return {"best": best, "last": {last}, "none": set[int]()}[keep]
 
 
-def _find_checkpoint(runs: Runs, run_id: int) -> Generator[Notice, None, tuple[int, Path] | None]:
-    """Find the checkpoint from which a run goes on; None where it begins.
+def _find_checkpoint(runs: Runs, run_id: int) -> tuple[tuple[int, Path] | None, list[Notice]]:
+    """Find the checkpoint from which a run continues (None: it begins), and the notices to record with it.
 
     A run with round 0 only begins again, as nothing has been trained. Otherwise recorded rounds are never
     deleted without a checkpoint from which they can be trained again.
@@ -96,23 +101,18 @@ def _find_checkpoint(runs: Runs, run_id: int) -> Generator[Notice, None, tuple[i
     last = runs.last_round(run_id)
     newest, damaged = newest_intact(runs.checkpoints(run_id))
     if last is None:
-        return None
+        return None, []
     why = "; ".join(damaged) or "the checkpoints of its last rounds are gone"
     if newest is None and last == 0:
-        yield Notice(f"{why}; only round 0 was recorded, so the run begins again")
-        return None
+        return None, [Notice(f"{why}; only round 0 was recorded, so the run begins again")]
     if newest is None:
         raise FedLensError(
             f"the {last} recorded rounds of run {run_id} cannot be continued: {why} "
             f"({runs.folder(run_id)}); put its checkpoints back and resume it, or train it from the "
             f"beginning with `fedlens resume {run_id} --restart`, which deletes the recorded rounds"
         )
+    remarks = []
     if newest[0] < last:
         again = f"round {last} is" if newest[0] + 1 == last else f"rounds {newest[0] + 1} to {last} are"
-        yield Notice(f"{why}; the run goes on after round {newest[0]}, and {again} trained again")
-    if not has_digest(newest[1]):
-        yield Notice(
-            f"the checkpoint after round {newest[0]} is of an earlier release and has no digest, so that "
-            "damage to it would not be noticed; the next one has a digest"
-        )
-    return newest
+        remarks.append(Notice(f"{why}; the run goes on after round {newest[0]}, and {again} trained again"))
+    return newest, remarks

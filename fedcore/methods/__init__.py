@@ -20,7 +20,6 @@ from fedcore.methods.base import (
     WeightDecay,
     Weighting,
 )
-from fedcore.methods.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (
     compared,
@@ -34,3 +33,4 @@ from fedcore.methods.tensors import (
     saved_bytes,
     weighted_mean,
 )
+from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart

@@ -2,13 +2,12 @@
 
 A method is made once per run from its config and the problem, and keeps no other state. Parameters of
 several clients carry the client axis first. ``State`` and ``upload`` show everything that a method shares,
-keeps and sends: whatever is not in an upload cannot leave a client. ``optional.py`` has what only some
-methods need.
+keeps and sends: whatever is not in an upload cannot leave a client. ``Method`` lists all hooks; the engine
+calls no others, and ``@method`` refuses a class with public members that it does not know.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypeVar
 
+from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.methods.presentation import About
 from fedcore.methods.tensors import weighted_mean
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -123,11 +123,9 @@ class RunContext:
     descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     embedded: bool = True
 
-    @property
-    def facts(self) -> BackboneSpec:
-        """The former name of ``spec``, for methods written against earlier releases."""
-        warnings.warn("context.facts is now called context.spec", FutureWarning, stacklevel=2)
-        return self.spec
+
+STATE_PARTS = ("shared", "personal", "local", "server")
+"""Parts of ``State`` that hold parameters."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +261,7 @@ class Models:
 
 
 Phase = Callable[[Params, Params, Batch], Step]
+BatchOrder = Literal["shuffled", "sorted"]
 ConfigT = TypeVar("ConfigT", bound=MethodConfig, default=Any)
 
 
@@ -302,6 +301,29 @@ class Method(Generic[ConfigT]):
         """
 
     @classmethod
+    def freeze_config(cls, config: ConfigT, context: RunContext) -> ConfigT:
+        """Return the config with what it takes from the data set written out (texts of classes, say).
+
+        The run can then be repeated from its config alone. If ``check`` accepts a config, it accepts the
+        frozen one.
+        """
+        return config
+
+    @classmethod
+    def plan_warnings(cls, config: ConfigT, context: RunContext) -> list[str]:
+        """Return warnings about a config that can run but may not do what its user expects."""
+        return []
+
+    @classmethod
+    def result_caveat(cls, config: ConfigT, embedded: bool) -> str:
+        """Return a caution that is shown beside the results of a finished run; empty: none is needed.
+
+        Args:
+            embedded: whether its data set comes with FedLens.
+        """
+        return ""
+
+    @classmethod
     def reads(cls, config: ConfigT, spec: BackboneSpec) -> str:
         """Return the cached encoding that the method trains on.
 
@@ -314,6 +336,23 @@ class Method(Generic[ConfigT]):
     def init(self, generator: Generators) -> State:
         """Return the state before round 1."""
         return State()
+
+    def drawn_texts(self) -> dict[str, str]:
+        """Return the class texts that this run's seed has drawn, by class, for the run's log."""
+        return {}
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return values that stay constant for one round of local training, such as SDFed's projector.
+
+        They are computed without gradient before the first step.
+
+        Shape: params and result (participants, ...).
+        """
+        return {}
+
+    def lr_factors(self) -> dict[str, float]:
+        """Return multiples of the learning rate by parameter name, such as FedOT's; 1 for all others."""
+        return {}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return the losses of one batch, as functions of ``params`` that torch can differentiate.
@@ -334,11 +373,26 @@ class Method(Generic[ConfigT]):
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Take the server's step, by default the shared parameters' mean; ``state.local`` is empty here.
 
-        A method that overrides neither this nor ``diagnostics`` has its uploads summed as they arrive, so
-        that memory does not grow with the participants.
+        A method that overrides neither this nor ``diagnostics`` nor ``round_log`` has its uploads summed as
+        they arrive, so that memory does not grow with the participants.
         """
         means = {name: uploads.mean(name, self.config.weighting) for name in self.shared}
         return replace(state, shared=means)
+
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """Return the participants' models as they are evaluated before aggregation.
+
+        Args:
+            trained: the participants' parameters after local training, their local ones included.
+            received: what was sent to them at the start of the round.
+
+        Shape: (participants, ...) each.
+        """
+        return trained
+
+    def round_log(self, uploads: Uploads) -> list[str]:
+        """Return log lines about this round, e.g. that a client fell back to the global model."""
+        return []
 
     def models(self, state: State) -> Models:
         """Return the models that are evaluated after aggregation."""
@@ -356,6 +410,13 @@ class Method(Generic[ConfigT]):
         """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
         raise FedLensMethodError(f"{type(self).__name__} defines no logits")
 
+    def batch_order(self) -> BatchOrder | None:
+        """Return the order of test samples, if prediction depends on the other samples of a batch; else None.
+
+        Samples of two test sets then never share a batch. "sorted" is by class, as in FedDEAP's code.
+        """
+        return None
+
     def numbers_per_sample(self) -> int:
         """Return how many numbers predicting one sample of one model holds at once, beside the sample.
 
@@ -372,6 +433,21 @@ class Method(Generic[ConfigT]):
         """
         return (x, head["text"]) if "text" in head else None
 
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return learned vectors in token space by name of the prompt; Run shows their nearest words.
+
+        Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
+        tokens, m) for prompts of each class.
+        """
+        return {}
+
+    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """Return scores that Grad-CAM shows beside the score of the predicted class.
+
+        Shape: x (models, samples, ...) -> (models, samples) each.
+        """
+        return {}
+
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
@@ -384,5 +460,10 @@ class Method(Generic[ConfigT]):
         return {name: value.expand(n, *value.shape) for name, value in params.items()}
 
 
-class FedLensMethodError(TypeError):
-    """A method file that does not keep the contract."""
+def overrides(cls: type[Method], *hooks: str) -> bool:
+    """Return whether a method defines any of these hooks itself."""
+    return any(getattr(cls, hook) is not getattr(Method, hook) for hook in hooks)
+
+
+class FedLensMethodError(FedLensError):
+    """A fault of a method, which every seed meets: it breaks the contract, or its own code raised."""

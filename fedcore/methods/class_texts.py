@@ -5,7 +5,6 @@ A method has them by the base ``ClassTextConfig`` of its config, and its own bas
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, RunContext
 
@@ -152,8 +151,7 @@ class Described(Method[Any]):
         known = {spoken(name): name for name in context.classes}
         for name in config.descriptions or ():
             if spoken(name) not in known:
-                near = difflib.get_close_matches(spoken(name), known, n=1)
-                hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(context.classes)}"
+                hint = did_you_mean(spoken(name), context.classes, f"it has {_listed(context.classes)}")
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
         if context.spec.prompts is not None:
             return  # another tokenizer than CLIP's: a loaded backbone counts its tokens

@@ -323,7 +323,7 @@ class FedOT(Method[FedOTConfig]):
         2 tau (kappa_i + kappa_j) for the pair that differs most. It is never tight: normalised features
         alone give at most 2 sqrt(2) tau.
         """
-        values = {"degrees_of_freedom": torch.tensor(float(self.degrees_of_freedom()))}
+        values = {"degrees_of_freedom": torch.tensor(float(self._degrees_of_freedom()))}
         if "matrix" in trained:
             values |= orthogonality(trained["matrix"], self._transform)
         if "classifier" not in self.shared or len(data.clients) < 2:
@@ -347,7 +347,7 @@ class FedOT(Method[FedOTConfig]):
             values["gradient_bound"] = 2 * self.tau * kappa.sum().cpu()
         return values
 
-    def degrees_of_freedom(self) -> int:
+    def _degrees_of_freedom(self) -> int:
         """Count a client transform's degrees of freedom, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""
         d, r = self.d, self.config.blocks
         hidden = max(1, d // 4)

@@ -41,7 +41,7 @@ class Prompted(Method[Any]):
             FedLensError: when the context leaves no room for a class name (field ``context_length``).
         """
         super().__init__(config, problem)
-        self.suffix = class_suffix(problem.backbone, problem.classes, self.pattern(config))
+        self.suffix = class_suffix(problem.backbone, problem.classes, self._pattern(config))
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
@@ -52,20 +52,20 @@ class Prompted(Method[Any]):
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
         check_prompts(context.spec)
-        length, pattern = config.context_length, cls.pattern(config)
+        length, pattern = config.context_length, cls._pattern(config)
         tokens.check_room(context.spec, context.classes, length, "context_length", pattern)
 
     @classmethod
-    def pattern(cls, config: Any) -> str:
+    def _pattern(cls, config: Any) -> str:
         """Return the text behind the context, with one {} for the class name."""
         return "{}."
 
-    def draw(self, generator: Generator) -> Tensor:
+    def _draw(self, generator: Generator) -> Tensor:
         """Draw a context from N(0, 0.02). Shape: -> (M, m)."""
         backbone = self.problem.backbone
         drawn = draw_context(self.config.context_length, backbone.spec.token_width, generator)
         return drawn.to(backbone.device, backbone.dtype)
 
-    def text(self, contexts: Tensor) -> Tensor:
+    def _text(self, contexts: Tensor) -> Tensor:
         """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""
         return encode_context(self.problem.backbone, contexts, self.suffix)

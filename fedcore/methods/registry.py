@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -14,11 +14,11 @@ from typing import cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fedcore.errors import FedLensError
-from fedcore.methods import consent, former_contract
+from fedcore.errors import FedLensError, did_you_mean
+from fedcore.methods import consent
 from fedcore.methods.base import Method, MethodConfig
-from fedcore.methods.presentation import About
 from fedcore.paths import user_path
+from fedcore.records.presentation import About
 
 PLAIN = {
     "int_": "must be a whole number",
@@ -38,6 +38,8 @@ PLAIN = {
 """Our words for pydantic's errors, by the beginning of their type."""
 LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
+_MEMBERS = frozenset(name for name in (*vars(Method), *Method.__annotations__) if not name.startswith("_"))
+"""Public members of a method class: the hooks and declarations of ``Method``."""
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
 _RECEIVED: dict[Path, bytes] = {}
@@ -48,16 +50,24 @@ def method(cls: type[Method]) -> type[Method]:
     """Class decorator: make a method known under its ``name``.
 
     Raises:
-        FedLensError: when another class already has that name, or the class does not keep the contract.
+        FedLensError: when another class already has that name, or the class does not keep the contract: a
+            public member outside the contract is most likely a misspelt hook, which would never be called.
     """
-    former = [
-        f"{old} is now {new}" for old, new in former_contract.FORMER_MEMBERS.items() if old in vars(cls)
-    ]
-    if former or not isinstance(getattr(cls, "about", None), About):
-        what = "; ".join(former) or "about = About(title=..., source=..., summary=...) is missing"
+    if not isinstance(getattr(cls, "about", None), About):
         raise FedLensError(
-            f"method '{cls.name}' does not keep the contract: {what} (see examples/text_shift.py)", "methods"
+            f"method '{cls.name}' does not keep the contract: "
+            "about = About(title=..., source=..., summary=...) is missing (see examples/text_shift.py)",
+            "methods",
         )
+    for base in (base for base in cls.__mro__ if base not in Method.__mro__):
+        for name in vars(base):
+            if not name.startswith("_") and name not in _MEMBERS:
+                hint = did_you_mean(name, _MEMBERS, "fedcore/methods/base.py lists the hooks")
+                raise FedLensError(
+                    f"method '{cls.name}' does not keep the contract: FedLens would never use "
+                    f"{base.__name__}.{name}; {hint} (the name of a helper begins with an underscore)",
+                    "methods",
+                )
     known = _METHODS.get(cls.name)
     if known is not None and known.__module__ != cls.__module__:
         raise FedLensError(
@@ -167,10 +177,6 @@ def _run(file: Path, content: bytes) -> list[str]:
         what = str(error)
         if not isinstance(error, FedLensError):
             what = f"{file} does not import: {type(error).__name__}: {error}"
-        source = content.decode("utf-8", "replace")
-        changes = [] if isinstance(error, SyntaxError) else former_contract.changes(source)
-        if changes:
-            what += f"; names in {file} that changed since FedLens 0.1: {'; '.join(changes)}"
         raise FedLensError(what, "methods") from error
     names = [
         name
@@ -210,8 +216,7 @@ def get(name: str, field: str = "methods") -> type[Method]:
     if name not in methods:
         methods = load_all()
     if name not in methods:
-        near = difflib.get_close_matches(name, methods, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(methods)
+        hint = did_you_mean(name, methods, "known: " + ", ".join(methods))
         raise FedLensError(f"unknown method '{name}'; {hint}", field)
     return methods[name]
 
@@ -231,18 +236,23 @@ def build_config(name: str, values: dict[str, object], field: str = "methods") -
     try:
         return cast("MethodConfig", cls.Config(**values))  # only methods that train read its fields
     except ValidationError as error:
-        raise first_error(error, field) from error
+        raise first_error(error, field, list(cls.Config.model_fields)) from error
 
 
-def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
-    """Return pydantic's first error in one line: the field, what is allowed, and the value given."""
+def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] = ()) -> FedLensError:
+    """Return pydantic's first error in one line: the field, what is allowed, and the value given.
+
+    Args:
+        fields: the fields that there are, for a name that is none of them.
+    """
     detail = error.errors(include_url=False)[0]
     field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, FedLensError) and cause.field:  # a check that named the field itself
         return cause
     if detail["type"] == "extra_forbidden":
-        return FedLensError("no such field; see `fedlens methods` or docs for the names", field)
+        hint = did_you_mean(str(detail["loc"][-1]), fields, "see `fedlens methods` or docs for the names")
+        return FedLensError(f"no such field; {hint}", field)
     given = detail.get("input")
     shown = f" (got {_cut(repr(given))})" if isinstance(given, (str, int, float, bool)) else ""
     return FedLensError(_plain(detail) + shown, field)

@@ -1,4 +1,4 @@
-"""Whether a run measures what a paper prints, as ``fedcore/assets/published/comparability.csv`` has it."""
+"""Whether a run measures the quantity that a paper prints, by ``assets/published/comparability.csv``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ from fedcore.results.printed import Comparability, State
 
 FILE = FOLDER / "comparability.csv"
 MATCHED = ("paper", "table", "dataset", "setting", "method", "target", "metric")
-"""Columns that say which values a reason is about: empty for all, else names that may contain ``*``."""
+"""Columns that select the values of a reason: empty for all, else names that may contain ``*``."""
 _STATE: TypeAdapter[State] = TypeAdapter(State)
+NO_EVIDENCE = "no evidence shows that the paper's value and ours are the same quantity"
+OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reason:
-    """A line of the file: a reason not to take a run for a repetition of some published values.
+    """A line of the file: a reason for or against comparing runs with some published values.
 
     Attributes:
+        line: its line number.
         patterns: column of ``MATCHED`` -> the names that it lists.
-        test_images: domain -> images in the paper's test set. A run with these counts is free of the reason.
-        unmeasured: the state while no run has told its counts; None for that of ``state``.
+        test_images: domain -> images in the paper's test set. A reason against comparing does not hold for a
+            run with these counts, and evidence holds only for such a run.
+        state: "comparable" for evidence that the values are the same quantity.
+        unmeasured: the state until a run has reported its counts; None: the same as ``state``.
     """
 
+    line: int
     patterns: Mapping[str, tuple[str, ...]]
     test_images: Mapping[str, int]
     state: State
@@ -37,20 +43,22 @@ class Reason:
     text: str
 
     def is_about(self, value: PublishedValue) -> bool:
-        """Return whether the reason is about this value."""
         return all(
             any(_matches(getattr(value, column), name) for name in names)
             for column, names in self.patterns.items()
         )
 
     def state_of(self, test_images: Mapping[str, int] | None) -> State:
-        """Return the state of a run that was tested on so many images by domain; None: there is no run."""
-        if not self.test_images:
-            return self.state
+        """Return the state of a run with these test images by domain; None: before any run."""
         if test_images is None:
             return self.unmeasured or self.state
-        equal = all(test_images.get(domain) == count for domain, count in self.test_images.items())
-        return "comparable" if equal else self.state
+        return "comparable" if self.test_images and self.fits(test_images) else self.state
+
+    def fits(self, test_images: Mapping[str, int] | None) -> bool:
+        """Return whether a run has the test sets of this line, which every run has if the line names none."""
+        return test_images is None or all(
+            test_images.get(domain) == count for domain, count in self.test_images.items()
+        )
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -63,13 +71,14 @@ def reasons() -> tuple[Reason, ...]:
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(
             Reason(
+                line=line,
                 patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
                 test_images={k: int(n) for k, n in (part.split("=") for part in row["test_images"].split())},
                 state=_STATE.validate_python(row["state"]),
                 unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
                 text=row["reason"],
             )
-            for row in csv.DictReader(file)
+            for line, row in enumerate(csv.DictReader(file), start=2)
         )
 
 
@@ -79,10 +88,12 @@ def _reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:
-    """Return whether ours may stand beside a published value, and every reason against it.
+    """Return whether our value may be compared with a published one, and every reason against it.
+
+    The two are comparable if the file has no reason against it and at least one line of evidence.
 
     Args:
-        test_images: domain -> test images of the run; None while there is no run, and the file alone decides.
+        test_images: domain -> test images of the run; None before any run.
     """
     return _comparability(value, None if test_images is None else tuple(test_images.items()))
 
@@ -91,21 +102,33 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
 def _comparability(value: PublishedValue, test_images: tuple[tuple[str, int], ...] | None) -> Comparability:
     images = None if test_images is None else dict(test_images)
     result = Comparability()
+    evidence = [reason for reason in _reasons_for(value) if reason.state == "comparable"]
     for reason in _reasons_for(value):
         result = result.with_reason(reason.state_of(images), reason.text)
+    if result.state == "comparable" and not any(reason.fits(images) for reason in evidence):
+        text = OTHER_TEST_SETS + evidence[0].text if evidence else NO_EVIDENCE
+        result = result.with_reason("with a caveat", text)
     return result
+
+
+def evidence_for(value: PublishedValue) -> tuple[Reason, ...]:
+    """Return the evidence that makes a value comparable; empty if it is not comparable."""
+    if comparability(value).state != "comparable":
+        return ()
+    return tuple(reason for reason in _reasons_for(value) if reason.state == "comparable")
 
 
 def comparability_of_runs(
     value: PublishedValue, runs: Iterable[RunResult], caveats: Iterable[str]
 ) -> Comparability:
-    """Return whether recorded runs measure a published value.
+    """Return whether recorded runs measure a published value; without runs, whether such runs would.
 
     Args:
         caveats: how the runs depart from their config; empty texts do not count.
     """
-    result = Comparability()
-    for images in dict.fromkeys(tuple(run.test_images.items()) for run in runs):
+    tested = dict.fromkeys(tuple(run.test_images.items()) for run in runs)
+    result = Comparability() if tested else comparability(value)
+    for images in tested:
         result = result.joined(comparability(value, dict(images)))
     for caveat in filter(None, caveats):
         result = result.with_reason("with a caveat", caveat)

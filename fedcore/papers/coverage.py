@@ -1,4 +1,4 @@
-"""Count the published values that FedLens can run, and those that its runs may stand beside."""
+"""Counts of the published values that FedLens can run and compare with."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from fedcore.data import catalog
-from fedcore.papers.comparability import comparability
+from fedcore.papers.comparability import Reason, comparability, evidence_for
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.names import CATALOG
 from fedcore.papers.published import PAPERS, PublishedValue, load_all
 from fedcore.results.printed import State
 
 Column: TypeAlias = Literal["no data", "not implemented", "no run"] | State
-"""What FedLens can do for a published value; the states are those of values that it can run."""
+"""Whether FedLens can run a published value; for those that it can, whether ours is comparable."""
 COLUMNS: dict[Column, str] = {
-    "comparable": "can be run, and nothing is known that would make ours another quantity",
+    "comparable": "can be run; `--evidence` lists what shows that ours is the same quantity",
     "with a caveat": "can be run; `fedlens published --preset NAME` names where the paper had to be read",
-    "not comparable": "can be run, but measures something else than the paper",
+    "not comparable": "can be run, but measures another quantity than the paper",
     "no data": "method and setting exist, but the data set is not in the catalog",
     "not implemented": "FedLens lacks the method or the setting, whatever the data",
-    "no run": "no single run gives it: a mean over several data sets, a count or a time",
+    "no run": "not the result of one run, but a mean over several data sets, a count or a time",
 }
 """Column -> its meaning."""
 RUNNABLE: tuple[Column, ...] = ("comparable", "with a caveat", "not comparable")
 
 
 def coverage(values: Iterable[PublishedValue] | None = None) -> dict[tuple[str, str], Counter[Column]]:
-    """Count the values of each column by paper and table, in the papers' order; all unless given."""
-    known = {entry.name for entry in catalog.entries()}
+    """Count the values of each column by paper and table, in the papers' order.
+
+    Args:
+        values: default: all.
+    """
+    catalogued = {entry.name for entry in catalog.entries()}
     counts: dict[tuple[str, str], Counter[Column]] = {}
     for value in load_all() if values is None else values:
-        counts.setdefault((value.paper, value.table), Counter())[_column(value, known)] += 1
+        counts.setdefault((value.paper, value.table), Counter())[_column(value, catalogued)] += 1
     papers = list(PAPERS)
 
     def place(key: tuple[str, str]) -> tuple[int, int, str]:
@@ -43,13 +47,24 @@ def coverage(values: Iterable[PublishedValue] | None = None) -> dict[tuple[str, 
 
 
 def _column(value: PublishedValue, known_data: set[str]) -> Column:
-    own = equivalent(value)
-    if isinstance(own, NoEquivalent):
-        return "not implemented" if own.kind == "method" else "no run"
+    found = equivalent(value)
+    if isinstance(found, NoEquivalent):
+        return "not implemented" if found.kind == "method" else "no run"
     return comparability(value).state if CATALOG.get(value.dataset) in known_data else "no data"
+
+
+def evidence(values: Iterable[PublishedValue] | None = None) -> dict[Reason, list[PublishedValue]]:
+    """Return the comparable values that can be run, by the line of evidence that makes them so."""
+    catalogued = {entry.name for entry in catalog.entries()}
+    found: dict[Reason, list[PublishedValue]] = {}
+    for value in load_all() if values is None else values:
+        if _column(value, catalogued) == "comparable":
+            for reason in evidence_for(value):
+                found.setdefault(reason, []).append(value)
+    return found
 
 
 def missing_data_sets() -> list[str]:
     """Return the papers' data sets that the catalog does not have."""
-    known = {entry.name for entry in catalog.entries()}
-    return sorted({name for name in CATALOG.values() if name not in known})
+    catalogued = {entry.name for entry in catalog.entries()}
+    return sorted({name for name in CATALOG.values() if name not in catalogued})

@@ -1,4 +1,4 @@
-"""FedLens' equivalents of the papers' methods: a registered method, and the fields that make it this one."""
+"""The methods of FedLens, with their config, that correspond to the methods that the papers print."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcore.papers.published import PublishedValue
 
 @dataclass(frozen=True)
 class Equivalent:
-    """FedLens' equivalent of a printed method: a registered name, and config fields with their values."""
+    """The method of FedLens that corresponds to a printed one, and the config fields to set."""
 
     name: str
     config: dict[str, Any] = field(default_factory=dict)
@@ -31,8 +31,8 @@ class NoEquivalent:
     """The reason why no run of FedLens can measure a published value.
 
     Attributes:
-        kind: ``method``: the method, or a variant or setting of it, is not implemented;
-            ``no run``: no single run gives the value.
+        kind: ``method`` if the method, or a variant or setting of it, is not implemented; ``no run`` if the
+            value is not the result of one run.
     """
 
     kind: Literal["method", "no run"]
@@ -45,11 +45,11 @@ PRINTED_ONLY = {
     "is adapted",
     "GPT-FL": "printed only: GPT-FL trains on images of a text-to-image generator, which FedLens lacks",
 }
-"""Methods of which FedLens keeps the printed values only -> the reason."""
+"""Methods that FedLens does not implement, although it stores their printed values -> the reason."""
 
 
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
-    """Return the method and config that measure a published value, or the reason why there are none."""
+    """Return the method and config that measure a published value, or the reason why none do."""
     reason = _no_run(value)
     if reason:
         return NoEquivalent("no run", reason)
@@ -67,7 +67,7 @@ def _method_names() -> frozenset[str]:
 
 
 def _no_run(value: PublishedValue) -> str | None:
-    """Return why no single run gives a value; None if one does."""
+    """Return why a value is not the result of one run; None if it is."""
     if value.dataset == "avg of five" or value.metric == "Performance (%)":
         return "a mean over several data sets"
     if value.metric.startswith("trainable parameters"):

@@ -11,7 +11,7 @@ PAGE = PROJECT / "docs" / "methods.md"
 _SECTION = re.compile(r"^## [^\n]+\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"^Name: `([\w-]+)`\.\n", re.MULTILINE)
 _GENERATED = re.compile(r"<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
-"""Blocks that repeat what the form beside the section shows."""
+"""Blocks that repeat the form beside the section."""
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 

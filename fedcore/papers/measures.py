@@ -1,4 +1,4 @@
-"""Read the metrics that the papers print from recorded runs."""
+"""The metrics that the papers print, computed from recorded runs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class RunReader:
     """Reads published metrics from the recorded runs of one store; the cells of a round are read once.
 
     Args:
-        domains: the paper's domains as the catalog names them -> as the runs do, where these differ.
-        own: cells of ``Store.cells.own_and_domains`` by run and round that were read before; it is added to.
+        domains: the paper's domains as the catalog names them -> as the runs name them, if these differ.
+        cells: cache of ``Store.cells.own_and_global`` by run and round, to which new cells are added.
     """
 
     def __init__(
         self,
         store: Store,
         domains: Mapping[str, str] | None = None,
-        own: dict[tuple[int, int], list[NamedCell]] | None = None,
+        cells: dict[tuple[int, int], list[NamedCell]] | None = None,
     ) -> None:
         self.store = store
         self.domains = domains or {}
-        self._own = {} if own is None else own
+        self._own_and_global = {} if cells is None else cells
         self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: round_}, stage=stage))
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
         self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
@@ -47,16 +47,16 @@ class RunReader:
         name = DOMAINS[dataset][printed]
         return self.domains.get(name, name)
 
-    def own_and_domains(self, run: int, round_: int) -> list[NamedCell]:
-        """Return the cells after aggregation from which all metrics but ``local`` are taken."""
-        if (run, round_) not in self._own:
-            self._own[run, round_] = self.store.cells.own_and_domains({run: [round_]})
-        return self._own[run, round_]
+    def own_and_global(self, run: int, round_: int) -> list[NamedCell]:
+        """Return the cells after aggregation, from which all metrics except ``local`` are computed."""
+        if (run, round_) not in self._own_and_global:
+            self._own_and_global[run, round_] = self.store.cells.own_and_global({run: [round_]})
+        return self._own_and_global[run, round_]
 
     def statistic(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
     ) -> Stat | None:
-        """Return a published metric's mean and spread over seeds; None if no seed has all the runs it needs.
+        """Return a published metric's mean and spread over seeds; None if no seed has all runs that it needs.
 
         Args:
             held_out: the domains that the paper's experiment holds out in turn.
@@ -96,12 +96,11 @@ class RunReader:
         None if a round has no such accuracy.
 
         Args:
-            stage: read all cells of a round at this stage; default: ``own_and_domains``.
+            stage: read all cells of a round at this stage; default: ``own_and_global``.
         """
         run = result.run.id
         cells = (
-            self.own_and_domains(run, r) if stage is None else self.cells(run, r, stage)
-            for r in result.rounds
+            self.own_and_global(run, r) if stage is None else self.cells(run, r, stage) for r in result.rounds
         )
         rounds = [[share for share in accuracies(own) if share is not None] for own in cells]
         if not rounds or not all(rounds):
@@ -113,7 +112,7 @@ Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
 
 
 def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
-    """Return the held-out domains whose runs a value averages: that of the setting or target, else all."""
+    """Return the held-out domains whose runs a value averages: the one in its setting or target, else all."""
     domain = published.target
     if "held out " in published.setting:  # Tables 7 and 8
         domain = published.setting.removeprefix("held out ")

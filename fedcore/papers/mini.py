@@ -1,6 +1,8 @@
-"""Small versions of experiments: the same methods on the embedded data and model, in seconds, not days.
+"""Small versions of experiments: the same methods on embedded data with a miniature CLIP, in seconds.
 
-A small version shows that an experiment runs from end to end. Its numbers say nothing about the large one.
+A small version shows that an experiment runs from end to end; its numbers say nothing about the large one. A
+rehearsal is a small version that holds out as many domains as the paper, so that it fills every cell of the
+paper's table: an embedded domain stands in for each domain of the paper.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from typing import Any, Literal
 
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, PartitionConfig
+from fedcore.data import catalog
 from fedcore.methods import class_texts, registry
 
 ROUNDS, SHOTS = 2, 2
@@ -32,6 +35,12 @@ DOMAINS = ("photo", "sketch", "cartoon+30")
 CLASSES = 10
 """Number of classes of the embedded data sets."""
 CLIENTS = 5
+STAND_INS = ("photo", "sketch", "cartoon+30", "painting-45")
+"""The embedded domains that stand in for the paper's first, second, third and fourth."""
+REHEARSAL_TAG = "rehearsal"
+REHEARSAL_NOTES = (
+    "A rehearsal with a miniature model on embedded data: its numbers are no evidence about any paper."
+)
 
 
 def mini(experiment: Experiment) -> Experiment:
@@ -39,7 +48,7 @@ def mini(experiment: Experiment) -> Experiment:
 
     The methods keep their switches. Prompt lengths and batch sizes are capped (two lengths of one method keep
     their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
-    exceed it. One domain is held out where the experiment holds out several in turn, and at most five clients
+    exceed it. One domain is held out if the experiment holds out several in turn, and at most five clients
     take part. Cohorts keep their shares of the clients and their budgets. It reproduces no published value,
     so ``reproduces`` is empty.
 
@@ -81,7 +90,7 @@ def _backbone(large: str) -> str:
 
 
 def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, Any]]:
-    """Cohorts in the same proportion, rounded at their ends; one that would have no clients is left out."""
+    """Return cohorts in the same proportions; those that would have no clients are left out."""
     total, small, before = sum(c.clients for c in large), [], 0
     for end, cohort in zip(itertools.accumulate(c.clients for c in large), large, strict=True):
         own = end * clients // total - before * clients // total
@@ -102,7 +111,7 @@ def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
 def _partition(large: PartitionConfig) -> PartitionConfig:
     """Return the same kind of partition, for ten classes, few clients and 30 images of a class per domain.
 
-    The embedded data name no clients: natural ones become IID.
+    A natural partition becomes IID, since the embedded data do not name clients.
     """
     if large.kind == "domain":
         return large.model_copy(
@@ -157,7 +166,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config.update(_two_lengths(large))
     config.update({k: of[large[k]] for k, of in SMALLER.items() if large.get(k) in of})
     for texts in class_texts.fields(registry.get(entry.name).Config):
-        config.pop(texts, None)  # they describe other classes than the embedded ones
+        config.pop(texts, None)  # they describe the classes of another data set
     if "blocks" in config:
         config["blocks"] = _capped("blocks", config["blocks"], width)
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only
@@ -172,3 +181,34 @@ def _two_lengths(large: dict[str, Any]) -> dict[str, int]:
     if len(lengths) < 2 or lengths[longer] <= CAPS[longer]:
         return {}
     return {k: max(1, round(CAPS[longer] * n / lengths[longer])) for k, n in lengths.items()}
+
+
+def stand_ins(experiment: Experiment) -> dict[str, str]:
+    """Return the embedded domain that stands in for each domain of a paper's experiment.
+
+    The result is empty if the experiment is not partitioned by domains.
+    """
+    if experiment.partition.kind != "domain":
+        return {}
+    domains = experiment.data.domains or catalog.entry(experiment.data.name).domains
+    return dict(zip(domains, STAND_INS, strict=False))
+
+
+def rehearsal(experiment: Experiment) -> Experiment:
+    """Return the rehearsal of a paper's experiment: its methods in their order, one seed, two rounds.
+
+    Raises:
+        FedLensError: for an unknown method, or a field that a method does not have.
+    """
+    small = mini(experiment)
+    changes: dict[str, object] = {
+        "name": f"{experiment.name} (rehearsal)",
+        "notes": REHEARSAL_NOTES,
+        "tags": (REHEARSAL_TAG,),
+    }
+    names = stand_ins(experiment)
+    if names:
+        domains = tuple(names.values())
+        changes["data"] = small.data.model_copy(update={"domains": domains})
+        changes["held_out"] = tuple(names[domain] for domain in experiment.held_out)
+    return small.model_copy(update=changes)

@@ -1,4 +1,4 @@
-"""The papers' names of data sets, domains, cohorts and variants, and FedLens' own names for them."""
+"""The names that the papers print for data sets, domains, cohorts and variants, and those in FedLens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROMPT_LENGTHS: dict[str, dict[str, int]] = {
     "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
     "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},
 }
-"""Lengths as FedDEAP's Table 5 prints them -> those of its prompts; elsewhere both have 16 tokens."""
+"""Prompt lengths as FedDEAP's Table 5 prints them -> fields of ``feddeap``; other tables use 16 tokens."""
 
 _OPENAI = BackboneConfig(name="ViT-B-16", pretrained="openai")
 COHORTS: dict[str, tuple[CohortConfig, ...]] = {
@@ -51,7 +51,7 @@ COHORTS: dict[str, tuple[CohortConfig, ...]] = {
         ),
     )
 }
-"""Mixed backbones as SDFed's Table 4 prints them -> its clients, from its Table 9."""
+"""Mixed backbones as SDFed's Table 4 prints them -> the cohorts of clients of its Table 9."""
 
 CATALOG = {
     "FEMNIST": "femnist-digits",
@@ -102,6 +102,6 @@ DOMAINS: dict[str, dict[str, str]] = {
 
 
 def printed_backbone(experiment: Experiment) -> str:
-    """Return an experiment's backbone as the tables print it; other cohorts are named by their backbones."""
+    """Return an experiment's backbone as the tables print it, or the names of its cohorts' backbones."""
     printed = {cohorts: text for text, cohorts in COHORTS.items()}
     return printed.get(experiment.cohorts, backbone_names(experiment))

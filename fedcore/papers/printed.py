@@ -1,4 +1,4 @@
-"""Match published values with the rows of a comparison; no run is read for them."""
+"""Published values matched with the rows of a comparison by config, without reading any run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _COLUMNS: dict[str, Metric] = {
     "local": "classes",
     "global": "whole",
 }
-"""Metric as printed -> the column of a comparison that measures the same."""
+"""Metric as printed -> the column of a comparison with the same quantity."""
 
 
 def column_of(value: PublishedValue) -> Metric | None:
-    """Return the column that a published value belongs in; None for values of single domains, and all others.
+    """Return the column of a published value; None for values of one domain and metrics without a column.
 
-    A local performance of models before aggregation has none either: the columns are of the models after it.
+    Local performance before aggregation has none either, since the columns measure models after it.
     """
     if value.target != "avg" or value.setting.startswith("held out"):
         return None
@@ -43,9 +43,9 @@ def column_of(value: PublishedValue) -> Metric | None:
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
     """Match the published values that experiments name with the rows that have the printed method's config.
 
-    A row of any experiment counts when it is a variant of an experiment that names published values
-    (``variants.content``) and holds out the same domains. An experiment whose entries match no published
-    value, or that has an unknown method, adds nothing here: the tab Published shows the reason.
+    A row of any experiment counts if its config is that of a variant of an experiment that names published
+    values (``variants.content``) and it holds out the same domains. An experiment that matches no published
+    value or has an unknown method is skipped; the tab Published shows the reason.
     """
     values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
     missing: dict[str, str] = {}
@@ -72,8 +72,8 @@ def _add(
         metric = column_of(published)
         if metric is None:
             continue
-        own = equivalent(published)
-        index = None if isinstance(own, NoEquivalent) else variants.find_variant(contents, own)
+        found = equivalent(published)
+        index = None if isinstance(found, NoEquivalent) else variants.find_variant(contents, found)
         rows = [] if index is None else rows_of_variants.get(index, [])
         for group in rows:
             in_row = values.setdefault((group.setting, group.key), {})
@@ -89,7 +89,7 @@ def _add(
             if value not in in_row.get(metric, ()):
                 in_row[metric] = (*in_row.get(metric, ()), value)
         if not rows:
-            reason = "not implemented" if isinstance(own, NoEquivalent) else "not run"
+            reason = "not implemented" if isinstance(found, NoEquivalent) else "not run"
             missing.setdefault(published.method, reason)
 
 

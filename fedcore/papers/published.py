@@ -37,12 +37,11 @@ PAPERS = {
 class PublishedValue:
     """One value of a paper's table, in per cent unless its metric says otherwise.
 
-    ``table`` to ``metric`` are as printed. A paper's average stays as printed even
-    if it is not the mean of its row.
+    ``table`` to ``metric`` are as printed, and so is an average, even if it is not the mean of its row.
 
     Attributes:
         paper: key of ``PAPERS``.
-        target: the domain that the value is about, or ``avg``.
+        target: the domain of the value, or ``avg``.
         std: None if the paper prints none.
     """
 
@@ -73,7 +72,7 @@ def load(paper: str) -> tuple[PublishedValue, ...]:
     """Return a paper's values in the file's order.
 
     Raises:
-        FedLensError: ``reproduces``, when there is no file of this paper.
+        FedLensError: with field ``reproduces``, if the paper is unknown.
     """
     if paper not in PAPERS:
         raise FedLensError(f"no published values of '{paper}'; choose {', '.join(PAPERS)}", "reproduces")
@@ -90,7 +89,7 @@ def load(paper: str) -> tuple[PublishedValue, ...]:
 
 
 def load_all() -> tuple[PublishedValue, ...]:
-    """Return the values of all papers, paper after paper."""
+    """Return the values of all papers, one paper after another."""
     return tuple(value for paper in PAPERS for value in load(paper))
 
 
@@ -98,7 +97,7 @@ def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:
     """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only.
 
     Raises:
-        FedLensError: ``reproduces``, for an unknown paper or an entry that no published value matches.
+        FedLensError: with field ``reproduces``, for an unknown paper or an entry without a published value.
     """
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):

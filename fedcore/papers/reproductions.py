@@ -35,10 +35,10 @@ class Reproduction:
     """A published value with the value that our runs measured for it.
 
     Attributes:
-        measured: mean over seeds, in the published value's unit; None unless our runs measured it.
+        measured: mean over seeds, in the published value's unit; None if no run has measured it.
         label: our method's name in its experiment, empty if there is none.
-        reason: why there is no measured value; may be empty.
-        comparability: whether ours measures the same, or would; None where no run can give the value.
+        reason: why it was not measured; may be empty.
+        comparability: whether ours measures the same quantity, or would; None if no run can give the value.
     """
 
     published: PublishedValue
@@ -50,7 +50,7 @@ class Reproduction:
 
     @property
     def measured_text(self) -> str:
-        """Our value, or the reason why there is none; never empty."""
+        """Our value, or the reason why it is missing; never empty."""
         if self.measured is None:
             return self.reason if self.status == "no single run" else self.status
         mark = self.comparability.mark if self.comparability else ""
@@ -63,7 +63,7 @@ class Reproduction:
 
     @property
     def difference(self) -> str:
-        """Our value minus the published one, with its sign; empty where none may be taken."""
+        """Our value minus the published one, with its sign; empty if the two must not be compared."""
         if self.measured is None or (self.comparability or Comparability()).state == "not comparable":
             return ""
         return signed(self.measured.mean - self.published.value, digits_of(self.published.value))
@@ -75,12 +75,12 @@ def digits_of(value: float) -> int:
 
 
 def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
-    """Return all published values that an experiment names, with our values where its runs are finished.
+    """Return the published values that an experiment names, with our values if its runs are finished.
 
-    A run that FedLens trained counts where it is a run of one of the experiment's variants
-    (``variants.content``), in whichever experiment of the store, unless that is archived; of a repeated seed
-    the newest counts. Runs that differ from what their config says (``Method.result_caveat``) count where
-    there are no others.
+    A run counts if FedLens trained it with the config of one of the experiment's variants
+    (``variants.content``), in any experiment of the store that is not archived. If a seed was repeated, its
+    newest run counts. Runs that differ from their config (``Method.result_caveat``) count only if no others
+    exist.
 
     Args:
         store: its file need not exist yet.
@@ -117,14 +117,14 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
 
 @dataclass(frozen=True)
 class _FinishedRun:
-    """A finished run, and how it differs from what its config says."""
+    """A finished run, and in ``caveat`` how it departs from its config."""
 
     result: RunResult
     caveat: str
 
     @property
     def precedence(self) -> tuple[bool, int]:
-        """Of two runs of one seed the larger counts: one without a caveat, then the newer."""
+        """Sort key of runs of one seed, of which the largest counts: without a caveat, then the newest."""
         return not self.caveat, self.result.run.id
 
 

@@ -1,4 +1,4 @@
-"""The variants of an experiment, and when a run is a run of one of them."""
+"""The variants of an experiment (a method with swept values), and how runs are matched with them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def contents(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
-    """Return the fields that are equal in all runs of one variant, with every hyper-parameter written out.
+    """Return the fields that are equal in all runs of one variant, with the defaults of its method resolved.
 
-    Seed, held-out domain, the folder of the data, the time limit, the checkpoints kept and a user's own class
-    descriptions may differ, and so may fields that the kind of partition does not use: a sweep over kinds
-    carries the fields of all of them.
+    Runs of one variant may differ in seed, held-out domain, data folder, time limit, kept checkpoints and
+    class descriptions. They may also differ in fields that their kind of partition does not use, because a
+    sweep over kinds sets the fields of all of them.
 
     Raises:
-        FedLensError: below ``field``, for a method or hyper-parameter that FedLens does not have.
+        FedLensError: with a field below ``field``, for an unknown method or hyper-parameter.
     """
     may_differ: dict[str, Any] = {
         "seed": True,
@@ -55,7 +55,7 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
     """Return the position of the first variant with a printed method's name and fields.
 
-    Of a sweep over anything else it is the first: the printed value comes first among the swept ones.
+    If other fields are swept, that is the printed variant, because printed values come first in a sweep.
     """
     for i, content in enumerate(contents):
         config = content["method"]["config"]

@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from fedcore.methods.presentation import FieldChart
 from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
 from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow, percent
 
 _CLASS_COLOURS = (
@@ -27,20 +27,20 @@ _CLASS_COLOURS_DARK = (
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
 _MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
-_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}  # a colour bar on a telephone
+_COLOUR_BAR_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}
 _HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
 
 
 def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Chart:
-    """Draw the confusion matrix: rows are true classes and add up to 100 %, the diagonal is correct.
+    """Draw the confusion matrix, whose rows are the true classes and add up to 100 %.
 
     Args:
-        narrow: for a telephone.
+        narrow: whether to lay it out for a telephone.
     """
     n = len(matrix.classes)
     shares = percent(matrix.counts, matrix.counts.sum(1, keepdims=True))
     names = [[f"{escape(t)} taken for {escape(p)}" for p in matrix.classes] for t in matrix.classes]
-    place = _ABOVE if narrow else {}
+    place = _COLOUR_BAR_ABOVE if narrow else {}
     custom = np.dstack(
         [np.array(names, dtype=object), matrix.counts, np.broadcast_to(matrix.counts.sum(1)[:, None], (n, n))]
     )
@@ -92,7 +92,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
             hovertemplate=_HOVER % "x",
         )
     )
-    # half of "100 %" stands beyond the end of the axis, where plotly hides it by default
+    # plotly hides labels that reach beyond the axis, as half of "100 %" does
     figure.update_xaxes(
         range=[0, 100],
         dtick=20,
@@ -117,7 +117,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
 
 
 def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
-    """Draw t-SNE: dots are images, stars class features, crosses the centroids of a class's images."""
+    """Draw a t-SNE plot of images (dots), class features (stars) and centroids of classes (crosses)."""
     figure = go.Figure()
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
@@ -156,7 +156,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
-    few = len(classes) <= _FEW_CLASSES  # their names fit below, where they take no room from the picture
+    few = len(classes) <= _FEW_CLASSES  # a short legend fits below the plot, a long one needs its side
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
     figure.update_layout(
         height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=_MARGIN
@@ -171,13 +171,13 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
 
 
 def _legend_mark(symbol: str, text: str, theme: Theme) -> go.Scatter:
-    """Return a trace without points that explains a kind of mark in the legend."""
+    """Return a trace without points, for the legend."""
     marker = {"symbol": symbol, "size": 10, "color": theme.faint}
     return go.Scatter(x=[None], y=[None], mode="markers", name=text, marker=marker, hoverinfo="skip")
 
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:
-    """Return PNG pictures: the images as the model saw them (``image``), and Grad-CAM maps over them."""
+    """Return PNG pictures by name: the images as the model sees them (``image``), and each Grad-CAM map."""
     palette = np.array(
         [unlabel_rgb(c) for c in sample_colorscale("Inferno", np.linspace(0, 1, 256).tolist())]
     )

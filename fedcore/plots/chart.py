@@ -1,4 +1,4 @@
-"""Charts: a plotly figure with a sentence that says what it shows, and names cut to fit it."""
+"""A chart (a plotly figure with a text alternative), and names shortened to fit into one."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ import numpy as np
 import plotly.graph_objects as go
 
 WIDE_PIXELS, NARROW_PIXELS = 1240, 350
-"""About the width of a chart across the page on a screen, and on a telephone."""
+"""Approximate width of a chart across the page, on a desktop and on a telephone."""
 LABEL_LETTERS = 16
 """Letters of a name on an axis; the hover text has the whole name."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A plotly figure, and in ``alt`` a sentence that says what it shows."""
+    """A plotly figure, and in ``alt`` its text alternative for screen readers."""
 
     figure: go.Figure
     alt: str
 
 
 def escape(text: str) -> str:
-    """Escape text that plotly would read as HTML."""
+    """Escape text, because plotly renders some HTML."""
     return html.escape(text, quote=False)
 
 
 def short_name(name: str, room: int = LABEL_LETTERS) -> str:
-    """Cut a name to the width of an axis label, or of ``room`` letters of usual width, and escape it."""
+    """Shorten a name to the width of ``room`` average letters, and escape it."""
     return escape(name if _width(name) <= room else cut(name, room - 1) + "…")
 
 
 def cut(text: str, room: float) -> str:
-    """Return as much of the beginning of a text as fits in the width of ``room`` letters."""
+    """Return the beginning of a text that fits into the width of ``room`` average letters."""
     return text[: sum(end <= room for end in accumulate(map(_width, text)))]
 
 
 def _width(text: str) -> float:
-    """Estimate the width of a text in usual letters: Chinese ones, emoji and a W are wider than most."""
+    """Estimate the width of a text in average letters; Chinese characters, emoji and a W are wider."""
     return sum(
         2 if east_asian_width(c) in "WF" else 1.7 if c in "MW@" else 1.2 if c.isupper() else 1 for c in text
     )
 
 
 def shorten(title: str, room: float, end: int = 16) -> str:
-    """Cut a title to the width of ``room`` letters; keep its last ``end``, which name the round."""
+    """Shorten a title to the width of ``room`` letters, keeping its last ``end``, which name the round."""
     if _width(title) <= room:
         return title
     return f"{cut(title[:-end], room - _width(title[-end:]) - 1)}…{title[-end:]}"
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
-    """Return positions and texts of axis labels: every name, or every n-th where more would not fit."""
+    """Return positions and texts of axis labels: every name, or every n-th if they would not fit."""
     step = max(1, ceil(len(names) / room))
     return list(range(0, len(names), step)), [short_name(n) for n in names[::step]]
 

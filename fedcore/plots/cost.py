@@ -14,14 +14,14 @@ from fedcore.plots.chart import Chart, escape, short_name
 from fedcore.plots.theme import Theme, apply_layout, rgba, style
 from fedcore.results.curves import Cost, CostAxis, pareto_front
 
-NAME_LETTERS = 30  # letters of a name beside its marker: "FedOT (blocks 16)" cut reads as blocks 1
+NAME_LETTERS = 30  # letters of a name beside its marker; shorter, "FedOT (blocks 16)" would read as blocks 1
 HEIGHT = 440  # pixels
 WIDE_COST_PLOTS, NARROW_COST_PLOTS, PLOT_HEIGHT = (520.0, 800.0, 1200.0), (250.0, 290.0, 520.0), 320.0
-"""Pixels that the plot may be wide on a page and on a telephone: a name covers no other at any of them."""
+"""Widths of the plot in pixels, on a page and on a telephone, at which names must not overlap."""
 WIDE_SPREAD = 10.0
-"""The ratio of the largest to the smallest cost from which on the axis is logarithmic by itself."""
+"""Ratio of the largest to the smallest cost above which the automatic axis is logarithmic."""
 ZERO_GAP = 0.35
-"""Decades from the smallest cost to the place of a cost of 0 on a logarithmic axis, at least."""
+"""Minimum distance, in decades, from the smallest cost to the place of 0 on a logarithmic axis."""
 LETTER_WIDTH, LINE_HEIGHT, MARKER_DISTANCE = 7.0, 17.0, 10.0
 """Pixels of a letter and a line of a name, and from the middle of a marker to the start of its name."""
 LABEL_POSITIONS = (
@@ -41,7 +41,7 @@ Range = tuple[float, float]
 
 
 class Mark(NamedTuple):
-    """A marker of the chart; ``name`` is empty if it equals another one's. x: on the axis, y: per cent."""
+    """A marker at ``x`` on the axis and ``y`` per cent; ``name`` is empty if two are equal."""
 
     x: float
     y: float
@@ -51,7 +51,7 @@ class Mark(NamedTuple):
 
 
 class CostScale(NamedTuple):
-    """A linear or logarithmic axis of costs; ``zero`` is the cost at whose place a cost of 0 is drawn."""
+    """A linear or logarithmic axis of costs, which draws a cost of 0 at the place of ``zero``."""
 
     log: bool
     zero: float
@@ -61,7 +61,7 @@ class CostScale(NamedTuple):
         return log10(self.drawn(cost)) if self.log else cost
 
     def drawn(self, cost: float) -> float:
-        """Return the value that plotly draws at the place of a cost."""
+        """Return the cost to draw; a logarithmic axis cannot draw 0."""
         return self.zero if self.log and cost <= 0 else cost
 
 
@@ -87,14 +87,14 @@ def cost_chart(
     A name is written beside its marker unless it would cover another; the hover text always has it.
 
     Args:
-        widths: of the plot in pixels, for windows of several sizes.
+        widths: widths of the plot in pixels, for windows of several sizes.
     """
     x_title = COST_TITLES[against]
     front = pareto_front(costs, against)
     names = [short_name(c.label, NAME_LETTERS) for c in costs]
     count = Counter(names)  # the names of a sweep are often equal once they are cut
-    known = [x for c in costs if (x := getattr(c, against)) is not None and c.accuracy is not None]
-    axis = cost_scale(known, scale)
+    values = [x for c in costs if (x := getattr(c, against)) is not None and c.accuracy is not None]
+    axis = cost_scale(values, scale)
     marks = [
         Mark(axis.place(x), c.accuracy, name if count[name] == 1 else "", c in front, c)
         for c, name in zip(costs, names, strict=True)
@@ -117,7 +117,7 @@ def cost_chart(
         figure.add_trace(_marker(m, getattr(m.cost, against), axis, position, theme))
     legend = {"orientation": "h", "y": 1.08, "x": 0}
     apply_layout(figure, theme, HEIGHT, showlegend=bool(front), legend=legend)
-    figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in known)))
+    figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in values)))
     figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=y_range)
     texts = [
         f"{m.cost.label} {m.y:.1f} % at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
@@ -168,17 +168,18 @@ def _marker(m: Mark, cost: float, axis: CostScale, position: str | None, theme: 
 
 def _axis_range(values: Sequence[float], least: float | None = None) -> Range:
     """Return the range of an axis with space around all markers; it always includes the value ``least``."""
-    known = [*values, *([] if least is None else [least])] or [0.0]
-    space = 0.1 * (max(known) - min(known)) or 1.0
-    return min(known) - space, max(known) + space
+    included = [*values, *([] if least is None else [least])] or [0.0]
+    space = 0.1 * (max(included) - min(included)) or 1.0
+    return min(included) - space, max(included) + space
 
 
 def _label_positions(
     marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Sequence[float]
 ) -> list[str | None]:
-    """Choose a position for each name where it covers no other name, marker or front; None: there is none.
+    """Choose a position for each name that does not cover a name, a marker or the front; None if all do.
 
-    Names on the front are placed first. Each position holds for all widths of the plot.
+    Names on the front are placed first. A position must be free at all widths of the plot, since the chart is
+    not laid out again when the window changes.
     """
     middles = [[_middle(m.x, m.y, x_range, y_range, width) for m in marks] for width in widths]
     fronts = [_front_boxes(marks, x_range, y_range, width) for width in widths]

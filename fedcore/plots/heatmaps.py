@@ -10,21 +10,22 @@ from typing import Any, Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.methods.presentation import MatrixChart
 from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, escape, shorten, ticks
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import Theme, colours_at, readable_ink
+from fedcore.records.presentation import MatrixChart
 from fedcore.results.panels.panel import Panel
 
 NARROW_SPREAD = 50.0
-"""Points between the lowest and the highest value up to which a scale from 0 to 100 % hides differences."""
+"""Spread of the values in points up to which a scale from 0 to 100 % hides their differences."""
 MAX_WITH_GAPS = 40
-"""Rows or columns above which cells touch: between small ones the gaps would make a pattern of their own."""
+"""Number of rows or columns above which cells touch; between small cells, gaps would form a pattern."""
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
-OVERHANG = 80  # pixels that the title of a single panel may be wider than it
+OVERHANG = 80  # pixels by which the title of a single panel may exceed its width
 CELL = 30  # pixels, height of a row
+FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smallest cell that has one
 MANY_ROWS = 40
-TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, where a cell has room for them
+TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
 DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}  # where Cividis and Magma are lighter than middle grey
 Kind = Literal["accuracy", "difference", "recorded"]
@@ -32,7 +33,7 @@ _MATRIX_COLOURS = [
     "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
     "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
 ]  # fmt: skip
-"""Magma with another first colour: Streamlit replaces #000001 to #000010 by colours of its theme."""
+"""Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
 
 
 def heatmap_grid(
@@ -45,12 +46,12 @@ def heatmap_grid(
 ) -> Chart:
     """Draw one heatmap per panel under one colour axis, grey where there is no data.
 
-    Values that a method recorded are no accuracies and have colours of their own.
+    Matrices that a method records have another colour scale, so that they are not taken for accuracies.
 
     Args:
-        columns: number of panels beside each other.
+        columns: number of panels per row.
         fitted: whether the colours span the values instead of 0 to 100 %.
-        width: of the chart in pixels, about; text that does not fit is cut or left out.
+        width: approximate width of the chart in pixels; text that does not fit is shortened or left out.
     """
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
@@ -73,7 +74,7 @@ def heatmap_grid(
 
 
 def narrow_spread(panels: Sequence[Panel]) -> str | None:
-    """Return the range of the accuracies in words if colours fitted to it would tell more; None if not."""
+    """Return the range of the accuracies in words if fitted colours would show more; None otherwise."""
     known = _known_values(panels)
     if any(p.matrix is not None for p in panels) or not known.size or np.ptp(known) > NARROW_SPREAD:
         return None
@@ -87,11 +88,14 @@ def difference_grid(
     width: int = WIDE_PIXELS,
     what: str = "Difference from the baseline",
 ) -> Chart:
-    """Draw differences, ``what`` says of what, in points, in colours that diverge around 0."""
-    known = _known_values(panels)
-    reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
+    """Draw differences in points, in colours that diverge around 0.
+
+    Args:
+        what: describes the differences in the text alternative.
+    """
+    reach = difference_reach(panels)
     axis = {
-        "colorscale": _diverging(theme),
+        "colorscale": theme.diverging,
         "cmin": -reach,
         "cmax": reach,
         "cmid": 0,
@@ -106,6 +110,12 @@ def difference_grid(
     return Chart(figure, f"{what}. " + "; ".join(parts) + ".")
 
 
+def difference_reach(panels: Sequence[Panel]) -> float:
+    """Return the largest difference in points (at least 1), at which the colour scale ends on both sides."""
+    known = _known_values(panels)
+    return max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
+
+
 def _known_values(panels: Sequence[Panel]) -> np.ndarray:
     return np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
 
@@ -113,7 +123,10 @@ def _known_values(panels: Sequence[Panel]) -> np.ndarray:
 def _grid(
     panels: Sequence[Panel], theme: Theme, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
 ) -> go.Figure:
-    """Draw panels in rows of ``columns``; they are plain dicts, so that plotly checks each only once."""
+    """Draw panels in rows of ``columns``.
+
+    Traces are plain dicts, since plotly validates each object that it creates: seconds for many panels.
+    """
     columns = max(1, min(columns, len(panels)))
     rows = max(1, ceil(len(panels) / columns))
     tallest = max((len(p.rows) for p in panels), default=1)
@@ -124,8 +137,8 @@ def _grid(
     )  # letters, slanted
     gap = max(92, 52 + 4 * below) if below else 60
     inner = rows * body + (rows - 1) * gap
-    gaps = any(np.isnan(p.values).any() for p in panels)
-    margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}
+    gaps, framed = any(np.isnan(p.values).any() for p in panels), False
+    margin = {"l": 8, "r": 8, "t": 54, "b": 88, "pad": 0}
     name = max((min(len(n), LABEL_LETTERS) for p in panels for n in p.rows), default=0)
     aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
     width = (1 - aside * (columns - 1)) / columns
@@ -143,9 +156,16 @@ def _grid(
         annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), theme, nth, ends)
         fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
         traces = [_heatmap(panel, kind)]
+        inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
-            traces.append(_cell_texts(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"]))
+            traces.append(_cell_texts(panel, kind, inks))
+        size = width * inside / max(1, len(panel.columns)), body / max(1, len(panel.rows))
+        frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
+        framed = framed or bool(frames)
+        traces += frames
         data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
+    key = [_frame_in_legend(panels, theme)] if framed else []
+    key += [_gap_in_legend(theme)] if gaps else []
     layout = {
         **theme.layout,
         **axes,
@@ -159,38 +179,56 @@ def _grid(
         "hoverlabel": {"align": "left"},
         "uirevision": "grid",
     }
-    return go.Figure({"data": [*data, *([_gap_in_legend(theme)] if gaps else [])], "layout": layout})
+    return go.Figure({"data": [*data, *key], "layout": layout})
 
 
 def _gap_in_legend(theme: Theme) -> dict[str, Any]:
+    return _in_legend("took no part, or not measured", {"symbol": "square", "color": theme.no_data})
+
+
+def _frame_in_legend(panels: Sequence[Panel], theme: Theme) -> dict[str, Any]:
+    return _in_legend(
+        frame_meaning(panels[0]), {"symbol": "square-open", "color": theme.ink, "line": {"width": FRAME}}
+    )
+
+
+def _in_legend(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "scatter",
         "x": [None],
         "y": [None],
         "mode": "markers",
-        "marker": {"symbol": "square", "size": 13, "color": theme.no_data},
-        "name": "took no part, or not measured",
+        "marker": {"size": 13, **marker},
+        "name": name,
         "showlegend": True,
         "hoverinfo": "skip",
     }
 
 
+def frame_meaning(panel: Panel) -> str:
+    """Return the meaning of a framed cell, for the legend."""
+    return "global model (G)" if panel.row_title == HELD_OUT else "own test images"
+
+
 def _cell_in_words(panel: Panel, row: str, column: str) -> str:
-    """Return the row and column of a cell, whose names are escaped, in words."""
+    """Describe a cell in words; the names of its row and column are escaped already."""
     if panel.matrix is not None:
         return f"{row} {panel.matrix.verb} {column}"
     if panel.row_title == "client":
         return f"{row}, round {column}"
     if panel.row_title == HELD_OUT:
-        model = "global model (G)" if row == column else "own models (P)"
+        model = "global model (G)" if row == column else "client models (P)"
         return f"{row} held out, {model} on {column}"
     return f"{row} on {column}"
 
 
 def _hover_texts(panel: Panel, kind: Kind) -> np.ndarray:
-    """Return what is said of each cell: its place, value and counts, in one text, as plotly copies each.
+    """Return the hover text of each cell: its place, value and counts.
 
-    Shape: (rows, columns), objects: what stands in lists is checked one by one as well.
+    One text per cell in an array of objects: plotly would copy several fields, and check the items of lists
+    one by one.
+
+    Shape: (rows, columns).
     """
     value = {"accuracy": "{:.1f} %", "difference": "{:+.1f} points", "recorded": "{:.3f}"}[kind].format
     counts = [
@@ -224,48 +262,54 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> dict[str, Any]:
-    """Return texts of the values, dark on light cells and light on dark ones."""
-    y, x = np.nonzero(~np.isnan(panel.values))
-    values = panel.values[y, x]
-    if kind == "difference":
-        colours = _text_colours(_diverging(theme), 0.5 + values / (2 * high))
-    else:
-        share = 100 * (values - low) / max(high - low, 1e-9)
-        colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
-    form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
-    texts = [
-        f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own_columns[i] == j else f"{v:{form}}"
-        for i, j, v in zip(y, x, values, strict=True)
-    ]
-    return cell_texts(x, y, texts, colours)
+def _inks(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> np.ndarray:
+    """Return the colour in which each cell is written and framed: dark on light cells, light on dark ones.
 
-
-def _diverging(theme: Theme) -> list[tuple[float, str]]:
-    """Return a colour scale with orange below 0, blue above it and the colour of the page between."""
-    middle = theme.paper if theme.dark else "#f5f5f5"
-    return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
-
-
-def _text_colours(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
-    """Return black or white, whichever contrasts more (WCAG) with a scale's colours.
-
-    Shape: share (cells,).
+    Shape: (rows, columns), texts.
     """
-    rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
-    at = [position for position, _ in scale]
-    mixed = np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
-    linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
-    return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
+    share = (panel.values - low) / max(high - low, 1e-9)
+    if kind == "difference":
+        return readable_ink(colours_at(theme.diverging, share))
+    return np.where(100 * share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
+
+
+def _cell_texts(panel: Panel, kind: Kind, inks: np.ndarray) -> dict[str, Any]:
+    y, x = np.nonzero(~np.isnan(panel.values))
+    form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
+    return cell_texts(x, y, [f"{v:{form}}" for v in panel.values[y, x]], inks[y, x])
+
+
+def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[dict[str, Any]]:
+    """Return the frames of the diagonal cells, one trace per colour.
+
+    Args:
+        size: approximate width and height of a cell in pixels.
+    """
+    inset_x, inset_y = (0.5 - (FRAME / 2 + 0.5) / pixels for pixels in size)
+    corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1), (np.nan, np.nan)])
+    lines: dict[str, list[np.ndarray]] = {}
+    for i, j in panel.own_cells:
+        lines.setdefault(str(inks[i, j]), []).append(np.array((j, i)) + corners * (inset_x, inset_y))
+    return [
+        {
+            "type": "scatter",
+            "x": points[:, 0],
+            "y": points[:, 1],
+            "mode": "lines",
+            "line": {"width": FRAME, "color": ink},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for ink, points in ((ink, np.concatenate(frames)) for ink, frames in lines.items())
+    ]
 
 
 Extent = tuple[tuple[float, float], tuple[float, float]]
-"""Left and right, bottom and top of a panel, in shares of the chart."""
+"""Left and right, bottom and top of a panel, as shares of the chart."""
 
 
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
-    """Return the two axes of a panel; only the first panel in a row has a title beside its rows."""
+    """Return the two axes of a panel; only the first panel of a row has a title on its vertical axis."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
@@ -332,7 +376,7 @@ def _accuracy_alt(panels: Sequence[Panel]) -> str:
         known = p.values[~np.isnan(p.values)]
         if mean is not None:
             parts.append(f"{p.title}, own accuracy {mean:.1f} %")
-        elif known.size:  # rows that have no column of their own, as methods by domain
+        elif known.size:  # a matrix without a diagonal, such as methods by domain
             parts.append(f"{p.title}, from {known.min():.1f} to {known.max():.1f} %")
         else:
             parts.append(f"{p.title}, no data yet")

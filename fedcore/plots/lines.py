@@ -13,7 +13,7 @@ from fedcore.plots.theme import TOOLBAR, Theme, rgba, style
 from fedcore.results.curves import Series, show_ranges
 
 UNIFIED_LINES = 12
-"""Up to this many lines the hover text lists all of them; of more it names the one under the pointer."""
+"""Number of lines up to which the hover text lists all values; above, it shows the line under the pointer."""
 FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
 TITLE_HEIGHT = 22  # pixels of a title below the toolbar
@@ -21,10 +21,10 @@ LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a le
 OPEN_MARKERS = tuple(
     f"{shape}-open" for shape in ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "x")
 )
-"""Markers of further variants of a method; with four dashes 32 lines of one colour stay distinct."""
-SMALL_VALUE = 1e-3  # below it a number is written with its power of ten
+"""Markers of further variants of a method; with four dashes, 32 lines of one colour can be told apart."""
+SMALL_VALUE = 1e-3  # smaller numbers are written with a power of ten
 CONSTANT_TOLERANCE = 1e-5
-"""Values that differ relatively by less differ by the rounding of float32: their line is constant."""
+"""Relative difference that float32 rounding may cause; a line whose values differ by less is constant."""
 
 
 def line_chart(
@@ -40,16 +40,16 @@ def line_chart(
     logarithmic: Collection[Literal["x", "y"]] = (),
     lower_is_better: bool = False,
 ) -> Chart:
-    """Draw a line per series, with the band of its spread where there are several seeds.
+    """Draw a line per series, with the band of its spread over several seeds.
 
     Args:
         height: in pixels, without the toolbar and the rows of a long legend.
-        name: title above the chart; without it the chart has none, and a legend as plotly decides.
-        best: number of lines to show, the highest at their end; the legend offers the others.
-        logarithmic: axes with a logarithmic scale; values that are not positive have no place on them.
-        lower_is_better: the lowest lines are the best, as of a loss.
+        name: title above the chart.
+        best: number of lines to show, those with the best last values; the legend offers the others.
+        logarithmic: axes with a logarithmic scale, which cannot show values that are not positive.
+        lower_is_better: whether the lowest lines are the best, as for a loss.
     """
-    data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
+    data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     lines_of_method: dict[str, int] = {}
     with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
@@ -59,19 +59,19 @@ def line_chart(
         traces = _line(s, theme, variant, with_range, ".2e" if small else ".2f")
         data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
     rows = _legend_rows(series)
-    height += LEGEND_ROW * max(0, rows - 2)  # many names make the chart longer, not its plot flatter
+    height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter
     legend = {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0}
     height += TOOLBAR
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
     x_axis = {**theme.axis, "title": {"text": x_title}, "dtick": 1 if few else None}
-    # from 0, but with room for a marker there: rangemode "tozero" would cut it in half
-    # with round 0 alone the axis would go from -1 to 1
+    # The axis starts at 0, but not with rangemode "tozero", which cuts markers at 0 in half. If round 0 is
+    # the only one, plotly would draw the axis from -1 to 1.
     x_axis["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
     y_axis = {**theme.axis, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
     if small:
         y_axis["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
-    # not a range: where a chart is updated in place, one that had a range never finds its own again
+    # Not a fixed range: on Live the chart is updated in place, and plotly would keep the range later on.
     included = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
     y_axis["autorangeoptions"] = {"include": included}
     for axis in (x_axis if side == "x" else y_axis for side in logarithmic):
@@ -98,7 +98,7 @@ def line_chart(
 
 
 def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
-    """End bands at the lowest positive value: on a logarithmic axis they have no place below it."""
+    """Cut bands off at the lowest positive value, since a logarithmic axis cannot show values below 0."""
     lowest = min((y for trace in traces for y in trace["y"] if y > 0), default=1.0)
     for trace in traces:
         if "fill" in trace:
@@ -106,7 +106,7 @@ def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
 
 
 def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
-    """Return the ``count`` lines with the best last values, in the order given; None: all of them."""
+    """Return the ``count`` lines with the best last values in the given order; None: all lines."""
     if count is None or len(series) <= count:
         return list(series)
     sign = 1 if lower_is_better else -1
@@ -115,9 +115,9 @@ def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bo
 
 
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
-    """Return values for the axis of constant lines to include, from 0 on; None if lines are not constant.
+    """Return the range from 0 that the axis of constant lines includes; None if they are not constant.
 
-    Plotly alone would show one unit to both sides of a constant, or magnify rounding errors.
+    By default, plotly would show one unit on both sides of a constant, or magnify rounding errors.
     """
     low, high = min(values, default=0.0), max(values, default=0.0)
     size = max(abs(low), abs(high))
@@ -130,18 +130,18 @@ def _range_of_constant(values: Sequence[float], most: float | None) -> list[floa
 
 
 def _legend_rows(series: Sequence[Series]) -> int:
-    """Count the legend rows below a chart a third of the page wide; a long name takes a whole row."""
+    """Estimate the rows of the legend, below a chart that takes a third of the page."""
     longest = max((len(s.label) for s in series), default=0)
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
 
 
 def _legend_top(height: int, rows: int) -> float:
-    """Return the legend's top as a share of the plot's height, which shrinks with every row of the legend."""
+    """Return the top of the legend in units of the plot's height, which each row of the legend reduces."""
     return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
 def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
-    """Return a title below the strip in which plotly shows its buttons, so that they never cover it."""
+    """Return a title below plotly's buttons, so that they do not cover it."""
     place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
     return {"text": f"<b>{escape(text)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
 
@@ -178,7 +178,7 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
 
 
 def _band(s: Series, colour: str) -> list[dict[str, Any]]:
-    """Return the band from minimum to maximum, or of one standard deviation to both sides."""
+    """Return the band from minimum to maximum, or of one standard deviation on both sides."""
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
         high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
@@ -226,10 +226,10 @@ def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
 def series_table(
     series: Sequence[Series], x_title: str, unit: str = "", spread: str = "std"
 ) -> Mapping[str, list[object]]:
-    """Return the lines as a table: a row per value and line, with spread and range where they are known.
+    """Return the lines as a table with a row per value and line, with the spread and range if known.
 
     Args:
-        spread: name of the column of ``Series.std``.
+        spread: title of the column for ``Series.std``.
     """
     rows = [(s, i) for s in series for i in range(len(s.x))]
     mean = f"mean, {unit}" if unit else "mean"
@@ -251,7 +251,7 @@ def series_table(
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round to two decimals, but small values to three digits: an error of 0.0000009 is not 0."""
+    """Round to two decimals, or to three significant digits if the value would otherwise become 0."""
     if value is None:
         return None
     return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

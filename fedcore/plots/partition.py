@@ -1,4 +1,4 @@
-"""The partition of a data set among clients, drawn in HTML: it appears before plotly has loaded."""
+"""The partition of a data set among clients, drawn in HTML so that it appears before plotly has loaded."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import numpy as np
 
 from fedcore.plots.chart import ticks
 from fedcore.plots.theme import Theme
+from fedcore.progress import counted
 
 MAX_ROWS, MAX_CELLS = 200, 2000
-"""Maximum of clients and of bubbles in a picture: thousands would take the browser seconds."""
+"""Maximum of clients and of bubbles in a picture; thousands would take the browser seconds."""
 ROW, TALLEST = 26.0, 480.0
-"""Pixels of a row, and of all rows together, which are closer when there are many."""
+"""Height in pixels of a row, and of all rows together, which become smaller if they are many."""
 MAX_BUBBLES = 40
-"""With more classes bubbles would be dots: each client is then a strip of shades of one colour."""
+"""Number of classes above which each client is a strip of shades, since bubbles would be mere dots."""
 NAMES = 32
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as HTML boxes (Streamlit may remove SVG), and in ``alt`` what it shows."""
+    """A picture as HTML boxes (Streamlit may remove SVG), and its text alternative."""
 
     html: str
     alt: str
@@ -34,17 +35,17 @@ def partition_picture(
 ) -> Picture:
     """Draw a bubble per client and class whose area is the number of training samples.
 
-    Many classes are drawn as shades instead. Of too many clients some are drawn, evenly spaced; the
-    alternative text is about all of them.
+    Many classes are drawn as shades instead. If the clients are too many, an evenly spaced sample is drawn;
+    the text alternative describes all of them.
 
     Shape: counts (clients, classes).
     """
     alt = (
-        f"{len(clients)} clients, {len(classes)} classes; a client holds {_range(counts.sum(1))} training "
-        f"samples of {_range((counts > 0).sum(1))} classes."
+        f"{counted(len(clients), 'client')}, {counted(len(classes), 'class')}; "
+        f"a client holds {_range(counts.sum(1))} training samples of {_range((counts > 0).sum(1))} classes."
     )
     strips = len(classes) > MAX_BUBBLES
-    alt += " The stronger the colour, the more samples." * strips
+    alt += " Stronger colours mean more samples." * strips
     most = MAX_ROWS if strips else max(1, min(MAX_ROWS, MAX_CELLS // max(1, len(classes))))
     if len(clients) > most:
         alt += f" The picture shows {most} of the clients."
@@ -81,12 +82,11 @@ _UPRIGHT = "justify-self:center;padding:0.4rem 0 0;writing-mode:vertical-rl;alig
 
 
 def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
-    """Return positions and texts of the names that fit."""
     return list(zip(*ticks(names, room), strict=True))
 
 
 def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> str:
-    """Return a disc whose area is the count, in a box of a column's width and at most a row's height."""
+    """Return a disc whose area is proportional to the count, and which fits into its row and column."""
     if not count:
         return "<span></span>"
     share = 84 * sqrt(count / largest)
@@ -97,7 +97,7 @@ def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> st
 
 
 def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: Theme) -> str:
-    """Draw one box for all classes of a client: far fewer elements for the browser than a box each."""
+    """Return one box with a gradient for all classes of a client; a box each would be too many."""
     edge, stops = 100 / len(counts), []
     for j in np.flatnonzero(counts):
         shade = round(30 + 70 * int(counts[j]) / largest)
@@ -106,7 +106,7 @@ def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: The
         stops.append(f"transparent {left},{colour} {left} {right},transparent {right}")
     style = f"grid-column:span {len(counts)};justify-self:stretch;height:{max(1.0, row - 1):.1f}px;"
     style += f"background:linear-gradient(to right,{','.join(stops)})" if stops else ""
-    held = f"{int(counts.sum())} training samples of {int((counts > 0).sum())} classes"
+    held = f"{counted(int(counts.sum()), 'training sample')} of {counted(int((counts > 0).sum()), 'class')}"
     return f'<span title="{html.escape(f"{client}: {held}")}" style="{style}"></span>'
 
 

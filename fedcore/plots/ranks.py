@@ -15,8 +15,8 @@ NAME_LETTERS = 30
 
 
 def rank_chart(board: Board, theme: Theme) -> Chart:
-    """Draw a bar per row from its best to its worst rank, the highest mean on top."""
-    rows = list(board.rows)
+    """Draw a bar per ranked row from its best to its worst rank, the highest mean on top."""
+    rows = list(board.ranked)
     figure = go.Figure()
     names = [f"{short_name(g.label, NAME_LETTERS)} " for g in rows]
     figure.add_trace(
@@ -49,11 +49,10 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
 
 
 def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
-    """Return the numbers of the chart, a row per row of the leaderboard."""
+    """Return the leaderboard as a table, including the rows without a rank."""
     return {
         "method": [g.label for g in board.rows],
-        "best rank": [board.ranks[g.key].best for g in board.rows],
-        "worst rank": [board.ranks[g.key].worst for g in board.rows],
+        "rank": [board.rank_text(g) for g in board.rows],
         "mean, %": [round(g.stats[board.metric].mean, 2) for g in board.rows],
         "n": [g.stats[board.metric].n for g in board.rows],
     }

@@ -13,16 +13,17 @@ from plotly.colors import sample_colorscale
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.chart import Chart, escape, short_name
 from fedcore.plots.theme import Theme, apply_layout, style
+from fedcore.progress import counted
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
 
 NO_FIELD = "n/a"
-"""Text on the axis of a field that a method does not have."""
+"""Label for methods that do not have the field."""
 LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
 DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
-"""The parts of Cividis in which thin lines are visible on the light and on the dark page."""
+"""The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down")
-"""Marks of the lines of one method; their number has no common factor with that of the dashes."""
+"""Markers of the lines; 7 markers and 6 dashes repeat as a pair only after 42 lines."""
 
 
 def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str) -> Chart:
@@ -50,12 +51,12 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
     figure.update_xaxes(title=escape(field_title(field)), **x_axis)
     figure.update_yaxes(title=f"{metric_title} (%)")
     highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
-    best = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
-    return Chart(figure, f"{metric_title} over {field_phrase(field)}; best: {'; '.join(best)}.")
+    tops = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
+    return Chart(figure, f"{metric_title} over {field_phrase(field)}; highest means: {'; '.join(tops)}.")
 
 
 def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:
-    """Return colour, dash and marker of each line: the method's own for one, else no two alike."""
+    """Return colour, dash and marker of each line: the method's for a single line, else distinct ones."""
     if len(lines) == 1:
         own = style(lines[0].method)
         return [(theme.colour(lines[0].method), own.dash, own.marker)]
@@ -86,7 +87,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     """Draw accuracy over two swept fields, with the value in every cell.
 
     Args:
-        colours: per cent of the first and the last colour (``colour_range``).
+        colours: accuracies of the first and the last colour in per cent (``colour_range``).
     """
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
@@ -114,7 +115,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
         )
     )
     apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)), plot_bgcolor=theme.no_data)
-    right, bottom = len(grid.columns) - 0.5, len(grid.rows) - 0.5  # no margin in the colour of "not run"
+    right, bottom = len(grid.columns) - 0.5, len(grid.rows) - 0.5  # a margin would look like "not run"
     shared = {"type": "category", "showgrid": False}
     figure.update_xaxes(title=escape(field_title(grid.column_field)), range=[-0.5, right], **shared)
     figure.update_yaxes(title=escape(field_title(grid.row_field)), range=[bottom, -0.5], **shared)
@@ -126,12 +127,12 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     ]
     gaps = z.size - len(known)
     missing = f" {gaps} combination{'s were' if gaps > 1 else ' was'} not run." if gaps else ""
-    best = f"best {max(known)[1]}, worst {min(known)[1]}." if known else "nothing to show."
-    return Chart(figure, f"{metric_title} over {row} and {column}: {best}{missing}")
+    range_ = f"highest mean {max(known)[1]}, lowest {min(known)[1]}." if known else "no runs yet."
+    return Chart(figure, f"{metric_title} over {row} and {column}: {range_}{missing}")
 
 
 def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: str) -> Chart:
-    """Draw every row of a sweep as a line through the values of its fields to its accuracy."""
+    """Draw parallel coordinates: each row of a sweep is a line through its field values to its accuracy."""
     rows = [(family, row) for family in families for row in family.rows]
     fields = list(dict.fromkeys(field for f in families for field in f.fields))
     dimensions = []
@@ -163,16 +164,17 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
         )
     )
     apply_layout(figure, theme, 420, margin={"l": 60, "r": 40, "t": 60, "b": 30})
-    family, best = max(rows, key=lambda pair: pair[1].stat.mean)
-    values_text = ", ".join(f"{field_phrase(f)} {value_text(f, v)}" for f, v in best.values.items())
-    alt = f"{metric_title} of {len(rows)} combinations; best: {family.title} with {values_text}, "
-    return Chart(figure, f"{alt}{best.stat.text()} %.")
+    return Chart(
+        figure,
+        f"{metric_title} of {counted(len(rows), 'combination')}, "
+        f"from {min(means):.1f} to {max(means):.1f} %.",
+    )
 
 
 def _text_dimension(
     label: str, names: Sequence[str], order: Sequence[str] | None = None
 ) -> dict[str, object]:
-    """Return a dimension of texts, evenly spaced in the given order (default: that of ``names``)."""
+    """Return an axis of evenly spaced texts in the given order (default: the order of ``names``)."""
     present = [n for n in dict.fromkeys(order or names) if n in set(names)]
     position = {n: i for i, n in enumerate(present)}
     return {

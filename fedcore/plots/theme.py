@@ -1,11 +1,13 @@
-"""The light and the dark theme: colours, markers and dashes, equal for a method on every page."""
+"""The light and the dark theme, and the colour, marker and dash of each method on every page."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import plotly.graph_objects as go
 
 
@@ -43,7 +45,7 @@ BASELINE_STYLES = {
     "fedavg-lora": MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
     "fedprox-lora": MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
 }
-"""Two baselines share a colour where no paper compares them; their markers and lines differ."""
+"""Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())
 """Styles of all other methods."""
 STATUS = {
@@ -58,12 +60,12 @@ STATUS = {
 """State of a run -> symbol, colour on light, colour on dark (contrast at least 4.5:1 on the page)."""
 TRANSPARENT = "rgba(0,0,0,0)"
 TOOLBAR = 32
-"""Pixels at the top of a chart that stay free, for plotly's buttons while the pointer is on the chart."""
+"""Pixels at the top of a chart that are reserved for plotly's buttons."""
 
 
 @dataclass(frozen=True)
 class Theme:
-    """The light or the dark theme, with the colours of everything that is drawn."""
+    """The light or the dark theme, with the colours of charts and tables."""
 
     dark: bool = False
 
@@ -97,8 +99,24 @@ class Theme:
         return "#10161d" if self.dark else "#ffffff"
 
     @property
+    def diverging(self) -> tuple[tuple[float, str], ...]:
+        """Colour scale of differences, orange below 0 and blue above, on screen, in reports and in PDF.
+
+        With the distance from 0, colours become darker on the light page and brighter on the dark one,
+        equally on both sides: lightness shows the size of a difference, and hue its sign. Orange and blue
+        can be told apart with all common kinds of colour blindness.
+        """
+        below, above = (
+            (("#FFC98A", "#9E5A10"), ("#2E6DB0", "#A4D3F8"))
+            if self.dark
+            else (("#A04E05", "#E39A45"), ("#7FAFD8", "#1F5FA8"))
+        )
+        middle = self.paper if self.dark else "#f5f5f5"
+        return tuple(zip((0.0, 0.25, 0.5, 0.75, 1.0), (*below, middle, *above), strict=True))
+
+    @property
     def layout(self) -> dict[str, Any]:
-        """The part of a plotly layout that all charts share: transparent, text and buttons in our colours."""
+        """The part of a plotly layout that all charts share."""
         return {
             "paper_bgcolor": TRANSPARENT,
             "plot_bgcolor": TRANSPARENT,
@@ -119,7 +137,7 @@ class Theme:
 
 
 def style(method: str) -> MethodStyle:
-    """Return the style of a method; a spare one depends on the name alone, so it is equal on every page."""
+    """Return the style of a method; one without a style gets a spare that depends only on its name."""
     spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
     return (METHOD_STYLES | BASELINE_STYLES).get(method, spare)
 
@@ -130,8 +148,28 @@ def rgba(colour: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity})"
 
 
+def colours_at(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
+    """Return the colours of a scale at positions from 0 to 1, interpolated as by plotly and matplotlib.
+
+    Shape: share (...); returns (..., 3), sRGB from 0 to 1.
+    """
+    rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
+    at = [position for position, _ in scale]
+    return np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
+
+
+def readable_ink(rgb: np.ndarray) -> np.ndarray:
+    """Return black or white for each colour, whichever has the higher contrast with it (WCAG 2).
+
+    Shape: rgb (..., 3), sRGB from 0 to 1; returns (...), texts.
+    """
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
+
+
 def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) -> None:
-    """Give a figure and its axes the theme, a height in pixels, and more parts of its layout."""
+    """Apply the theme, a height in pixels, and further layout properties to a figure."""
     margin = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8, "pad": 0}
     figure.update_layout({**theme.layout, "height": height, "margin": margin, **layout})
     figure.update_xaxes(**theme.axis)
@@ -139,7 +177,7 @@ def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) ->
 
 
 def apply_theme(figure: go.Figure, theme: Theme) -> None:
-    """Colour axes like text unless they have a colour: Streamlit's grey is too pale for small letters."""
+    """Give axes without a colour the colour of text, since Streamlit's grey is too pale for small letters."""
     layout = figure.layout.to_plotly_json()
     missing: dict[str, dict[str, object]] = {}
     for name in layout.keys() | {"xaxis", "yaxis"}:

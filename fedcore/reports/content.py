@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedcore.errors import FedLensError
 from fedcore.papers.printed import printed_values
-from fedcore.results import curves, diagnostics, run_filter
+from fedcore.results import curves
 from fedcore.results.comparison import Comparison, Group, compare, reason_not_comparable, shown_metrics
 from fedcore.results.curves import AXES, Series
 from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, Rule
-from fedcore.results.panels.comparison import (
-    client_by_round_panels,
-    difference_panel,
-    domain_panels,
-    held_out_panels,
-    mean_matrix_panels,
-    mean_panels,
-    method_by_domain_panel,
-)
+from fedcore.results.panels.means import difference_panel
 from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.views import Panels, matrix_views, shown_panels
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
-from fedcore.store import ExperimentRow, RunRow, Store
-
-Panels = dict[str, Panel]
-"""Key of a row -> its panel."""
-VIEWS: dict[str, tuple[str, Callable[[Store, Comparison, str], Panels]]] = {
-    "methods": (
-        "Method by domain",
-        lambda store, compared, setting: {"": method_by_domain_panel(store, compared, setting)},
-    ),
-    "models": ("Model by test set", mean_panels),
-    "held-out": ("Held-out domain by domain (G, P)", held_out_panels),
-    "domains": ("Domain of the model by domain of the images", domain_panels),
-    "rounds": ("Client by round", client_by_round_panels),
-}
-"""Name in file names -> title and reader of the matrices of all rows."""
-COMPARED_VIEWS = ("models", "held-out", "domains")
-"""Views that are shown as differences from the baseline too."""
+from fedcore.store import Store
 
 
 @dataclass(frozen=True)
@@ -52,6 +30,7 @@ class Choice:
         baseline: label of the row from which differences are taken.
         unfinished: include runs that have not done all their rounds.
         where: keeps some runs only, see ``compare``.
+        digits: decimals of the LaTeX table.
     """
 
     rule: Rule = "last"
@@ -60,6 +39,47 @@ class Choice:
     test: Test = "t"
     unfinished: bool = False
     where: str = ""
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class CheckedComparison:
+    """A comparison that may leave FedLens: everything that is written of it comes from this one value.
+
+    Attributes:
+        store: the snapshot of the database that was checked and compared, open for ``checked_comparison``.
+        printed: the values that papers print for its rows.
+    """
+
+    store: Store
+    comparison: Comparison
+    choice: Choice
+    printed: PrintedValues
+
+
+@contextmanager
+def checked_comparison(
+    store: Store, experiment_ids: Iterable[int], choice: Choice | None = None
+) -> Iterator[CheckedComparison]:
+    """Check and compare some experiments once, for all files that are then written of them.
+
+    Raises:
+        FedLensError: for a damaged database, an unknown experiment, an unreadable filter, and when no row is
+            the baseline.
+    """
+    choice, ids = choice or Choice(), list(experiment_ids)
+    with store.checked(ids) as sound:
+        compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
+        labels = dict.fromkeys(g.label for g in compared.groups)
+        if labels and choice.baseline is not None and choice.baseline not in labels:
+            raise FedLensError(
+                f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
+            )
+        printed = printed_values(compared, [e.config for e in compared.experiments])
+        yield CheckedComparison(sound, compared, choice, printed)
+
+
+Kind = Literal["accuracy", "difference", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +89,7 @@ class Heatmaps:
     name: str
     title: str
     panels: tuple[Panel, ...]
-    kind: Literal["accuracy", "difference", "recorded"] = "accuracy"
+    kind: Kind = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -105,64 +125,45 @@ class Report:
 
     Attributes:
         metric: of the differences from the baseline.
-        runs: all runs of the experiments, also those that no row averages.
         environments: run -> the conditions that were recorded with it.
     """
 
-    experiments: tuple[ExperimentRow, ...]
     comparison: Comparison
     printed: PrintedValues
     choice: Choice
     metric: Metric
     sections: tuple[Section, ...]
-    runs: tuple[RunRow, ...]
     environments: Mapping[int, Mapping[str, Any]]
 
     @property
     def name(self) -> str:
         """The names of the experiments."""
-        return ", ".join(e.name for e in self.experiments)
-
-    @property
-    def averaged_runs(self) -> list[int]:
-        """The runs behind the numbers, in order."""
-        return sorted(r.run.id for g in self.comparison.groups for r in g.runs)
+        return ", ".join(e.name for e in self.comparison.experiments)
 
 
-def read_report(store: Store, experiment_ids: Iterable[int], choice: Choice | None = None) -> Report:
-    """Read a comparison with its matrices and curves.
+def read_report(checked: CheckedComparison) -> Report:
+    """Read the matrices and curves of a comparison.
 
     Raises:
-        FedLensError: for a damaged database, an unknown experiment or baseline, and when no run has finished.
+        FedLensError: when no run has finished, and when no row has the metric.
     """
-    choice, ids = choice or Choice(), list(dict.fromkeys(experiment_ids))
-    experiments = tuple(store.experiments.get(i) for i in ids)
-    store.integrity.require(ids)
-    compared = compare(store, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
+    store, compared, choice = checked.store, checked.comparison, checked.choice
     if not compared.groups:
         raise FedLensError(
             "no run of these experiments has finished; wait for one, or include unfinished runs"
-        )
-    labels = dict.fromkeys(g.label for g in compared.groups)
-    if choice.baseline is not None and choice.baseline not in labels:
-        raise FedLensError(
-            f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
         )
     known = [m for m in METRICS if m in {m for s in compared.settings for m in _metrics(compared, s)}]
     if choice.metric is not None and choice.metric not in known:
         raise FedLensError(
             f"no row has the metric '{choice.metric}'; there are: {', '.join(known)}", "metric"
         )
-    runs = tuple(run_filter.kept_runs(store, ids, choice.where))
     return Report(
-        experiments,
         compared,
-        printed_values(compared, [e.config for e in experiments]),
+        checked.printed,
         choice,
         choice.metric or (known[0] if known else "personal"),
         tuple(_section(store, compared, setting, choice) for setting in compared.settings),
-        runs,
-        {run.id: store.runs.environment(run.id) for run in runs},
+        {run.id: store.runs.environment(run.id) for run in compared.runs},
     )
 
 
@@ -174,23 +175,17 @@ def _section(store: Store, compared: Comparison, setting: str, choice: Choice) -
     groups = compared.groups_in(setting)
     baseline = next((g for g in groups if g.label == choice.baseline), None)
     heatmaps: list[Heatmaps] = []
-    for name, (title, read) in VIEWS.items():
-        panels = {key: p for key, p in read(store, compared, setting).items() if p.rows and p.columns}
+    for name, view in matrix_views(r.run for g in groups for r in g.runs).items():
+        panels = shown_panels(view, store, compared, setting)
         if not panels:
             continue
-        heatmaps.append(Heatmaps(name, title, tuple(panels.values())))
-        if baseline is not None and name in COMPARED_VIEWS:
+        kind: Kind = "recorded" if view.recorded else "accuracy"
+        heatmaps.append(Heatmaps(name, view.title, tuple(panels.values()), kind))
+        if baseline is not None and view.differences == "everywhere":
             gaps = _differences(groups, panels, baseline)
             if gaps:
-                heatmaps.append(
-                    Heatmaps(
-                        f"{name}-difference", f"{title}, difference from {baseline.label}", gaps, "difference"
-                    )
-                )
-    for name, matrix in diagnostics.matrix_charts([r.run for g in groups for r in g.runs]).items():
-        recorded = mean_matrix_panels(store, compared, setting, matrix)
-        if recorded:
-            heatmaps.append(Heatmaps(name, matrix.title, tuple(recorded.values()), "recorded"))
+                title = f"{view.title}, difference from {baseline.label}"
+                heatmaps.append(Heatmaps(f"{name}-difference", title, gaps, "difference"))
     lines = [
         Curves(
             f"curves-{m}", f"{METRICS[m]} by round", tuple(curves.mean_curves(store, compared, setting, m))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcore.plots.theme import Theme, style
+from fedcore.plots.heatmaps import difference_reach, frame_meaning
+from fedcore.plots.theme import Theme, readable_ink, style
 from fedcore.reports.content import Curves, Heatmaps
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
@@ -76,6 +77,7 @@ def _saved(figure: Figure, suffix: str) -> bytes:
 def _heatmaps(shown: Heatmaps) -> Figure:
     """Draw matrices side by side under one colour scale, which is that of the screen."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     panels = shown.panels
     columns = min(BESIDE_EACH_OTHER, len(panels))
@@ -97,6 +99,9 @@ def _heatmaps(shown: Heatmaps) -> Figure:
     unit = matrix.unit if matrix is not None else "Value"
     label = {"accuracy": "Accuracy in %", "difference": "Points", "recorded": unit}[shown.kind]
     figure.colorbar(image, ax=axes, label=label, fraction=0.04, pad=0.02)
+    if any(_is_small(p) and p.own_cells for p in panels):
+        framed = Patch(facecolor="none", edgecolor=Theme().ink, label=frame_meaning(panels[0]))
+        figure.legend(handles=[framed], loc="outside lower left", frameon=False)
     return figure
 
 
@@ -106,13 +111,17 @@ def _scale(shown: Heatmaps) -> dict[str, Any]:
         low, high = shown.panels[0].matrix.color_range
         return {"cmap": "magma", "vmin": low, "vmax": high}
     if shown.kind == "difference":
-        known = np.concatenate([p.values[~np.isnan(p.values)] for p in shown.panels])
-        reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
-        return {"cmap": "PuOr", "vmin": -reach, "vmax": reach}
+        from matplotlib.colors import LinearSegmentedColormap
+
+        reach = difference_reach(shown.panels)
+        colours = LinearSegmentedColormap.from_list("differences", Theme().diverging)
+        return {"cmap": colours, "vmin": -reach, "vmax": reach}
     return {"cmap": "cividis", "vmin": 0.0, "vmax": 100.0}
 
 
 def _panel(ax: Axes, panel: Panel, scale: Mapping[str, Any], kind: str) -> Any:
+    from matplotlib.patches import Rectangle
+
     image = ax.imshow(panel.values, aspect="auto", interpolation="nearest", **scale)
     ax.set_facecolor(Theme().no_data)
     ax.set_title(_short(panel.title, TITLE_LETTERS), fontweight="bold")
@@ -122,16 +131,26 @@ def _panel(ax: Axes, panel: Panel, scale: Mapping[str, Any], kind: str) -> Any:
     ax.set_xticks(*_ticks(panel.columns), **slanted)
     ax.set_yticks(*_ticks(panel.rows))
     ax.tick_params(length=0)
-    if len(panel.rows) <= MAX_TEXT_ROWS and len(panel.columns) <= MAX_TEXT_COLUMNS:
+    if _is_small(panel):
         form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
         for (i, j), value in np.ndenumerate(panel.values):
             if not np.isnan(value):
-                red, green, blue, _ = image.cmap(image.norm(value))
-                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                 written = ax.text(j, i, f"{value:{form}}", ha="center", va="center", size=SMALL - 1)
-                written.set_color("w" if dark else "k")
+                written.set_color(_ink(image, value))
                 written.set_in_layout(False)  # it lies within the axes: the layout need not measure it
+        for i, j in panel.own_cells:
+            colour = _ink(image, panel.values[i, j])
+            ax.add_patch(Rectangle((j - 0.45, i - 0.45), 0.9, 0.9, fill=False, linewidth=0.8, color=colour))
     return image
+
+
+def _is_small(panel: Panel) -> bool:
+    """Return whether there is room in the cells for their values and frames."""
+    return len(panel.rows) <= MAX_TEXT_ROWS and len(panel.columns) <= MAX_TEXT_COLUMNS
+
+
+def _ink(image: Any, value: float) -> str:
+    return str(readable_ink(np.array(image.cmap(image.norm(value))[:3])))
 
 
 def _ticks(names: Sequence[str]) -> tuple[list[int], list[str]]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Mapping
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedcore.errors import FedLensError
-from fedcore.papers.printed import printed_values
 from fedcore.reports import tables
 from fedcore.reports.citation import fedlens_bibtex
-from fedcore.reports.content import Report
+from fedcore.reports.content import CheckedComparison, Report, read_report
+from fedcore.reports.exports import SUFFIXES, WRITERS
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
 from fedcore.reports.reproduce import SCRIPT, reproduction_files
-from fedcore.results.exports import latex
-from fedcore.results.exports import tables as csv_tables
-from fedcore.store import Store
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -30,37 +27,16 @@ _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 """Date of all files in an archive, so that equal content gives equal bytes."""
 
 
-def report_files(store: Store, report: Report) -> dict[str, bytes]:
-    """Return all files of a report by path in the folder."""
-    ids = [e.id for e in report.experiments]
-    choice = report.choice
-    printed = partial(printed_values, experiments=[e.config for e in report.experiments])
-    rule = choice.rule
-    kept: Any = {"unfinished": choice.unfinished, "where": choice.where}
-
-    def table(name: csv_tables.TableName) -> str:
-        return csv_tables.table_csv(store, ids, name, rule, **kept)
-
+def report_files(checked: CheckedComparison) -> dict[str, bytes]:
+    """Return all files of a report by path in the folder; raises as ``read_report`` does."""
+    report = read_report(checked)
+    written = {f"{table}.{SUFFIXES[format]}": write(checked) for (table, format), write in WRITERS.items()}
     texts = {
         PAGE: report_html(report),
-        "summary.tex": latex.summary_latex(store, ids, rule, **kept, printed=printed),
-        "summary.csv": csv_tables.table_csv(
-            store,
-            ids,
-            "summary",
-            rule,
-            choice.baseline,
-            test=choice.test,
-            printed=printed,
-            **kept,
-        ),
-        **{f"{name}.csv": table(name) for name in ("domains", "configs", "breakdowns")},
-        "rounds.csv": csv_tables.rounds_csv(store, ids, choice.where),
-        "clients.csv": csv_tables.clients_csv(store, ids, choice.where),
-        "summary.json": csv_tables.summary_json(store, ids, rule, **kept, printed=printed),
-        "experiments.json": store.experiments.to_json(ids),
+        "experiments.json": written.pop("experiment.json"),
+        **written,
         "citation.bib": fedlens_bibtex(),
-        **reproduction_files(store, report),
+        **reproduction_files(checked.store, report),
     }
     files = {name: text.encode() for name, text in texts.items()}
     for number, section in enumerate(report.sections, 1):
@@ -104,20 +80,39 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
 
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files of a report into a folder that is new or empty.
+    """Write the files of a report into a folder that is new or empty; after an error nothing of them is left.
+
+    They get their place together, so that the end of this process leaves no half of a report there.
 
     Raises:
         FedLensError: field ``output``, when the folder holds something already or cannot be written.
     """
+    place = folder.resolve()
+    part = place.with_name(f"{place.name}.part")
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise FedLensError(f"{folder} is not an empty folder; name a new one", "output")
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            if name == SCRIPT and os.name == "posix":
-                path.chmod(_EXECUTABLE)
+        new_folders = [parent for parent in place.parents if not parent.exists()]
+        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        try:
+            for name, content in files.items():
+                path = part / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                if name == SCRIPT and os.name == "posix":
+                    path.chmod(_EXECUTABLE)
+            if place.exists():  # somebody's shell may stand in it, so it is not exchanged for another folder
+                for made in part.iterdir():
+                    made.rename(place / made.name)
+                part.rmdir()
+            else:
+                part.rename(place)
+        except OSError:
+            shutil.rmtree(part, ignore_errors=True)
+            with suppress(OSError):  # a folder may hold what others have put there meanwhile
+                for parent in new_folders:
+                    parent.rmdir()
+            raise
     except OSError as error:
         raise FedLensError(
             f"cannot write {folder}: {error.strerror}; choose another folder", "output"

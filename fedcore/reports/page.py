@@ -25,7 +25,7 @@ from fedcore.plots.theme import Theme, apply_theme
 from fedcore.reports import tables
 from fedcore.reports.citation import fedlens_bibtex
 from fedcore.reports.content import Curves, Heatmaps, Report
-from fedcore.reports.tables import Cell, Table
+from fedcore.reports.tables import TextCell, TextTable
 from fedcore.results.exports.summary import summary_rows
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.runs.artifacts import trained_with
@@ -36,12 +36,12 @@ PANELS_BESIDE_EACH_OTHER = 3
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawnChart:
     """A chart of the page with its text alternative and its numbers as a table."""
 
     title: str
     chart: Chart
-    numbers: Sequence[Table]
+    numbers: Sequence[TextTable]
 
     @property
     def json(self) -> Markup:
@@ -73,8 +73,7 @@ def report_html(report: Report) -> str:
         }
         for s in report.sections
     ]
-    names = {e.id: e.name for e in report.experiments}
-    rows = summary_rows(report.comparison, names, report.choice.baseline, report.choice.test, report.printed)
+    rows = summary_rows(report.comparison, report.choice.baseline, report.choice.test, report.printed)
     return environment.get_template("report.html.j2").render(
         policy=content_security_policy(scripts),
         style=Markup((ASSETS / "report" / "report.css").read_text(encoding="utf-8")),
@@ -96,7 +95,7 @@ def report_html(report: Report) -> str:
     )
 
 
-def draw(shown: Heatmaps | Curves) -> Drawing:
+def draw(shown: Heatmaps | Curves) -> DrawnChart:
     """Draw the chart of some matrices or lines, in the light theme, which prints."""
     theme = Theme()
     if isinstance(shown, Curves):
@@ -111,15 +110,15 @@ def draw(shown: Heatmaps | Curves) -> Drawing:
         numbers = [_numbers(p.title, heatmaps.panel_table(p)) for p in shown.panels]
     apply_theme(chart.figure, theme)
     chart.figure.update_layout(template="none")
-    return Drawing(shown.title, chart, numbers)
+    return DrawnChart(shown.title, chart, numbers)
 
 
-def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> Table:
+def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> TextTable:
     rows = [
-        [Cell(tables.NONE if value is None else str(value)) for value in row]
+        [TextCell(tables.NONE if value is None else str(value)) for value in row]
         for row in zip(*columns.values(), strict=True)
     ]
-    return Table(title, [(name, i > 0) for i, name in enumerate(columns)], rows)
+    return TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows)
 
 
 def content_security_policy(scripts: Sequence[str]) -> str:

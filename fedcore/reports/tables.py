@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
+from fedcore.progress import counted
 from fedcore.reports.content import Report, Section
 from fedcore.results.comparison import (
-    CAVEAT_MARK,
     Group,
     config_differences,
     difference,
@@ -37,7 +37,7 @@ NONE = "–"  # noqa: RUF001 - a dash, not a minus sign
 
 
 @dataclass(frozen=True)
-class Cell:
+class TextCell:
     """One cell of a table.
 
     Attributes:
@@ -53,7 +53,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table of a report.
 
     Attributes:
@@ -62,11 +62,11 @@ class Table:
 
     title: str
     columns: Sequence[tuple[str, bool]]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[TextCell]]
     notes: Sequence[str] = ()
 
 
-def summary_table(report: Report, section: Section) -> Table:
+def summary_table(report: Report, section: Section) -> TextTable:
     """Return mean and spread of every row and metric, and the test against the baseline."""
     groups, baseline, metric = section.groups, section.baseline, report.metric
     printed = report.printed.metrics(groups)
@@ -81,24 +81,28 @@ def summary_table(report: Report, section: Section) -> Table:
     tested = {} if baseline is None else significance(groups, baseline, metric, report.choice.test)
     rows = []
     for group in groups:
-        cells = [Cell(group.label + (f" {CAVEAT_MARK}" if group.caveat else ""), help=group.caveat)]
+        cells = [_name(group)]
         for m in section.metrics:
             cells.append(_accuracy(group, m, marks[m]))
             cells += [_printed(report, group, m)] if m in printed else []
         if baseline is not None:
             cells += _against(group, baseline, metric, tested.get(group.key))
         counts = sorted({group.stats[m].n for m in section.metrics if m in group.stats}, reverse=True)
-        cells += [Cell("/".join(map(str, counts)) or "0"), Cell(_rounds(group))]
+        cells += [TextCell("/".join(map(str, counts)) or "0"), TextCell(_rounds(group))]
         rows.append(cells)
-    return Table(f"Summary of {section.title}", columns, rows, _summary_notes(report, section))
+    return TextTable(f"Summary of {section.title}", columns, rows, _summary_notes(report, section))
 
 
-def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> Cell:
+def _name(group: Group) -> TextCell:
+    return TextCell(f"{group.label} {group.mark}".rstrip(), help=group.remark)
+
+
+def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> TextCell:
     stat = group.stats.get(metric)
     if stat is None:
-        return Cell(NONE)
+        return TextCell(NONE)
     seeds = value_per_seed(group.runs, metric).items()
-    return Cell(
+    return TextCell(
         stat.text(DIGITS),
         stat.mean,
         "; ".join(f"seed {seed}: {value:.{DIGITS}f}" for seed, value in seeds),
@@ -106,26 +110,29 @@ def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) ->
     )
 
 
-def _printed(report: Report, group: Group, metric: Metric) -> Cell:
+def _printed(report: Report, group: Group, metric: Metric) -> TextCell:
     values = report.printed.of(group, metric)
     texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
     reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
-    return Cell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
+    return TextCell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
 
 
-def _against(group: Group, baseline: Group, metric: Metric, test: PairedTest | None) -> list[Cell]:
+def _against(group: Group, baseline: Group, metric: Metric, test: PairedTest | None) -> list[TextCell]:
     if group.key == baseline.key:
-        return [Cell("baseline"), Cell("")]
+        return [TextCell("baseline"), TextCell("")]
     why = reason_not_comparable(group, baseline)
     if why:
-        return [Cell(NONE), Cell("different protocol", help=why)]
+        return [TextCell(NONE), TextCell("not comparable", help=why)]
     gap = difference(group, baseline, metric)
     if gap is None or test is None:
-        return [Cell(NONE), Cell(NONE)]
-    tested = f"{TESTS[test.test]} over {test.n} seeds"
+        return [TextCell(NONE), TextCell(NONE)]
+    tested = f"{TESTS[test.test]} over {counted(test.n, 'seed')}"
     tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
     text = test.text.removeprefix("p = ").removeprefix("p ")
-    return [Cell(signed(gap, DIGITS) + " *" * test.significant, gap), Cell(text, test.adjusted, tested)]
+    return [
+        TextCell(signed(gap, DIGITS) + " *" * test.significant, gap),
+        TextCell(text, test.adjusted, tested),
+    ]
 
 
 def _rounds(group: Group) -> str:
@@ -162,7 +169,7 @@ def _summary_notes(report: Report, section: Section) -> list[str]:
     return notes + list(dict.fromkeys(against))
 
 
-def breakdown_tables(section: Section) -> list[Table]:
+def breakdown_tables(section: Section) -> list[TextTable]:
     """Return the accuracies by domain, client and held-out domain, a column per name."""
     tables = []
     for part in BREAKDOWNS:
@@ -173,19 +180,18 @@ def breakdown_tables(section: Section) -> list[Table]:
     return tables
 
 
-def _breakdown_table(section: Section, part: Breakdown, names: Sequence[str]) -> Table:
+def _breakdown_table(section: Section, part: Breakdown, names: Sequence[str]) -> TextTable:
     rows = [
-        [Cell(g.label), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)]
-        for g in section.groups
+        [_name(g), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)] for g in section.groups
     ]
-    return Table(f"{BREAKDOWNS[part]}, %", [("Method", False), *((name, True) for name in names)], rows)
+    return TextTable(f"{BREAKDOWNS[part]}, %", [("Method", False), *((name, True) for name in names)], rows)
 
 
-def _stat(stat: Stat | None) -> Cell:
-    return Cell(NONE) if stat is None else Cell(stat.text(DIGITS), stat.mean)
+def _stat(stat: Stat | None) -> TextCell:
+    return TextCell(NONE) if stat is None else TextCell(stat.text(DIGITS), stat.mean)
 
 
-def config_tables(report: Report) -> list[Table]:
+def config_tables(report: Report) -> list[TextTable]:
     """Return the fields that differ between rows, those that only some have, and those that all share."""
     groups = report.comparison.groups
     several = len(report.comparison.settings) > 1
@@ -194,69 +200,69 @@ def config_tables(report: Report) -> list[Table]:
     differing = config_differences(groups)
     tables = []
     if differing:
-        rows = [[Cell(f), *(Cell(text or NONE) for text in row)] for f, row in differing.items()]
-        tables.append(Table("Config fields that differ", _texts("Field", *names), rows))
+        rows = [[TextCell(f), *(TextCell(text or NONE) for text in row)] for f, row in differing.items()]
+        tables.append(TextTable("Config fields that differ", _texts("Field", *names), rows))
     partial = partial_fields(groups)
     if partial:
         by_key = {g.key: name for g, name in zip(groups, names, strict=True)}
         rows = [
-            [Cell(", ".join(dict.fromkeys(by_key[k] for k in keys))), Cell(f), Cell(text)]
+            [TextCell(", ".join(dict.fromkeys(by_key[k] for k in keys))), TextCell(f), TextCell(text)]
             for keys, fields in partial.items()
             for f, text in fields.items()
         ]
         tables.append(
-            Table("Config fields that only some methods have", _texts("Method", "Field", "Value"), rows)
+            TextTable("Config fields that only some methods have", _texts("Method", "Field", "Value"), rows)
         )
     return tables
 
 
-def environment_table(report: Report) -> Table:
+def environment_table(report: Report) -> TextTable:
     """Return the recorded conditions; where runs differ, each value names its runs."""
     values: dict[str, dict[str, list[int]]] = {}
-    for run in report.runs:
+    for run in report.comparison.runs:
         for title, text in environment_texts(report.environments[run.id]).items():
             values.setdefault(title, {}).setdefault(text, []).append(run.id)
-    known = {run.id for run in report.runs if report.environments[run.id]}
+    known = {run.id for run in report.comparison.runs if report.environments[run.id]}
     rows = [
-        [Cell(title), Cell(text), Cell("all" if set(ids) == known else number_ranges(ids))]
+        [TextCell(title), TextCell(text), TextCell("all" if set(ids) == known else number_ranges(ids))]
         for title, by_text in values.items()
         for text, ids in by_text.items()
     ]
-    return Table("Environment of the runs", _texts("Condition", "Value", "Runs"), rows)
+    return TextTable("Environment of the runs", _texts("Condition", "Value", "Runs"), rows)
 
 
-def runs_table(report: Report) -> Table:
+def runs_table(report: Report) -> TextTable:
     """Return all runs of the experiments, and whether their numbers are in the tables."""
     labels = {v.run.id: (g.label, v) for g in report.comparison.groups for v in g.runs}
     rows = []
-    for run in report.runs:
+    for run in report.comparison.runs:
         label, result = labels.get(run.id, (run.label, None))
         personal = None if result is None else result.values["personal"]
         rows.append(
             [
-                Cell(str(run.id)),
-                Cell(str(run.experiment_id)),
-                Cell(label),
-                Cell(str(run.seed)),
-                Cell(run.held_out or NONE),
-                Cell(run.state),
-                Cell("left out" if result is None else result.rounds_text),
-                Cell(NONE) if personal is None else Cell(f"{personal:.{DIGITS}f}", personal),
+                TextCell(str(run.id)),
+                TextCell(str(run.experiment_id)),
+                TextCell(label),
+                TextCell(str(run.seed)),
+                TextCell(run.held_out or NONE),
+                TextCell(run.state),
+                TextCell("left out" if result is None else result.rounds_text),
+                TextCell(NONE) if personal is None else TextCell(f"{personal:.{DIGITS}f}", personal),
             ]
         )
     columns = [
         ("Run", True), ("Experiment", True), ("Method", False), ("Seed", True), ("Held out", False),
         ("State", False), ("Reported round", False), ("Personal accuracy, %", True),
     ]  # fmt: skip
-    return Table("All runs", columns, rows)
+    return TextTable("All runs", columns, rows)
 
 
 def notices(report: Report) -> list[str]:
     """Return what a reader must know: of the comparison, then of single runs."""
-    said = [(str(n["message"]), run.id) for run in report.runs for n in run.notices]
+    said = [(str(n["message"]), run.id) for run in report.comparison.runs for n in run.notices]
     said += [
         (f"{run.state}: {run.status_text}", run.id)
-        for run in report.runs
+        for run in report.comparison.runs
         if run.state in ("failed", "stopped", "interrupted") and run.status_text
     ]
     by_text = group_by(said, lambda pair: pair[0])

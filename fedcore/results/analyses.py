@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.methods import registry
-from fedcore.methods.presentation import FieldChart
+from fedcore.records.presentation import FieldChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.results import run_filter
+from fedcore.results import evaluated_on, run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -32,11 +32,13 @@ from fedcore.results.settings import (
     setting_keys,
 )
 from fedcore.results.statistics import PairedTest, Stat, Test, group_by, holm, mean_known, paired_test, spread
-from fedcore.store import RunRow, Store
+from fedcore.store import ExperimentRow, RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
 CAVEAT_MARK = "†"
 """Marks a row whose runs depart from their config, and the note that says how."""
+NOT_COMPARABLE_MARK = "‡"
+"""Marks a row that was evaluated on other test sets than its setting's other rows, and the note on it."""
 GroupKey = tuple[str, str]
 """The setting and the row that a run belongs to."""
 
@@ -49,6 +51,7 @@ class Group:
         label: unique within the setting; names what differs where one method appears twice.
         setting: key of what rows of one table have in common (data, partition, backbone).
         stats: mean and spread over seeds, per cent.
+        other_tests: how its test sets differ from those of the setting's other rows; empty if they do not.
     """
 
     key: str
@@ -59,6 +62,7 @@ class Group:
     stats: dict[Metric, Stat]
     config: RunConfig
     breakdowns: dict[Breakdown, dict[str, Stat]] = field(default_factory=dict)
+    other_tests: str = ""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -80,6 +84,22 @@ class Group:
         """A sentence on how the runs depart from their config; empty if they do not, or it is unknown."""
         return result_caveat(self.config) if self.trained_by_fedlens else ""
 
+    @property
+    def remark(self) -> str:
+        """What a reader must know of the row, wherever it is shown; empty if there is nothing."""
+        apart = f"{self.other_tests}, so it is not compared with the other rows" if self.other_tests else ""
+        return "; ".join(filter(None, (apart, self.caveat)))
+
+    @property
+    def mark(self) -> str:
+        """The mark of the remark; empty if there is none."""
+        return NOT_COMPARABLE_MARK if self.other_tests else CAVEAT_MARK if self.caveat else ""
+
+    @property
+    def drawn_label(self) -> str:
+        """The label in charts, which have no room for a remark: marked where the row is not compared."""
+        return f"{self.label} {NOT_COMPARABLE_MARK}" if self.other_tests else self.label
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -88,12 +108,21 @@ class Comparison:
     Attributes:
         settings: key -> title.
         notes: what was left out, and what a reader must know of the selected rounds.
+        experiments: those that were compared, in the order in which they were named.
+        runs: all of their runs that the filter keeps, in order of id, averaged or not.
     """
 
     rule: Rule
     groups: tuple[Group, ...]
     settings: dict[str, str]
     notes: tuple[str, ...]
+    experiments: tuple[ExperimentRow, ...]
+    runs: tuple[RunRow, ...]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of the experiments by id."""
+        return {e.id: e.name for e in self.experiments}
 
     def groups_in(self, setting: str) -> tuple[Group, ...]:
         """Return the rows of one setting."""
@@ -122,17 +151,17 @@ def compare(
         partial_seeds: include runs of seeds that lack a held-out domain; no mean includes them.
 
     Raises:
-        FedLensError: field ``where``, for a filter that cannot be read.
+        FedLensError: for an unknown experiment; field ``where``, for a filter that cannot be read.
     """
-    ids = list(experiment_ids)
-    runs = run_filter.kept_runs(store, ids, where)
+    experiments = tuple(store.experiments.get(i) for i in dict.fromkeys(experiment_ids))
+    every = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
+    runs = run_filter.kept_runs(store, every, where)
     configs = store.runs.configs([r.id for r in runs])
     settings, rows = setting_keys(store, configs), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], rows[r.id]) for r in runs}
     kept, notes = _newest_runs(runs, keys, unfinished)
     if where.strip():
-        others = len(store.runs.of_experiments(ids)) - len(runs)
-        notes.append(f"{_count(others, 'run')} left out by the filter: {where.strip()}")
+        notes.append(f"{_count(len(every) - len(runs), 'run')} left out by the filter: {where.strip()}")
     results = run_results(store, kept, rule)
     notes += _round_notes(results, rule)
     grouped = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -141,10 +170,10 @@ def compare(
         notes += left_out
     groups = [_group(key, members, configs[members[0].run.id]) for key, members in grouped.items()]
     notes += _domain_notes(groups) + _protocol_notes(groups)
-    groups = _with_distinct_labels(groups)
+    groups = evaluated_on.with_other_tests(_with_distinct_labels(groups))
     titles = distinct_titles({g.setting: g.config for g in groups})
     notes += _caveat_notes(groups, titles)
-    return Comparison(rule, tuple(groups), titles, tuple(notes))
+    return Comparison(rule, tuple(groups), titles, tuple(notes), experiments, tuple(runs))
 
 
 def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Group:
@@ -270,7 +299,7 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
 def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
     """Return a line for every marked row; it names the setting where there are several."""
     where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
-    return [f"{CAVEAT_MARK} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
+    return [f"{g.mark} {g.label}{where[g.setting]}: {g.remark}" for g in rows if g.remark]
 
 
 def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
@@ -314,9 +343,13 @@ def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
 def reason_not_comparable(group: Group, baseline: Group) -> str:
     """Say why no difference is taken between two rows of one setting; empty if it is.
 
-    Rows that trained for other rounds or shares of clients are not comparable. A row that does not train is
-    the same whatever its rounds, so that it is comparable with any.
+    Rows that were evaluated on other test sets are not comparable, nor are those that trained for other
+    rounds or shares of clients. A row that does not train is the same whatever its rounds.
     """
+    if other := evaluated_on.difference_of_rows(group, baseline):
+        if group.other_tests or not baseline.other_tests:
+            return other
+        return f"{baseline.label}: {baseline.other_tests}"
     if any(all(v.rounds == (0,) for v in g.runs) for g in (group, baseline)):
         return ""
     for one in (group, baseline):
@@ -360,12 +393,13 @@ def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
 def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
     """Return the keys of the best and of the second best rows of a setting; a single row is not best.
 
-    Where a row has several seeds, rows of one seed are not ranked: nobody knows how far they would vary.
+    Where a row has several seeds, rows of one seed are not ranked: nobody knows how far they would vary. Rows
+    that were evaluated on other test sets than most are never ranked.
 
     Args:
         digits: decimals of the table; values that are printed alike are equal.
     """
-    stats = {g.key: g.stats[metric] for g in groups if metric in g.stats}
+    stats = {g.key: g.stats[metric] for g in groups if metric in g.stats and not g.other_tests}
     several = any(stat.n > 1 for stat in stats.values())
     means = {key: round(stat.mean, digits) for key, stat in stats.items() if stat.n > 1 or not several}
     levels = sorted(set(means.values()), reverse=True) if len(means) > 1 else []

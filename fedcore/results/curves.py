@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.data.split_codes import TEST
+from fedcore.records.split_codes import TEST
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
 from fedcore.results.runs.progress import MEGABYTE
@@ -189,7 +189,7 @@ def _mean_series(group: Group, scores: ByRound, costs: ByRound) -> Series:
         x.append(float(np.mean([costs[r.id][round_] for r in runs])))
         y.append(stat.mean)
         std.append(stat.std)
-    return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len(seeds))
+    return Series(group.drawn_label, group.method, tuple(x), tuple(y), tuple(std), len(seeds))
 
 
 def cumulative_cost(store: Store, run_ids: Iterable[int], axis: Axis) -> ByRound:
@@ -224,6 +224,7 @@ class Cost:
 
     Attributes:
         accuracy: per cent; None if the row lacks the metric.
+        comparable: whether it was evaluated on the test sets of the other rows.
     """
 
     label: str
@@ -234,6 +235,7 @@ class Cost:
     seconds_train: float | None
     seconds_aggregate: float | None
     seconds_evaluate: float | None
+    comparable: bool = True
 
     @property
     def megabytes(self) -> float | None:
@@ -264,20 +266,25 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
             for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
         ]
         up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])
+        train, aggregate, evaluate = means[2:]
         stat = g.stats.get(metric)
-        costs.append(Cost(g.label, g.method, None if stat is None else stat.mean, up, down, *means[2:]))
+        mean = None if stat is None else stat.mean
+        costs.append(
+            Cost(g.drawn_label, g.method, mean, up, down, train, aggregate, evaluate, not g.other_tests)
+        )
     return costs
 
 
 def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
     """Return the rows that no other beats in accuracy without costing more, cheapest first.
 
-    Of two equal rows both belong to the front; a row without accuracy or cost does not.
+    Of two equal rows both belong to the front; a row without accuracy or cost does not, nor one that is not
+    comparable.
     """
     known: list[tuple[float, float, Cost]] = []
     for cost in costs:
         x = cost.megabytes if against == "megabytes" else cost.seconds
-        if x is not None and cost.accuracy is not None:
+        if x is not None and cost.accuracy is not None and cost.comparable:
             known.append((x, cost.accuracy, cost))
     front = [
         (x, -y, i)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.methods.presentation import DiagnosticChart, MatrixChart
+from fedcore.records.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import Axis, Series, Until, mean_series, run_labels, show_ranges
 from fedcore.results.statistics import group_by

@@ -1,7 +1,7 @@
 """The metrics of a run: which of its rounds count, and its accuracies in them.
 
-Functions of ``cells`` take the test cells of one round after aggregation (``Store.cells.own_and_domains``):
-every client's own model on its own samples, and the global model on every domain's test set. Their results
+Functions of ``cells`` take the test cells of one round after aggregation (``Store.cells.own_and_global``):
+every client's own model on its own samples, and the global model on every test set. Their results
 are shares of one; everything else is in per cent.
 """
 
@@ -69,6 +69,8 @@ BREAKDOWNS: dict[Breakdown, str] = {
     "held_out": "Generalisation G by held-out domain",
 }
 """The accuracies that a mean is made of: by domain, client or held-out domain."""
+TestSets = dict[str, dict[str, int]]
+"""Who was evaluated on what, ``own``, ``global`` or ``domain``: test set -> number of test samples."""
 SCORE_COLUMNS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -90,6 +92,7 @@ class RunResult:
         breakdowns: accuracies by the name of a domain or client.
         domains: all domains that the run was tested on.
         test_images: domain -> number of test images, of its clients where it has no test set of its own.
+        test_sets: those of each selected round, equal ones once.
     """
 
     run: RunRow
@@ -98,6 +101,7 @@ class RunResult:
     breakdowns: dict[Breakdown, dict[str, float]] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
     test_images: dict[str, int] = field(default_factory=dict)
+    test_sets: tuple[TestSets, ...] = ()
 
     @property
     def rounds_text(self) -> str:
@@ -130,7 +134,7 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     """Read the results of some runs in the rounds that a rule selects."""
     selected = select_rounds(store, runs, rule)
     scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy_at(selected)}
-    cells = group_by(store.cells.own_and_domains(selected), lambda c: (c.run_id, c.round))
+    cells = group_by(store.cells.own_and_global(selected), lambda c: (c.run_id, c.round))
     return [
         _run_result(
             run,
@@ -159,7 +163,33 @@ def _run_result(
     }
     values |= _cell_metrics(run.held_out, cells)
     domains = tuple(_domain_sets(cells))
-    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), domains, test_images(cells))
+    by_round = [recorded_test_sets(cs, run.held_out) for cs in cells]
+    return RunResult(
+        run,
+        rounds,
+        values,
+        _breakdowns(run.held_out, cells),
+        domains,
+        test_images(cells),
+        tuple(sets for i, sets in enumerate(by_round) if sets not in by_round[:i]),
+    )
+
+
+def recorded_test_sets(cells: Iterable[NamedCell], held_out: str | None) -> TestSets:
+    """Return the test sets of a round's accuracies.
+
+    They are those of the clients' own models (``own``), and of the global model on the clients' test sets
+    (``global``) and on the domains' (``domain``; where one was held out, only that one enters a metric).
+    """
+    found: TestSets = {"own": {}, "global": {}, "domain": {}}
+    for c in cells:
+        if is_own(c):
+            found["own"][c.test_set] = c.total
+        elif c.model_kind == "global" and c.test_set_kind == "client":
+            found["global"][c.test_set] = c.total
+        elif c.model_kind == "global" and c.test_set_kind == "domain" and held_out in (None, c.test_set):
+            found["domain"][c.test_set] = c.total
+    return found
 
 
 def test_images(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from fedcore.results.comparison import CAVEAT_MARK, Comparison, Group
+from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK, Group
 from fedcore.results.metrics import RULES, Metric, Rule
 
 Row = tuple[str, str]
@@ -15,7 +15,11 @@ Row = tuple[str, str]
 
 State = Literal["comparable", "with a caveat", "not comparable"]
 STATES: tuple[State, ...] = get_args(State)
-MARKS: dict[State, str] = {"comparable": "", "with a caveat": CAVEAT_MARK, "not comparable": "‡"}
+MARKS: dict[State, str] = {
+    "comparable": "",
+    "with a caveat": CAVEAT_MARK,
+    "not comparable": NOT_COMPARABLE_MARK,
+}
 """Marks of values that stand beside a paper's."""
 
 
@@ -120,11 +124,3 @@ class PrintedValues:
             f"{paper}, Table{'s' * (len(names) > 1)} {', '.join(sorted(names))} ({RULES[rule]})"
             for (paper, rule), names in tables.items()
         ]
-
-
-PrintedLookup = Callable[[Comparison], PrintedValues]
-
-
-def nothing_printed(comparison: Comparison) -> PrintedValues:
-    """Return the lookup for exports without the papers' columns."""
-    return PrintedValues()

@@ -7,10 +7,11 @@ accuracy would make a comparison say whatever one likes.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -37,46 +38,31 @@ RUN_FIELDS: dict[str, str] = {
 """Fields that a run has beside those of its config."""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains", "in")
 MAX_LENGTH = 2000
-MAX_DEPTH = 30
 Record = Mapping[str, Any]
 """The values of one run by field."""
 
-_TOKEN = re.compile(r"""\s*(?:("[^"]*"|'[^']*')|(<=|>=|!=|==|<>|[=<>(),])|([^\s=<>!(),"']+)|(\S))""")
-_WORDS = {"and", "or", "not", "in", "contains"}
+# The parts of a condition. A word ends at a sign or a space and is never given back (++), so that a filter
+# that does not match is refused quickly.
+_SIGN = r"""[=<>!(),"'\s]"""
+_WORD = rf"(?!(?:and|or|not|in|contains)(?:{_SIGN}|\Z))(?:(?!{_SIGN}).)++"
+_VALUE = rf"""(?:"[^"]*"|'[^']*'|{_WORD}(?:\s+{_WORD})*)"""
+_CONDITION = re.compile(
+    rf"(?<![^\s(])(?P<field>(?=[\w.\-]+(?:{_SIGN}|\Z)){_WORD})\s*(?:"
+    rf"(?P<negated>not\s+)?in\s*\(\s*(?P<listed>{_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)"
+    rf"|(?P<operator><=|>=|!=|==|<>|[=<>]|contains\b)\s*(?P<value>{_VALUE}))",
+    re.IGNORECASE,
+)
 _SAME = {"==": "=", "<>": "!="}
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One condition: a field, an operator and the value or values after it."""
+class Condition:
+    """A field, an operator and the value or values after it."""
 
     field: str
     operator: str
     values: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Not:
-    """The opposite of a condition."""
-
-    term: Term
-
-
-@dataclass(frozen=True)
-class Both:
-    """Conditions that all hold."""
-
-    terms: tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class Either:
-    """Conditions of which one holds."""
-
-    terms: tuple[Term, ...]
-
-
-Term = Comparison | Not | Both | Either
+    negated: bool = False
 
 
 def select(text: str, records: Mapping[int, Record]) -> set[int]:
@@ -93,12 +79,17 @@ def select(text: str, records: Mapping[int, Record]) -> set[int]:
     """
     if not text.strip():
         return set(records)
-    term = parse(text)
+    term, conditions = parse(text)
     known = dict.fromkeys([*RUN_FIELDS, *(name for record in records.values() for name in record)])
-    names = {c.field: _resolve(c.field, known) for c in comparisons(term)}
-    for comparison in comparisons(term):
-        _check_order(comparison, names[comparison.field], records.values())
-    return {i for i, record in records.items() if _holds(term, record, names)}
+    names = [_resolve(c.field, known) for c in conditions]
+    for condition, name in zip(conditions, names, strict=True):
+        _check_order(condition, name, records.values())
+    kept = set()
+    for run, record in records.items():
+        met = {f"c{i}": _meets(c, record.get(names[i])) != c.negated for i, c in enumerate(conditions)}
+        if _holds(term, met):
+            kept.add(run)
+    return kept
 
 
 def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, Record]:
@@ -116,151 +107,55 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
     return records
 
 
-def kept_runs(store: Store, experiment_ids: Iterable[int], where: str) -> list[RunRow]:
-    """Return the runs of some experiments that a filter keeps, in order of id.
+def kept_runs(store: Store, runs: Sequence[RunRow], where: str) -> Sequence[RunRow]:
+    """Return those of some runs that a filter keeps.
 
     Raises:
         FedLensError: field ``where``, for a filter that cannot be read.
     """
-    runs = store.runs.of_experiments(experiment_ids)
     if not where.strip():
         return runs
     kept = select(where, run_records(runs, store.runs.configs([r.id for r in runs])))
     return [r for r in runs if r.id in kept]
 
 
-def parse(text: str) -> Term:
-    """Read a filter.
+def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
+    """Read a filter: its conditions, and the expression that joins them under the names c0, c1, ...
+
+    ``and``, ``or``, ``not`` and brackets are Python's own, so Python's parser reads them. Conditions are not,
+    since a value may stand without quotation marks (``label = Zero-shot CLIP``).
 
     Raises:
-        FedLensError: field ``where``, saying what was expected and where.
+        FedLensError: field ``where``, saying what cannot be read.
     """
     if len(text) > MAX_LENGTH:
         _refuse(f"it is longer than {MAX_LENGTH} characters")
-    return _Parser(text).read()
+    for stray in re.findall(r"[()]|[^\s()]+", _CONDITION.sub(" ", text)):
+        if stray.lower() not in ("and", "or", "not", "(", ")"):
+            _refuse(f"there is no condition at {stray}; {_EXAMPLE}")
+    conditions: list[Condition] = []
+
+    def name(match: re.Match[str]) -> str:
+        operator = (match["operator"] or "in").lower()
+        values = re.findall(_VALUE, match["listed"] or match["value"], re.IGNORECASE)
+        plain = tuple(v[1:-1] if v[0] in "\"'" else " ".join(v.split()) for v in values)
+        negated = match["negated"] is not None
+        conditions.append(Condition(match["field"], _SAME.get(operator, operator), plain, negated))
+        return f" c{len(conditions) - 1} "
+
+    joined = " ".join(_CONDITION.sub(name, text).lower().split())
+    try:
+        term = ast.parse(joined, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError):
+        _refuse(f"its brackets, or a word such as 'and', stand in the wrong place; {_EXAMPLE}")
+    for condition in conditions:
+        value = condition.values[0]
+        if condition.operator[0] in "<>" and _number(value) is None:
+            _refuse(f"'{condition.field} {condition.operator}' needs a number, not '{value}'")
+    return term, tuple(conditions)
 
 
-def comparisons(term: Term) -> Iterator[Comparison]:
-    """Yield every condition of a filter, in its order."""
-    if isinstance(term, Comparison):
-        yield term
-    elif isinstance(term, Not):
-        yield from comparisons(term.term)
-    else:
-        for inner in term.terms:
-            yield from comparisons(inner)
-
-
-class _Parser:
-    """Reads a filter from left to right: ``or`` joins what ``and`` joins."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, bool]] = []  # a token, and whether it stood in quotes
-        for match in _TOKEN.finditer(text.rstrip()):
-            quoted, sign, word, stray = match.groups()
-            if stray is not None:
-                quote = "; close the quotation mark" if stray in "\"'" else ""
-                _refuse(f"cannot read {stray} here{quote}")
-            self._tokens.append((quoted[1:-1], True) if quoted is not None else (sign or word, False))
-        self._place = 0
-        self._depth = 0
-
-    def read(self) -> Term:
-        term = self._either()
-        if self._place < len(self._tokens):
-            _refuse(f"expected 'and' or 'or' before {self._shown()}")
-        return term
-
-    def _either(self) -> Term:
-        terms = [self._both()]
-        while self._take("or"):
-            terms.append(self._both())
-        return terms[0] if len(terms) == 1 else Either(tuple(terms))
-
-    def _both(self) -> Term:
-        terms = [self._unary()]
-        while self._take("and"):
-            terms.append(self._unary())
-        return terms[0] if len(terms) == 1 else Both(tuple(terms))
-
-    def _unary(self) -> Term:
-        negated = False
-        while self._take("not"):
-            negated = not negated
-        if self._take("("):
-            self._depth += 1
-            if self._depth > MAX_DEPTH:
-                _refuse(f"more than {MAX_DEPTH} brackets within each other")
-            term = self._either()
-            self._depth -= 1
-            if not self._take(")"):
-                _refuse(f"expected ) before {self._shown()}")
-        else:
-            term = self._comparison()
-        return Not(term) if negated else term
-
-    def _comparison(self) -> Term:
-        field, quoted = self._token()
-        if quoted or field.lower() in _WORDS or not re.match(r"[\w.\-]+\Z", field):
-            _refuse(f"expected a field before {self._shown()}" if field else f"expected {_EXAMPLE}")
-        self._place += 1
-        if self._take("not"):
-            if not self._take("in"):
-                _refuse(f"expected 'in' after '{field} not'")
-            return Not(Comparison(field, "in", self._values(field)))
-        operator, quoted = self._token()
-        operator = _SAME.get(operator, operator.lower())
-        if quoted or operator not in OPERATORS:
-            _refuse(f"expected one of {' '.join(OPERATORS)} after '{field}', not {self._shown()}")
-        self._place += 1
-        if operator == "in":
-            return Comparison(field, operator, self._values(field))
-        value = self._value(f"'{field} {operator}'")
-        if operator in ("<", "<=", ">", ">=") and _number(value) is None:
-            _refuse(f"'{field} {operator}' needs a number, not '{value}'")
-        return Comparison(field, operator, (value,))
-
-    def _values(self, field: str) -> tuple[str, ...]:
-        if not self._take("("):
-            _refuse(f"expected a list in brackets after '{field} in', such as (1, 2)")
-        values = [self._value(f"'{field} in ('")]
-        while self._take(","):
-            values.append(self._value("the comma"))
-        if not self._take(")"):
-            _refuse(f"expected , or ) before {self._shown()}")
-        return tuple(values)
-
-    def _value(self, after: str) -> str:
-        """Take a value: a text in quotes, or words up to the next sign or ``and``, ``or``."""
-        text, quoted = self._token()
-        if quoted:
-            self._place += 1
-            return text
-        words = []
-        while (text := self._token()[0]) and not self._token()[1]:
-            if text in OPERATORS or text in _SAME or text in ("(", ")", ",") or text.lower() in _WORDS:
-                break
-            words.append(text)
-            self._place += 1
-        if not words:
-            _refuse(f"expected a value after {after}, not {self._shown()}")
-        return " ".join(words)
-
-    def _token(self) -> tuple[str, bool]:
-        return self._tokens[self._place] if self._place < len(self._tokens) else ("", False)
-
-    def _take(self, text: str) -> bool:
-        token, quoted = self._token()
-        there = not quoted and token.lower() == text
-        self._place += there
-        return there
-
-    def _shown(self) -> str:
-        token, _ = self._token()
-        return f"'{token}'" if self._place < len(self._tokens) else "the end"
-
-
-_EXAMPLE = "a condition, such as method = fedot"
+_EXAMPLE = "write conditions such as method = fedot, joined by 'and', 'or', 'not' and brackets"
 
 
 def _refuse(why: str) -> NoReturn:
@@ -287,30 +182,34 @@ def _resolve(field: str, known: Mapping[str, None]) -> str:
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
 
 
-def _check_order(comparison: Comparison, name: str, records: Iterable[Record]) -> None:
+def _check_order(condition: Condition, name: str, records: Iterable[Record]) -> None:
     """Refuse an order on a field that holds no numbers."""
-    if comparison.operator not in ("<", "<=", ">", ">="):
+    if condition.operator not in ("<", "<=", ">", ">="):
         return
     values = [r[name] for r in records if r.get(name) is not None]
     if values and all(_as_number(value) is None for value in values):
         raise FedLensError(
-            f"the filter compares '{comparison.field}' with {comparison.operator}, but it holds no numbers, "
+            f"the filter compares '{condition.field}' with {condition.operator}, but it holds no numbers, "
             f"such as '{values[0]}'; use = or contains",
             "where",
         )
 
 
-def _holds(term: Term, record: Record, names: Mapping[str, str]) -> bool:
-    if isinstance(term, Comparison):
-        return _meets(term, record.get(names[term.field]))
-    if isinstance(term, Not):
-        return not _holds(term.term, record, names)
-    holds = (_holds(inner, record, names) for inner in term.terms)
-    return all(holds) if isinstance(term, Both) else any(holds)
+def _holds(term: ast.expr, met: Mapping[str, bool]) -> bool:
+    match term:
+        case ast.BoolOp(op=ast.And()):
+            return all(_holds(inner, met) for inner in term.values)
+        case ast.BoolOp():
+            return any(_holds(inner, met) for inner in term.values)
+        case ast.UnaryOp():
+            return not _holds(term.operand, met)
+        case ast.Name():
+            return met[term.id]
+    raise TypeError(f"a filter has no {type(term).__name__}")
 
 
-def _meets(comparison: Comparison, value: Any) -> bool:
-    operator, values = comparison.operator, comparison.values
+def _meets(condition: Condition, value: Any) -> bool:
+    operator, values = condition.operator, condition.values
     if value in (None, (), ""):
         return operator in ("=", "in") and "none" in (v.lower() for v in values)
     members = value if isinstance(value, tuple) else (value,)

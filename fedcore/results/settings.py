@@ -12,7 +12,6 @@ from fedcore.config.field_names import data_title, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
-from fedcore.methods.optional import ResultCaveat
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
@@ -171,7 +170,4 @@ def result_caveat(config: RunConfig) -> str:
         own = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method from a user's own file
         return ""
-    method = registry.get(config.method.name)
-    return (
-        method.result_caveat(own, config.data.name in _EMBEDDED) if issubclass(method, ResultCaveat) else ""
-    )
+    return registry.get(config.method.name).result_caveat(own, config.data.name in _EMBEDDED)

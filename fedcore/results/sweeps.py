@@ -9,13 +9,15 @@ from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.former_names import current_sweep
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results.comparison import Comparison, Group, reason_not_comparable, significance
 from fedcore.results.metrics import Metric
-from fedcore.results.statistics import Stat, group_by
+from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None
 FlatRow = tuple[Group, dict[str, FieldValue]]
 """A row of the comparison and its config as a flat table."""
+NAMED_LEVEL = 3
+"""Rows that a finding names at most beside the highest."""
 _NEVER_SWEPT = (
     "seed", "held_out", "method.name", "method.label", "method.file", "method.sha256", "data.root",
 )  # fmt: skip
@@ -122,6 +124,54 @@ def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:
     return sorted(
         unique, key=lambda v: (v is not None, isinstance(v, texts), 0 if isinstance(v, texts) else v, str(v))
     )
+
+
+def findings(comparison: Comparison, family: SweepFamily, metric: Metric, test: Test = "t") -> list[str]:
+    """Say which values are the best of a family, a sentence per setting with several of its rows.
+
+    The row with the highest mean is called the best only if the paired test separates it from every other
+    one; else the sentence names those that cannot be told apart from it.
+    """
+    found = group_by(family.rows, lambda row: row.group.setting)
+    return [
+        f"{family.title}{f' on {comparison.settings[setting]}' if len(found) > 1 else ''}: "
+        f"{_finding(rows, family.fields, metric, test)}"
+        for setting, rows in found.items()
+        if len(rows) > 1
+    ]
+
+
+def _finding(rows: Sequence[SweepRow], fields: Sequence[str], metric: Metric, test: Test) -> str:
+    varying = [f for f in fields if len({json.dumps(r.values[f]) for r in rows}) > 1]
+
+    def name(row: SweepRow) -> str:
+        return ", ".join(f"{field_phrase(f)} {value_text(f, row.values[f])}" for f in varying)
+
+    like = [r for r in rows if not r.group.other_tests]
+    if not like:
+        return "no combination can be compared with the others."
+    top = max(like, key=lambda r: r.stat.mean)
+    tests = significance([r.group for r in rows], top.group, metric, test)
+    others = [r for r in rows if r is not top]
+    apart = [r for r in others if reason_not_comparable(r.group, top.group)]
+    level = [r for r in others if r not in apart and not tests[r.group.key].significant]
+    level.sort(key=lambda r: -r.stat.mean)
+    said = f"{name(top)} ({top.stat.text()} %)"
+    if level:
+        untested = all(tests[r.group.key].n < MIN_PAIRS for r in level)
+        named = [
+            f"{name(r)} ({tests[r.group.key].text})" if not untested else name(r) for r in level[:NAMED_LEVEL]
+        ]
+        more = f" and {len(level) - NAMED_LEVEL} more" if level[NAMED_LEVEL:] else ""
+        said = f"the highest mean is that of {said}. It cannot be told apart from {'; '.join(named)}{more}"
+        said += f", with fewer than {MIN_PAIRS} seeds in common." if untested else "."
+    elif len(others) > len(apart):
+        largest = max(tests[r.group.key].adjusted or 0.0 for r in others if r not in apart)
+        said = f"the best is {said}, significantly better than each other one (p up to {largest:.2g})."
+    else:
+        said = f"the highest mean is that of {said}."
+    count = len(apart)
+    return said + (f" {count} not compared: they were trained or tested in another way." if count else "")
 
 
 def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from fedcore.data.split_codes import TEST
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
@@ -170,24 +170,18 @@ class Cells:
         )
         return _with_samples(list(map(CodedCell._make, rows)))
 
-    def own_and_domains(
+    def own_and_global(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
-        """Return the cells of own models on own samples and of the global model on the domains' test sets."""
-        return self._named(
-            _pairs(rounds_by_run),
-            split,
-            stage,
-            "AND (a.model=a.test_set OR a.model=0)",
-            "WHERE a.model<>0 OR t.kind='domain'",
-        )
+        """Return the cells of own models on own samples and of the global model on every test set."""
+        return self._named(_pairs(rounds_by_run), split, stage, "AND (a.model=a.test_set OR a.model=0)")
 
     def _named(
-        self, pairs: Iterable[tuple[int, int]], split: int, stage: int, cells: str = "", names: str = ""
+        self, pairs: Iterable[tuple[int, int]], split: int, stage: int, cells: str = ""
     ) -> list[NamedCell]:
-        """Return the cells of (run, round) pairs, limited by SQL conditions on cells and on their names."""
+        """Return the cells of (run, round) pairs, limited by an SQL condition on cells."""
         rows = self._file.rows(
-            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {cells} {NAMES} {names} {IN_ORDER}",
+            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {cells} {NAMES} {IN_ORDER}",
             {"pairs": _json_of(pairs), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])

@@ -318,11 +318,29 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[Database]
             raise
 
 
+def text_or_bytes(stored: bytes) -> str | bytes:
+    """Return a stored text; one that is not UTF-8 stays bytes, so that only the reader of its row refuses it.
+
+    SQLite's own refusal would cost all rows of the query.
+    """
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 @dataclass(frozen=True)
 class DatabaseFile:
-    """One database file; each read and each write opens a short connection of its own (0.1 ms)."""
+    """One database file; each read and each write opens a short connection of its own (0.1 ms).
+
+    Attributes:
+        snapshot: a connection within a transaction, from which everything is read instead.
+        checked: experiments that were found to be sound in this snapshot.
+    """
 
     path: Path
+    snapshot: sqlite3.Connection | None = None
+    checked: frozenset[int] = frozenset()
 
     def prepare_for_writing(self) -> None:
         """Create or migrate the database.
@@ -335,17 +353,34 @@ class DatabaseFile:
             raise ReadOnlyDatabase(access.why or "", "db")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a read-only connection (see ``reading``)."""
-        return reading(self.path)
+        """Open a read-only connection (see ``reading``), or return to that of the snapshot."""
+        return reading(self.path) if self.snapshot is None else _shared(self.snapshot)
 
     def writing(self) -> AbstractContextManager[Database]:
         """Open one write transaction (see ``writing``)."""
         return writing(self.path)
 
-    def rows(self, statement: str, values: Mapping[str, object] | None = None) -> list[sqlite3.Row]:
-        """Return all rows of one query."""
+    def rows(
+        self, statement: str, values: Mapping[str, object] | None = None, *, damaged_texts: bool = False
+    ) -> list[sqlite3.Row]:
+        """Return all rows of one query.
+
+        Args:
+            damaged_texts: whether a text that is not UTF-8 is given as it is, see ``text_or_bytes``.
+        """
         with self.reading() as connection:
+            if damaged_texts:
+                connection.text_factory = text_or_bytes
             return connection.execute(statement, values or {}).fetchall()
+
+
+@contextmanager
+def _shared(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Lend the connection of a snapshot to one query, which may change how texts are read."""
+    try:
+        yield connection
+    finally:
+        connection.text_factory = str
 
 
 def run_folder(db: str | Path, run_id: int) -> Path:

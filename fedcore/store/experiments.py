@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +12,14 @@ from pydantic import TypeAdapter
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.config.values import LARGEST_INTEGER
-from fedcore.errors import FedLensError, reading_stored
+from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
-from fedcore.store.database import DatabaseFile, remove_folder, run_folder
+from fedcore.progress import counted
+from fedcore.store.database import DatabaseFile, remove_folder, run_folder, text_or_bytes
 from fedcore.store.exchange.json_file import experiments_json
 from fedcore.store.integrity.guard import Integrity
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
+from fedcore.store.runs import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
 TAGS = TypeAdapter(tuple[str, ...])
@@ -64,22 +66,23 @@ class Experiments:
     def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
         """Return all experiments with their runs, and those that cannot be read; both newest first."""
         with self._file.reading() as connection:
+            connection.text_factory = text_or_bytes
             rows = connection.execute(
                 "SELECT * FROM experiments ORDER BY created_at DESC, id DESC"
             ).fetchall()
-            runs = run_rows(
-                self._file.path, connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id")
-            )
-        grouped: dict[int, list[RunRow]] = {}
+            runs = connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id").fetchall()
+        now = time.time()
+        grouped: dict[int, list[sqlite3.Row]] = {}
         for run in runs:
-            grouped.setdefault(run.experiment_id, []).append(run)
+            grouped.setdefault(run["experiment_id"], []).append(run)
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
         for row in rows:
             try:
-                readable.append(_row(row, grouped.get(row["id"], [])))
+                own = [run_row(self._file.path, run, now) for run in grouped.get(row["id"], [])]
+                readable.append(_row(row, own))
             except FedLensError as error:
-                damaged.append(UnreadableExperiment(row["id"], row["name"], str(error)))
+                damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
 
     def get(self, experiment_id: int) -> ExperimentRow:
@@ -90,12 +93,13 @@ class Experiments:
         """
         where = {"id": min(experiment_id, LARGEST_INTEGER)}  # a link may hold any number
         with self._file.reading() as connection:
+            connection.text_factory = text_or_bytes
             row = connection.execute("SELECT * FROM experiments WHERE id=:id", where).fetchone()
             _must_exist(row is not None, experiment_id)
             runs = connection.execute(
                 f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id=:id ORDER BY r.id", where
             )
-            return _row(row, run_rows(self._file.path, runs))
+            return _row(row, [run_row(self._file.path, run) for run in runs])
 
     def create(
         self,
@@ -181,7 +185,7 @@ class Experiments:
             )
             if live:
                 raise FedLensError(
-                    f"{live} of its runs are running; stop them first, then delete the experiment"
+                    f"it has {counted(live, 'running run')}; stop first, then delete the experiment"
                 )
             cursor = database.execute("DELETE FROM experiments WHERE id=?", [experiment_id])
             _must_exist(cursor.rowcount > 0, experiment_id)
@@ -220,18 +224,13 @@ class Experiments:
 
 
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
+    values = dict(row)
     with reading_stored(f"experiment {row['id']}"):
-        return ExperimentRow(
-            id=row["id"],
-            uuid=row["uuid"],
-            name=row["name"],
-            created_at=row["created_at"],
-            config=Experiment.model_validate_json(row["config"]),
-            notes=row["notes"],
-            tags=TAGS.validate_json(row["tags"]),
-            archived=bool(row["archived"]),
-            runs=tuple(runs),
-        )
+        values["config"] = Experiment.model_validate_json(row["config"])
+        values["tags"] = TAGS.validate_json(row["tags"])
+        values["archived"], values["runs"] = bool(row["archived"]), tuple(runs)
+        check_types(ExperimentRow, values)
+        return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
 
 
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:

@@ -1,7 +1,13 @@
 """Jobs in the store: how a process claims one, writes to it, and gives it back.
 
-Runs and tasks are two tables of jobs. Every write carries owner and attempt, so that a process which has lost
-its job cannot write to it.
+Runs and tasks are two tables of jobs. The path of a claim:
+
+1. ``Jobs.claim`` turns the first queued row into ``running`` in one statement, with a new owner, and counts
+   the attempt up. Two processes cannot claim the same row.
+2. The process that executes it holds the owner's lock (``liveness.hold``) and renews the heartbeat.
+3. Every write names owner and attempt (fencing): if the job was declared dead and given to another process,
+   the row does not match any more, the write raises ``LostClaim``, and nothing of it is recorded.
+4. ``Claim.finish`` ends the job. If the process dies before, ``Jobs.reconcile`` marks the row.
 """
 
 from __future__ import annotations
@@ -33,15 +39,15 @@ TRAINING = "train"
 
 @dataclass(frozen=True)
 class JobTable:
-    """A table of jobs; the attributes are what its columns differ in.
+    """A table of jobs; the attributes hold the differences between the two tables.
 
     Attributes:
-        name: what one row is called in messages.
+        name: the word for one row in messages.
         kind: SQL for the kind of job, which says what its process does.
         order: SQL that sorts the queued rows; the first is claimed.
         progress: SQL assignments that record ``:message``, ``:done``, ``:total`` at the time ``:now``.
         outcome: SQL assignments that record ``:error`` (one line), ``:traceback`` and ``:result`` (JSON).
-        remedy: what to do when its process is gone.
+        remedy: the advice to the user if its process is gone.
     """
 
     table: str
@@ -87,7 +93,7 @@ JOB_TABLES = (RUNS, TASKS)
 
 
 class LostClaim(RuntimeError):
-    """The job is no longer this process' own: it was declared dead or given to another; it must not write."""
+    """The job was taken from this process (declared dead, stopped or claimed again), which must not write."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +153,15 @@ class Claim:
         return rows[0]
 
     def set_process(self, pid: int) -> None:
-        """Record which process does it, without waiting long for a locked database."""
+        """Record the id of its process, without waiting long for a locked database."""
         self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
     def begin(self, *, elsewhere: bool = False) -> None:
         """Record that this process starts or continues the job, and hold its owner's lock from now on.
 
         Args:
-            elsewhere: another machine does the work; this process only records it, so killing it is no way
-                to end the job.
+            elsewhere: another machine does the work, and this process only records it. The row then has no
+                process id, since killing this process would end all the runs that it records.
         """
         hold(self.db, self.owner)
         self.update(
@@ -212,7 +218,9 @@ class Claim:
     def writing(
         self, assignments: str, patience: float | None = None, **values: object
     ) -> Iterator[Database]:
-        """Open a transaction that changes the row first; the caller adds what belongs to it."""
+        """Open a transaction that changes the row first; the caller adds rows of other tables."""
+        # The row first: its WHERE is the fence. If the job was lost, the transaction ends before any result
+        # is written; if not, the write lock is held, and nobody can take the job until the commit.
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
         mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
         with writing(self.db, PATIENCE_SECONDS if patience is None else patience) as database:
@@ -243,12 +251,12 @@ class Jobs:
         """Take the next queued job of a table, by its order; None when there is none.
 
         Args:
-            device: where the job will run, for its row: ``cpu``, a GPU's UUID, or the lane of the tasks.
+            device: where the job will run, for its row: ``cpu``, a GPU's UUID, or the pool of the tasks.
             accepts: values of a run's ``requested_device`` that this device serves.
             experiment_id: only runs of this experiment, and none while another's have a higher priority.
             number: only the job with this id.
-            readable: folders of data sets that are there; runs that need another are left to others. None:
-                not known, so no run is left.
+            readable: folders of data sets that can be read; runs that need another one stay queued. None:
+                not checked.
         """
         condition, values = _waiting(table, accepts, experiment_id, number, readable)
         values |= {"owner": owner, "device": device, "now": time.time()}
@@ -299,7 +307,7 @@ class Jobs:
         return any(is_alive(self._file.path, row) for row in rows)
 
     def beat(self, claims: Iterable[Claim]) -> None:
-        """Renew the heartbeat of these jobs, those that were lost excepted."""
+        """Renew the heartbeat of these jobs, except those that were lost."""
         with self._file.writing() as database:
             for claim in claims:
                 database.execute(
@@ -315,17 +323,17 @@ class Jobs:
         table: JobTable = RUNS,
         gone: Collection[str] = (),
     ) -> list[int]:
-        """Mark jobs whose process is gone as ``interrupted``, or ``stopped`` where a stop was requested.
+        """Mark jobs of dead processes as ``interrupted``, or ``stopped`` if a stop was requested.
 
         Cheap when there is nothing to do (one indexed read): pages call it at each poll.
 
         Args:
             stale: seconds, see ``is_alive``.
-            exit_reason: says what is known about the end of an owner's process.
+            exit_reason: says how an owner's process ended; None if unknown.
             gone: owners whose process has ended for certain.
 
-        Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills
-        its process (memory, a driver) would do so repeatedly; `resume` continues after the last checkpoint.
+        Returns: ids of the rows that were marked. They are not queued again automatically: a run that kills
+        its process (memory, a driver) would do so again; `resume` continues after the last checkpoint.
         """
         dead = self.orphans(table, stale, gone)
         if not dead:
@@ -357,7 +365,7 @@ def _waiting(
     number: int | None = None,
     readable: Collection[str] | None = None,
 ) -> tuple[str, dict[str, object]]:
-    """SQL condition and values for the queued rows that a process may claim."""
+    """Return the SQL condition and values that select the queued rows a process may claim."""
     queued = "status='queued'"
     if table is RUNS:
         queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
@@ -379,5 +387,5 @@ def _waiting(
         "number": number,
     }
     if readable is not None:
-        values["readable"] = json.dumps(["", *readable])  # none: a data set that comes with FedLens
+        values["readable"] = json.dumps(["", *readable])  # "": data that comes with FedLens, without a folder
     return condition, values

@@ -1,8 +1,8 @@
-"""Find out which jobs are really running: a row may say so after its process has died.
+"""Find out which jobs are really running, because a row may still say so after its process has died.
 
-A process that owns jobs holds a lock for as long as it lives, on a file of its own beside the database. The
-operating system frees it however the process ends. No clock, process id or copy of the database can imitate
-it, and processes in other containers see it too.
+A process that owns jobs holds a lock on a separate file beside the database for as long as it lives. The
+operating system frees the lock however the process ends. Unlike a process id, which is reused, or a
+heartbeat, which depends on clocks, it cannot be mistaken, and processes in other containers see it too.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any
 
 import psutil
 
-from fedcore.file_lock import try_lock
+from fedcore.file_lock import open_lock, try_lock
 
 STALE_SECONDS = 30.0
-"""A job without a heartbeat for this long counts as dead where its lock cannot tell."""
+"""A job without a heartbeat for this long counts as dead if its lock cannot tell."""
 
-CLOCK_SLACK = 3.0  # a heartbeat that lies further in the future was written before the clock was set back
+CLOCK_SLACK = 3.0  # a heartbeat further in the future was written before the clock was set back
 
 RESERVE_BYTES = 512 * 1024
-"""Size of a lock file: room to give back, so that a run can record its end on a disk that is full."""
+"""Size of a lock file: space to give back, so that a run can record its end on a full disk."""
 
 INHERITED = "FEDLENS_LOCK"
 """Environment variable with the descriptor of the lock that a process was started with."""
@@ -40,7 +40,7 @@ _HELD: dict[Path, int] = {}
 
 @cache
 def host_id() -> str:
-    """Identify the set of processes that we can look up: this boot of this machine, and this container."""
+    """Identify this boot of this machine and this container, within which process ids have a meaning."""
     parts = [socket.gethostname(), str(uuid.getnode())]
     boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     if boot.exists():  # Linux: host names change while a laptop travels, the boot does not
@@ -54,7 +54,7 @@ def new_owner() -> str:
 
 
 def lock_folder(db: Path) -> Path:
-    """Return the folder of the owners' locks: beside the database, so that a copy of it has none."""
+    """Return the folder of the owners' locks, which a copy of the database does not have."""
     return db.with_name(f"{db.name}.owners")
 
 
@@ -66,9 +66,9 @@ def lock_path(db: Path, owner: str) -> Path:
 def hold(db: Path, owner: str) -> int | None:
     """Hold the lock of an owner until ``let_go`` or the end of this process.
 
-    A process that was started with the lock takes that one over, so that no moment passes without it.
+    A process that inherited the lock takes that one over, so that the job is never without one.
 
-    Returns: its descriptor; None where there can be none, and heartbeats tell who lives.
+    Returns: its descriptor; None if the file system has no locks, and heartbeats have to suffice.
     """
     path = lock_path(db, owner)
     if path not in _HELD:
@@ -84,20 +84,21 @@ def let_go(db: Path, owner: str, *, keep_file: bool = False) -> None:
     """Free the lock of an owner in this process.
 
     Args:
-        keep_file: a process that was started with the lock holds it now, or rows may still say that this one
-            lives: an unlocked file tells that it does not.
+        keep_file: do not delete the file. Either a child process has inherited the lock, or rows may still
+            say ``running``, and an unlocked file proves that their process has ended; a missing one would
+            leave others to wait for the heartbeat to become stale.
     """
     path = lock_path(db, owner)
     file = _HELD.pop(path, None)
     if file is not None:
         if not keep_file:
             with suppress(OSError):
-                path.unlink()
+                path.unlink()  # before it is unlocked: nobody can see a free lock of a job that ended well
         os.close(file)
 
 
 def give_up_reserve(db: Path, owner: str) -> None:
-    """Give the room that the lock of this process takes back to a full disk."""
+    """Free the disk space of this process's lock file, on a full disk; the lock itself stays."""
     file = _HELD.get(lock_path(db, owner))
     if file is not None:
         with suppress(OSError):
@@ -112,13 +113,13 @@ def remove_dead_lock(db: Path, owner: str) -> None:
 
 
 def is_held(db: Path, owner: str | None) -> bool | None:
-    """Return whether a living process holds an owner's lock; None when there is no lock to ask."""
+    """Return whether a living process holds an owner's lock; None if there is no lock file, or no locking."""
     try:
         file = os.open(lock_path(db, owner or ""), os.O_RDONLY)
     except (OSError, ValueError):
         return None
     try:
-        return not try_lock(file, exclusive=False)  # shared: two who ask do not take each other for the owner
+        return not try_lock(file, exclusive=False)  # shared, so that two that ask do not see each other
     except OSError:
         return None
     finally:
@@ -130,8 +131,9 @@ def is_alive(
 ) -> bool:
     """Return whether the process that owns a ``running`` or ``stopping`` row lives.
 
-    Its lock tells. A row claimed a moment ago has none yet, some file systems have no locks, and a lock that
-    was taken on another machine looks free here: then a heartbeat younger than ``stale`` seconds counts.
+    The lock decides. A row that was just claimed has none yet, some file systems have no locks, and a lock
+    that another machine holds looks free from this one. In these cases a heartbeat younger than ``stale``
+    seconds decides.
 
     Args:
         db: the database that holds the row.
@@ -139,23 +141,22 @@ def is_alive(
         now: seconds since 1970, default: the present.
     """
     held = is_held(db, row["owner"])
-    if held or (held is False and is_here(row)):
+    if held or (held is False and is_local(row)):
         return held
     now = time.time() if now is None else now
     return bool(row["heartbeat_at"] is not None and -CLOCK_SLACK <= now - row["heartbeat_at"] < stale)
 
 
-def is_here(row: Mapping[str, Any]) -> bool:
+def is_local(row: Mapping[str, Any]) -> bool:
     """Return whether a job was claimed on this machine, in this container and since it was booted."""
     return (row["owner"] or "").split("/")[0] == host_id()
 
 
 def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
-    """Return the living process of a job; None where it cannot be told for certain from another's.
-
-    Its id is that of no other process while it holds its lock.
-    """
-    if row["pid"] is None or not is_here(row):
+    """Return the living process of a job; None unless it is certain that its id was not reused."""
+    # Callers send signals to it. The id is safe while the owner's lock is held, since its holder then lives;
+    # otherwise the owner has to appear on the command line.
+    if row["pid"] is None or not is_local(row):
         return None
     try:
         process = psutil.Process(row["pid"])
@@ -174,7 +175,7 @@ def state(db: Path, row: Mapping[str, Any], now: float | None = None) -> str:
 
 
 def _inherited(path: Path) -> int | None:
-    """Return the descriptor of a lock that this process was started with."""
+    """Return the descriptor of the lock that this process inherited, if it is that of this file."""
     number = os.environ.pop(INHERITED, "")
     if not number.isdecimal():
         return None
@@ -192,8 +193,8 @@ def _create(path: Path) -> int | None:
     """Make a file that is locked from the moment at which others can see it."""
     part = path.with_suffix(".part")
     try:
-        path.parent.mkdir(exist_ok=True)
-        file = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        file = open_lock(part)
     except OSError:
         return None
     try:
@@ -203,13 +204,13 @@ def _create(path: Path) -> int | None:
     except OSError:
         os.close(file)
         return None
-    with suppress(OSError):  # a full disk: the lock itself is there
+    with suppress(OSError):  # on a full disk the reserve is missing, but the lock is held
         os.write(file, bytes(RESERVE_BYTES))
     return file
 
 
 def _close_all() -> None:
-    """Close the copies that a forked process has of our locks: it must not keep us alive."""
+    """Close a forked child's copies of our locks, or the child would make us look alive after our end."""
     for file in _HELD.values():
         os.close(file)
     _HELD.clear()

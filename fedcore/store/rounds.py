@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.data.split_codes import TEST, VALIDATION
-from fedcore.engine.events import STAGES, RoundMeasures
+from fedcore.records.events import STAGES, RoundMeasures
+from fedcore.records.split_codes import TEST, VALIDATION
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 
 BEFORE_AGGREGATION, AFTER_AGGREGATION = map(STAGES.index, STAGES)

@@ -1,4 +1,4 @@
-"""Writing what a claimed run records: its participants, rounds and notices."""
+"""Writes the results of a claimed run: its models and test sets, rounds and notices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedcore.store.jobs import Claim
-from fedcore.store.writer import delete_rounds_after, insert_entities, insert_round, update_summary
+from fedcore.store.writer import (
+    delete_rounds_after,
+    insert_entities,
+    insert_round,
+    set_config,
+    update_summary,
+)
 
 if TYPE_CHECKING:
-    from fedcore.engine.events import RoundFinished, Started
+    from fedcore.config import RunConfig
+    from fedcore.records.events import RoundFinished, Started
 
 
 NO_TEXT = "status_text=CASE status WHEN 'stopping' THEN status_text END"
-"""SQL: the run says nothing, unless a stop was requested, which stays to be read."""
+"""SQL: clears the status text, unless it says that a stop was requested."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class RunWriter:
     """Writes the results of a claimed run.
 
     Raises (all methods that write):
-        LostClaim: when the run is no longer this process'.
+        LostClaim: when the run was taken from this process.
     """
 
     claim: Claim
@@ -34,7 +41,7 @@ class RunWriter:
         return self.claim.id
 
     def notice(self, message: str, repeats_exactly: bool) -> None:
-        """Keep a notice with the run, once, also when a resumed run repeats it.
+        """Record a notice of the run; one that a resumed run repeats is recorded once.
 
         Args:
             repeats_exactly: False ends the promise that the run repeats bit by bit.
@@ -56,8 +63,15 @@ class RunWriter:
         ) as database:
             insert_entities(database, self.run_id, event.entities)
 
-    def write_round(self, event: RoundFinished, peak_memory: int | None = None) -> None:
-        """Record a round in one transaction; ``peak_memory``: bytes that this process used so far."""
+    def write_round(
+        self, event: RoundFinished, peak_memory: int | None = None, grown: RunConfig | None = None
+    ) -> None:
+        """Record a round in one transaction.
+
+        Args:
+            peak_memory: bytes that this process used so far.
+            grown: the config of a run that was trained elsewhere and has become longer by this round.
+        """
         with self.claim.writing(
             f"rounds_done=max(rounds_done, :round), heartbeat_at=:now, {NO_TEXT}, "
             "peak_memory=coalesce(max(:peak, coalesce(peak_memory, 0)), peak_memory)",
@@ -67,6 +81,8 @@ class RunWriter:
         ) as database:
             insert_round(database, self.run_id, event)
             update_summary(database, self.run_id)
+            if grown is not None:
+                set_config(database, self.run_id, grown)
 
     def rewind(self, to_round: int | None) -> None:
         """Delete the rounds after ``to_round`` (None: all), because they have no checkpoint."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fedcore.config import RunConfig
 from fedcore.config.former_names import current_label
-from fedcore.errors import FedLensError, reading_stored
+from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
 from fedcore.store.liveness import state
-from fedcore.store.writer import delete_rounds_after, update_summary
+from fedcore.store.writer import forget_rounds, take_current_file
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -31,6 +31,9 @@ r.notices, r.starred, r.tags, r.notes
 """
 
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
+
+TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
+"""SQL: a process of this database trained the run; merged and imported runs come without their owner."""
 
 QUEUED_AGAIN = (
     "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
@@ -80,6 +83,16 @@ class RunRow:
         """Return whether the run is neither queued nor running."""
         return self.state in ("done", "failed", "stopped", "interrupted")
 
+    def elapsed(self, now: float | None = None) -> float | None:
+        """Return the seconds from the start to the end, or to now; None if they are unknown.
+
+        They are before the start, and for results from elsewhere, which are recorded in one moment.
+        """
+        if self.started_at is None or (self.origin != "engine" and self.finished_at == self.started_at):
+            return None
+        end = self.finished_at if self.finished_at is not None else (time.time() if now is None else now)
+        return max(0.0, end - self.started_at)
+
     @property
     def version(self) -> tuple[object, ...]:
         """Values that change when a run has new results, or when its number belongs to another run.
@@ -114,8 +127,22 @@ class Runs:
         self._file = file
 
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
-        """Return the runs with these ids, in order of id; ids that do not exist are left out."""
+        """Return the runs with these ids, in order of id; ids that do not exist are left out.
+
+        Raises:
+            FedLensError: naming a run that is damaged.
+        """
         return self._with("id", run_ids)
+
+    def listed(self, run_ids: Iterable[int]) -> tuple[list[RunRow], dict[int, str]]:
+        """Return the runs with these ids, and one line for each of them that is damaged, by its id."""
+        readable, damaged = [], {}
+        for row in self._rows("id", run_ids):
+            try:
+                readable.append(run_row(self._file.path, row))
+            except FedLensError as error:
+                damaged[row["id"]] = str(error)
+        return readable, damaged
 
     def states(self, run_ids: Iterable[int]) -> dict[int, RunState]:
         """Return the state of each of these runs; only those that may be alive ask for their process."""
@@ -123,7 +150,7 @@ class Runs:
             f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
         )
         unsettled = [row["id"] for row in rows if row["status"] in ("running", "stopping")]
-        alive = {run.id: run.state for run in self.get(unsettled)} if unsettled else {}
+        alive = {run.id: run.state for run in self.listed(unsettled)[0]} if unsettled else {}
         return {i: RunState(alive.get(i, status), status, rounds) for i, status, rounds in rows}
 
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
@@ -169,7 +196,9 @@ class Runs:
             FedLensError: naming a run whose config cannot be read, unless those are to be skipped.
         """
         rows = self._file.rows(
-            f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id", {"ids": as_json(run_ids)}
+            f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id",
+            {"ids": as_json(run_ids)},
+            damaged_texts=True,
         )
         configs = {}
         for row in rows:
@@ -186,10 +215,19 @@ class Runs:
         """Return the traceback of a failed run."""
         return cast("str | None", self._texts(run_id)["error"])
 
-    def peak_memory(self, latest: int = 200) -> dict[int, int]:
-        """Return the largest memory that runs used, in bytes, for the newest runs that were measured."""
+    def trained_locally(self, latest: int) -> list[int]:
+        """Return the newest finished runs that this database's own workers trained, newest first."""
         rows = self._file.rows(
-            "SELECT id, peak_memory FROM runs WHERE peak_memory IS NOT NULL ORDER BY id DESC LIMIT :latest",
+            f"SELECT id FROM runs WHERE {TRAINED_HERE} AND status='done' ORDER BY id DESC LIMIT :latest",
+            {"latest": latest},
+        )
+        return [row["id"] for row in rows]
+
+    def peak_memory(self, latest: int = 200) -> dict[int, int]:
+        """Return the largest memory that runs used, in bytes, for the newest that were trained here."""
+        rows = self._file.rows(
+            f"SELECT id, peak_memory FROM runs WHERE {TRAINED_HERE} AND peak_memory IS NOT NULL "
+            "ORDER BY id DESC LIMIT :latest",
             {"latest": latest},
         )
         return {row["id"]: row["peak_memory"] for row in rows}
@@ -243,27 +281,86 @@ class Runs:
             "status IN ('queued','running')",
         )
 
+    def stop_others_of_method(self, run_id: int, owner: str) -> list[int]:
+        """Stop the runs of an experiment that would meet the fault of method which ended one of them.
+
+        Args:
+            owner: of the run that failed; runs that wait in the same process are stopped too.
+
+        Returns: the runs with the same method and config that had not begun; ``resume`` queues them again.
+        """
+        with self._file.writing() as database:
+            rows = database.execute(
+                "UPDATE runs SET status='stopped', finished_at=:now, status_text=:why FROM "
+                "(SELECT experiment_id AS of, json_extract(config, '$.method') AS method FROM runs "
+                "WHERE id=:run) AS failed WHERE runs.experiment_id=failed.of "
+                "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "
+                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL)) RETURNING id",
+                {
+                    "run": run_id, "owner": owner, "now": time.time(),
+                    "why": f"not begun: the method itself failed in run {run_id}, which names the line; "
+                    "correct its file, then resume this run",
+                },
+            ).fetchall()  # fmt: skip
+        return [row["id"] for row in rows]
+
     def resume(self, run_ids: Iterable[int]) -> list[int]:
-        """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint."""
-        return self._change(run_ids, QUEUED_AGAIN, RESUMABLE)
+        """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint.
+
+        A run that has not trained a round takes its method's file as it is now, and begins again with it.
+
+        Raises:
+            NotAgreed: when such a file has changed, and the user has not agreed to run it; no run is queued.
+        """
+        with self._file.writing() as database:
+            ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
+            for run_id in ids:
+                begun = database.execute("SELECT rounds_done FROM runs WHERE id=?", [run_id]).fetchone()[0]
+                if not begun and take_current_file(database, run_id, self.config(run_id)):
+                    forget_rounds(database, run_id)
+        return ids
 
     def retry(self, run_ids: Iterable[int]) -> list[int]:
-        """Queue stopped, interrupted and failed runs from the beginning; their rounds are deleted."""
+        """Queue stopped, interrupted and failed runs from the beginning; their rounds are deleted.
+
+        They take their method's file as it is now.
+
+        Raises:
+            NotAgreed: when such a file has changed, and the user has not agreed to run it; no run is queued.
+        """
         with self._file.writing() as database:
-            ids = change_runs(
-                database,
-                run_ids,
-                f"{QUEUED_AGAIN}, rounds_done=0, environment=NULL, notices='[]', started_at=NULL",
-                RESUMABLE,
-            )
+            ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
             for run_id in ids:
-                delete_rounds_after(database, run_id, None)
-                # tasks analysed the rounds that are deleted
-                database.execute("DELETE FROM tasks WHERE run_id=?", [run_id])
-                update_summary(database, run_id)
+                take_current_file(database, run_id, self.config(run_id))
+                forget_rounds(database, run_id)
+            for run_id in ids:
                 # before the commit makes it 'queued' for others: a worker may use the folder a moment later
                 remove_folder(self.folder(run_id))
         return ids
+
+    def delete(self, run_ids: Iterable[int]) -> None:
+        """Delete runs with their rounds, checkpoints and logs; all of them, or none.
+
+        Raises:
+            FedLensError: for a run that does not exist or is running, and for all runs of an experiment.
+        """
+        ids = as_json(set(run_ids))
+        folders = [run_folder(self._file.path, run_id) for run_id in json.loads(ids)]
+        with self._file.writing() as database:
+            for row in database.execute(
+                f"SELECT id, status, experiment_id, EXISTS(SELECT 1 FROM runs o WHERE o.experiment_id = "
+                f"r.experiment_id AND o.id NOT IN {ID_LIST}) AS others FROM runs r WHERE id IN {ID_LIST}",
+                {"ids": ids},
+            ).fetchall():
+                if row["status"] in ("running", "stopping"):
+                    raise FedLensError(f"run {row['id']} is running; stop it first, then delete it", "id")
+                if not row["others"]:
+                    raise FedLensError(
+                        f"experiment {row['experiment_id']} would have no runs; delete the experiment", "id"
+                    )
+            database.execute(f"DELETE FROM runs WHERE id IN {ID_LIST}", {"ids": ids})
+        for folder in folders:
+            remove_folder(folder)
 
     def mark(
         self,
@@ -291,8 +388,12 @@ class Runs:
             return change_runs(database, run_ids, assignments, condition)
 
     def _with(self, column: str, ids: Iterable[int]) -> list[RunRow]:
+        now = time.time()
+        return [run_row(self._file.path, row, now) for row in self._rows(column, ids)]
+
+    def _rows(self, column: str, ids: Iterable[int]) -> list[sqlite3.Row]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
-        return run_rows(self._file.path, self._file.rows(statement, {"ids": as_json(ids)}))
+        return self._file.rows(statement, {"ids": as_json(ids)}, damaged_texts=True)
 
     def _versions(self, condition: str, values: dict[str, object]) -> dict[int, RunVersion]:
         columns = ", ".join(RunVersion._fields)
@@ -306,19 +407,25 @@ class Runs:
         return rows[0]
 
 
-def run_rows(db: Path, rows: Iterable[sqlite3.Row]) -> list[RunRow]:
-    """Turn rows with RUN_COLUMNS into ``RunRow``, with the state that their process is in now."""
-    now, runs = time.time(), []
-    for row in rows:
-        values = dict(row)
+def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
+    """Turn a row with RUN_COLUMNS into ``RunRow``, with the state that its process is in now.
+
+    Args:
+        now: seconds since 1970, default: the present.
+
+    Raises:
+        FedLensError: naming the run, for a value that is damaged.
+    """
+    values = dict(row)
+    with reading_stored(f"run {values['id']}"):
         values["state"] = state(db, values, now)
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
         values["notices"] = _notices(values["notices"]) if values["notices"] != "[]" else ()
         values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
+        check_types(RunRow, values)
         values["label"] = current_label(values["method"], values["label"])
-        runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
-    return runs
+        return RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__})
 
 
 def _notices(text: str) -> tuple[dict[str, Any], ...]:

@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fedcore.store.integrity.digests import rounds_without, write_digests
+
 if TYPE_CHECKING:
     from sqlite_utils import Database, Migrations
 
@@ -208,7 +210,7 @@ CREATE TABLE copies(
 
 
 def _add_integrity(db: Database) -> None:
-    """Add digests of rounds (those recorded before have none) and second copies of the other rows."""
+    """Add the tables of digests of rounds, and of second copies of the other rows."""
     for statement in filter(str.strip, INTEGRITY.split(";")):
         db.execute(statement)
 
@@ -247,6 +249,12 @@ def _add_marks(db: Database) -> None:
         db.execute(statement)
 
 
+def _complete_digests(db: Database) -> None:
+    """Write the digests of rounds that were recorded before there were any; a round without one is damage."""
+    for (run_id,) in db.execute("SELECT id FROM runs").fetchall():
+        write_digests(db, run_id, rounds_without(db.conn, run_id))
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _create_tables,
     "0002_kinds_in_accuracy_named": _add_named_view,
@@ -257,6 +265,7 @@ STEPS: dict[str, Callable[[Database], None]] = {
     "0007_integrity": _add_integrity,
     "0008_best_after_training": _select_after_training,
     "0009_marks_and_views": _add_marks,
+    "0010_complete_digests": _complete_digests,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

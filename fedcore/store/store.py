@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fedcore.store.cells import Cells
@@ -27,9 +30,10 @@ class Store:
         path: the database; default: FEDLENS_DB, or ``runs.db``.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
-        self.path = resolve(path)
-        file = DatabaseFile(self.path)
+    def __init__(self, path: str | Path | DatabaseFile | None = None) -> None:
+        file = path if isinstance(path, DatabaseFile) else DatabaseFile(resolve(path))
+        self.path = file.path
+        self._file = file
         self.experiments = Experiments(file)
         self.runs = Runs(file)
         self.queue = Queue(file)
@@ -41,6 +45,23 @@ class Store:
         self.imports = Imports(file)
         self.views = Views(file)
         self.integrity = Integrity(file)
+
+    @contextmanager
+    def checked(self, experiment_ids: Iterable[int]) -> Iterator[Store]:
+        """Yield the store as it is now, after a check of some experiments: for numbers that leave it.
+
+        All its reads see one snapshot, so that they agree with each other and with the check while a run is
+        recording, or deletes rounds to resume.
+
+        Raises:
+            FedLensError: field ``db``, when these experiments are damaged.
+        """
+        ids = frozenset(experiment_ids)
+        with self._file.reading() as connection:
+            connection.execute("BEGIN")
+            snapshot = replace(self._file, snapshot=connection)
+            Integrity(snapshot).require(ids)
+            yield Store(replace(snapshot, checked=ids))
 
     @property
     def artifacts(self) -> Path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import DatabaseFile, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
@@ -163,13 +163,24 @@ class Tasks:
         return self._row(rows[0])
 
     def recent(self, kind: TaskKind | None = None, limit: int = 50) -> list[TaskRow]:
-        """Return the tasks of a kind (default: of all kinds), the newest first."""
+        """Return the tasks of a kind (default: of all kinds), the newest first; damaged ones are left out."""
+        return self.listed(kind, limit)[0]
+
+    def listed(self, kind: TaskKind | None = None, limit: int = 50) -> tuple[list[TaskRow], list[str]]:
+        """Return tasks as ``recent`` does, and one line for each of them that is damaged."""
         rows = self._file.rows(
             "SELECT * FROM tasks WHERE :kind IS NULL OR kind=:kind "
             "ORDER BY created_at DESC, id DESC LIMIT :limit",
             {"kind": kind, "limit": limit},
+            damaged_texts=True,
         )
-        return [self._row(row) for row in rows]
+        readable, damaged = [], []
+        for row in rows:
+            try:
+                readable.append(self._row(row))
+            except FedLensError as error:
+                damaged.append(str(error))
+        return readable, damaged
 
     def stop(self, task_id: int) -> bool:
         """Stop a task: a queued one at once, a running one between two steps.
@@ -219,7 +230,10 @@ class Tasks:
 
     def _row(self, row: sqlite3.Row) -> TaskRow:
         values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
-        values["status"] = state(self._file.path, dict(row))
-        values["args"] = json.loads(row["args"])
-        values["result"] = json.loads(row["result"]) if row["result"] else None
-        return TaskRow(**values, folder=self.folder(row["kind"], row["key"], row["run_id"]))
+        with reading_stored(f"task {row['id']}"):
+            values["status"] = state(self._file.path, dict(row))
+            values["args"] = json.loads(row["args"])
+            values["result"] = json.loads(row["result"]) if row["result"] else None
+            values["folder"] = self.folder(row["kind"], row["key"], row["run_id"])
+            check_types(TaskRow, values)
+            return TaskRow(**values)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
-from fedcore.engine.events import STAGES, Entity, RoundFinished, RoundMeasures
-from fedcore.methods import registry
+from fedcore.methods import consent, registry
+from fedcore.paths import user_path
+from fedcore.records.events import STAGES, Entity, RoundFinished, RoundMeasures
 from fedcore.store.integrity.digests import rounds_without, write_digests
 from fedcore.store.schema import RUN_TABLES
 
@@ -213,6 +214,41 @@ def claim_new(database: Database, ids: Iterable[int], owner: str, device: str | 
             "status_text='waiting for its turn' WHERE id=?",
             [owner, device, time.time(), run_id],
         )
+
+
+def set_config(database: Database, run_id: int, config: RunConfig) -> None:
+    """Store another config of a run, with what follows from it: the length and the group of the run."""
+    database.execute(
+        "UPDATE runs SET config=?, group_hash=?, rounds_total=? WHERE id=?",
+        [config.model_dump_json(), group_hash(config), config.rounds, run_id],
+    )
+
+
+def take_current_file(database: Database, run_id: int, config: RunConfig) -> bool:
+    """Write the checksum of a method's file as it is now into a run's config; return whether it changed.
+
+    Raises:
+        NotAgreed: when the user has not agreed to run the file as it is now.
+    """
+    file = config.method.file
+    if file is None or not user_path(file, "methods").is_file():  # the run itself will say that it is missing
+        return False
+    now = consent.digest(registry.agreed_content(file))
+    if now == config.method.sha256:
+        return False
+    method = config.method.model_copy(update={"sha256": now})
+    set_config(database, run_id, config.model_copy(update={"method": method}))
+    return True
+
+
+def forget_rounds(database: Database, run_id: int) -> None:
+    """Delete what a run recorded, so that it begins again."""
+    database.execute(
+        "UPDATE runs SET rounds_done=0, environment=NULL, notices='[]', started_at=NULL WHERE id=?", [run_id]
+    )
+    delete_rounds_after(database, run_id, None)
+    database.execute("DELETE FROM tasks WHERE run_id=?", [run_id])  # they analysed these rounds
+    update_summary(database, run_id)
 
 
 def insert_entities(database: Database, run_id: int, entities: Iterable[Entity]) -> None:

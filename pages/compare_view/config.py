@@ -8,13 +8,15 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title
 from fedcore.results.comparison import Comparison, config_differences, partial_fields
+from pages.compare_view.controls import Shown
 from pages.widgets import markup
 
 PARTIAL = "Fields that only some methods have"
 
 
-def draw(compared: Comparison) -> None:
+def draw(shown: Shown) -> None:
     """Draw the config fields that differ, and those that only some methods have."""
+    compared = shown.comparison
     differing, partial = config_differences(compared.groups), partial_fields(compared.groups)
     if not differing and not partial:
         st.info("All rows have the same config.")

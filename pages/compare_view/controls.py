@@ -9,9 +9,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.errors import FedLensError
+from fedcore.papers.printed import printed_values
 from fedcore.plots.theme import STATUS
+from fedcore.reports.content import Choice
 from fedcore.results.comparison import Comparison, compare, shown_metrics
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import baseline, table, views
@@ -24,21 +27,33 @@ Version = tuple[tuple[int, ...], Rule, bool, Token, str]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The reader's choices above the tabs, and the version of the comparison that follows from them.
+class Shown:
+    """What the tabs draw: the comparison that follows from the reader's choices above them.
 
     Attributes:
-        where: filter over runs, in words.
+        metric: of the differences.
+        version: of the comparison; what is computed from it may be cached by it.
     """
 
-    rule: Rule
+    store: Store
+    experiments: Sequence[ExperimentRow]
+    comparison: Comparison
+    choice: Choice
     metric: Metric
-    baseline: str | None
-    test: Test
-    unfinished: bool
-    where: str
     layout: table.Layout
     version: Version
+
+    @property
+    def printed(self) -> PrintedValues:
+        """The values that papers print for the rows."""
+        return _printed_beside(self.comparison, self.experiments, self.version)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _printed_beside(
+    _compared: Comparison, _experiments: Sequence[ExperimentRow], of: Version
+) -> PrintedValues:
+    return printed_values(_compared, [e.config for e in _experiments])
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
@@ -77,8 +92,8 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
-def draw(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
-    """Draw the choices, kept in the URL; return them and the comparison.
+def draw(store: Store, experiments: Sequence[ExperimentRow]) -> Shown:
+    """Draw the choices, kept in the URL, and return the comparison that follows from them.
 
     A filter that cannot be read is said on the page, and nothing is left out.
     """
@@ -95,7 +110,7 @@ def _choices(
     experiments: Sequence[ExperimentRow],
     places: Sequence[DeltaGenerator],
     view: DeltaGenerator,
-) -> tuple[Choice, Comparison]:
+) -> Shown:
     """Draw four choices in their places and the others into ``view``."""
     with view:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
@@ -135,7 +150,8 @@ def _choices(
         views.draw()
     if problem is not None:
         markup.show_error(problem)
-    return Choice(rule, metric, pinned, test, unfinished, version[4], layout, version), shown
+    choice = Choice(rule, metric, pinned, test, unfinished, version[4])
+    return Shown(store, experiments, shown, choice, metric, layout, version)
 
 
 def _compared(

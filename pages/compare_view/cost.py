@@ -6,10 +6,9 @@ import streamlit as st
 
 from fedcore.plots.cost import NARROW_COST_PLOTS, SCALES, WIDE_COST_PLOTS, cost_chart, cost_table
 from fedcore.results import curves
-from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
-from fedcore.store import Store
+from pages.compare_view.controls import Shown
 from pages.components import viewport
 from pages.widgets import charts, markup, session
 
@@ -19,8 +18,9 @@ NOTHING: dict[CostAxis, str] = {
 }
 
 
-def draw(store: Store, compared: Comparison, metric: Metric) -> None:
+def draw(shown: Shown) -> None:
     """Draw accuracy against cost, with the Pareto front."""
+    compared, metric = shown.comparison, shown.metric
     costs_by: list[CostAxis] = ["megabytes", "seconds"]
     with st.container(horizontal=True):
         against: CostAxis = st.segmented_control(
@@ -34,7 +34,7 @@ def draw(store: Store, compared: Comparison, metric: Metric) -> None:
             "0 stands at the left edge.",
         )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):
-        costs = curves.row_costs(store, compared, setting, metric)
+        costs = curves.row_costs(shown.store, compared, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{markup.md(title)}**")
         if not best:

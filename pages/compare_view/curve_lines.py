@@ -6,14 +6,15 @@ from typing import Literal
 
 import streamlit as st
 
-from fedcore.methods.presentation import DiagnosticChart
 from fedcore.plots.lines import line_chart, series_table
+from fedcore.records.presentation import DiagnosticChart
 from fedcore.results import curves, diagnostics
 from fedcore.results.bands import BANDS, Band, smoothed, with_band
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import Axis, Series
 from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric
 from fedcore.store import Store
+from pages.compare_view.controls import Shown
 from pages.widgets import charts, markup, session
 
 FEW_LINES = 10
@@ -22,8 +23,9 @@ LOSS = "loss"
 Scale = Literal["x", "y"]
 
 
-def draw(store: Store, compared: Comparison) -> None:
+def draw(shown: Shown) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
+    store, compared = shown.store, shown.comparison
     recorded = {
         c.key: c
         for c in diagnostics.recorded_charts(store, [g.runs[0].run for g in compared.groups])

@@ -9,7 +9,8 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
 from fedcore.results.printed import Comparability
-from fedcore.store import ExperimentRow, Store
+from fedcore.store import Store
+from pages.compare_view.controls import Shown
 from pages.widgets import markup
 
 MANY = 15
@@ -17,9 +18,10 @@ MANY = 15
 TARGETS = {"avg": "mean"}
 
 
-def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> None:
+def draw(shown: Shown) -> None:
     """Draw a table for each experiment that names published values."""
-    naming = [e for e in experiments if e.config.reproduces]
+    store = shown.store
+    naming = [e for e in shown.experiments if e.config.reproduces]
     if not naming:
         st.info(
             "None of these experiments names published values. Start from *A table or figure of a paper* on "
@@ -31,20 +33,21 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
         "Values", ["all", "with ours"], default="all", required=True, key="published_only",
         label_visibility="collapsed", format_func=lambda o: {"all": "All", "with ours": "With ours"}[o],
     )  # fmt: skip
+    every = tuple(r.version for e in store.experiments.all() for r in e.runs)
     for experiment in naming:
         st.markdown(f"**{markup.md(experiment.name)}**")
         try:
-            rows = _rows(store, experiment.config.model_dump_json(), token, experiment.config)
+            rows = _rows(store, experiment.config.model_dump_json(), every, experiment.config)
         except FedLensError as error:
             markup.show_error(error)
             continue
         counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
         st.caption(f"{len(rows)} published values: {counts}.")
-        shown = [r for r in rows if only == "all" or r.measured is not None]
-        if shown:
-            with st.container(height=700 if len(shown) > MANY else "content"):
-                st.html(_table(shown, experiment.name))
-            _draw_reasons(shown)
+        wanted = [r for r in rows if only == "all" or r.measured is not None]
+        if wanted:
+            with st.container(height=700 if len(wanted) > MANY else "content"):
+                st.html(_table(wanted, experiment.name))
+            _draw_reasons(wanted)
         else:
             st.info("None of these values has been measured here yet.", icon=":material/hourglass:")
     st.caption(

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
-from fedcore.reports.content import Choice, read_report
-from fedcore.results.exports import tables
-from fedcore.store import ExperimentRow, Store
+from fedcore.reports.content import checked_comparison, read_report
+from fedcore.results.exports.tables import file_name
+from pages.compare_view.controls import Shown
 
 
-def page_button(store: Store, experiments: Sequence[ExperimentRow], choice: Choice) -> None:
+def page_button(shown: Shown) -> None:
     """Draw the button that makes the report as one HTML file."""
 
     def made() -> str:
         from fedcore.reports.page import report_html
 
-        return report_html(read_report(store, [e.id for e in experiments], choice))
+        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+            return report_html(read_report(checked))
 
     st.download_button(
         "Report",
         made,
-        _name(experiments, "html"),
+        file_name(shown.experiments, "report", "html"),
         mime="text/html",
         on_click="ignore",
         icon=":material/description:",
@@ -31,27 +30,23 @@ def page_button(store: Store, experiments: Sequence[ExperimentRow], choice: Choi
     )
 
 
-def folder_button(store: Store, experiments: Sequence[ExperimentRow], choice: Choice) -> None:
+def folder_button(shown: Shown) -> None:
     """Draw the button that makes the report with figures, tables and script as an archive."""
 
     def made() -> bytes:
         from fedcore.reports import folder
 
-        files = folder.report_files(store, read_report(store, [e.id for e in experiments], choice))
-        return folder.zipped(files, _name(experiments, "zip").removesuffix(".zip"))
+        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+            files = folder.report_files(checked)
+        return folder.zipped(files, file_name(shown.experiments, "report", "zip").removesuffix(".zip"))
 
     st.download_button(
         "Report folder (ZIP)",
         made,
-        _name(experiments, "zip"),
+        file_name(shown.experiments, "report", "zip"),
         mime="application/zip",
         on_click="ignore",
         icon=":material/folder_zip:",
         key="report_folder",
         help="The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
     )
-
-
-def _name(experiments: Sequence[ExperimentRow], suffix: str) -> str:
-    name = "-".join(e.name for e in experiments)
-    return tables.file_name(name, "report", suffix, tables.fingerprint(experiments))

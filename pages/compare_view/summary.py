@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from fedcore.progress import counted
 from fedcore.results.comparison import (
-    CAVEAT_MARK,
     Comparison,
     Group,
     difference,
@@ -29,7 +29,8 @@ from fedcore.results.metrics import (
 from fedcore.results.printed import MARKS, PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.compare_view import table
-from pages.compare_view.table import Column, Layout
+from pages.compare_view.controls import Shown
+from pages.compare_view.table import Column
 from pages.widgets import marks, markup, session
 from pages.widgets.marks import STAR
 
@@ -39,19 +40,10 @@ MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
 
 
-def draw(
-    compared: Comparison,
-    baseline: str | None,
-    metric: Metric,
-    test: Test,
-    printed: PrintedValues,
-    layout: Layout,
-) -> None:
-    """Draw mean and spread of every method, a table per setting.
-
-    Args:
-        printed: the papers' values of its rows.
-    """
+def draw(shown: Shown) -> None:
+    """Draw mean and spread of every method, a table per setting."""
+    compared, printed, layout = shown.comparison, shown.printed, shown.layout
+    baseline, metric, test = shown.choice.baseline, shown.metric, shown.choice.test
     table.follow_clicks()
     for i, (setting, title) in enumerate(compared.settings.items()):
         groups = compared.groups_in(setting)
@@ -138,7 +130,7 @@ def _columns(
 
 
 def _name(group: Group) -> str:
-    mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
+    mark = f' <span title="{markup.esc(group.remark)}">{group.mark}</span>' if group.mark else ""
     star = f' <span aria-label="starred">{STAR}</span>' if any(v.run.starred for v in group.runs) else ""
     return markup.method_html(group.label, group.method) + mark + star
 
@@ -170,8 +162,8 @@ def _test_columns(groups: Sequence[Group], reference: Group, metric: Metric, tes
         Column(
             "difference", f"{METRIC_HEADINGS[metric]}: difference, points", lambda g: cells[g.key][0],
             lambda g: difference(g, reference, metric),
-            "Mean minus the baseline's. Rows with other rounds or participation, or with unfinished runs, "
-            "are not compared with the baseline.",
+            "Mean minus the baseline's. Rows with other test sets, rounds or participation, or with "
+            "unfinished runs, are not compared with the baseline.",
         ),
         Column(
             "p", "p", lambda g: cells[g.key][1],
@@ -232,11 +224,11 @@ def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest 
         return ["baseline", ""]
     why = reason_not_comparable(group, reference)
     if why:
-        return ["-", f'<span title="{markup.esc(why)}">different protocol</span>']
+        return ["-", f'<span title="{markup.esc(why)}">not comparable</span>']
     if gap is None or tested is None:
         return ["-", "-"]
     star = "&nbsp;<b>*</b>" if tested.significant else ""
-    title = f"{TESTS[tested.test]} over {tested.n} seeds"
+    title = f"{TESTS[tested.test]} over {counted(tested.n, 'seed')}"
     title += (
         "" if tested.difference is None else f", difference on these {signed(tested.difference, 2)} points"
     )
@@ -269,15 +261,12 @@ def _parts(groups: Sequence[Group], number: int) -> None:
         rows = {g.key: g.breakdowns.get(part, {}) for g in groups}
         names = list(dict.fromkeys(n for stats in rows.values() for n in stats))
         if len(names) > MANY_NAMES:
-            table = {"Method": [g.label for g in groups]}
+            table = {"Method": [f"{g.label} {g.mark}".rstrip() for g in groups]}
             table.update({n: [_text(rows[g.key].get(n)) for g in groups] for n in names})
             st.dataframe(table, hide_index=True, key=f"part_table_{number}")
         else:
             header = [("Method", "wide"), *((n, "num") for n in names)]
-            cells = [
-                [markup.method_html(g.label, g.method), *(_text(rows[g.key].get(n)) for n in names)]
-                for g in groups
-            ]
+            cells = [[_name(g), *(_text(rows[g.key].get(n)) for n in names)] for g in groups]
             st.html(markup.table_html(header, cells, BREAKDOWNS[part]))
 
 

@@ -9,20 +9,21 @@ import streamlit as st
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.sweep import colour_range, parallel_chart, sweep_heatmap, sweep_line_chart
+from fedcore.progress import counted
 from fedcore.results import sweeps
-from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
-from fedcore.store import ExperimentRow
+from pages.compare_view.controls import Shown
 from pages.widgets import charts, markup, session
 
 MAX_LINES = 12
 
 
-def draw(compared: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
+def draw(shown: Shown) -> None:
     """Draw all combinations in parallel coordinates, then one method over one field and over two."""
+    compared, metric = shown.comparison, shown.metric
     families = sweeps.sweep_families(
-        compared, metric, [e.config.sweep for e in experiments if e.config.sweep]
+        compared, metric, [e.config.sweep for e in shown.experiments if e.config.sweep]
     )
     if not families:
         st.info(
@@ -37,6 +38,8 @@ def draw(compared: Comparison, experiments: Sequence[ExperimentRow], metric: Met
     st.caption(
         markup.md(chart.alt) + " Drag along an axis to keep only the lines that pass through that range."
     )
+    for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
+        st.markdown(markup.md(said))
     family = families[0]
     if len(families) > 1:
         index = st.selectbox(
@@ -53,7 +56,7 @@ def _name(families: Sequence[SweepFamily], index: int) -> str:
     """Return a unique name of a family; titles may be equal where settings differ."""
     family = families[index]
     fields = ", ".join(field_phrase(f) for f in family.fields)
-    return f"{family.title} over {fields} ({len(family.rows)} combinations)"
+    return f"{family.title} over {fields} ({counted(len(family.rows), 'combination')})"
 
 
 def over_one(family: SweepFamily, metric: Metric) -> None:

@@ -22,10 +22,10 @@ class CellClick(NamedTuple):
 
 
 def listen(chart_key: str, chosen: Callable[[CellClick], None]) -> None:
-    """Call a function with each cell of a chart that is clicked; the page is then drawn again.
+    """Call a function with each clicked cell of a chart; the page is then drawn again.
 
     Args:
-        chart_key: key of the chart, whose panels come first among its traces (see ``heatmaps``).
+        chart_key: key of the chart.
     """
     key = f"cell_click_{chart_key}"
 

@@ -1,4 +1,4 @@
-"""Lines of a chart are brought out one at a time: the one under the pointer stays, the others fade."""
+"""A script that highlights the line of a chart under the pointer and fades the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _component = st.components.v2.component(
 
 
 def follow() -> None:
-    """Let the browser bring out lines in all charts of the page."""
+    """Load the script, which follows the pointer on all charts of the page."""
     with st.container(key="line_focus"):
         st.html(HIDDEN)
         _component(key="line_focus_script")

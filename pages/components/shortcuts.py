@@ -1,4 +1,4 @@
-"""Keyboard shortcuts: ``g`` and a letter open a page, ``?`` opens the list of them and their switch."""
+"""Keyboard shortcuts: ``g`` and a letter open a page, ``?`` opens their list and the switch for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _component = st.components.v2.component(
 
 
 def listen(base_path: str) -> None:
-    """Let the browser listen for the shortcuts on every page, whose addresses begin with ``base_path``."""
+    """Let the browser listen for the shortcuts; the addresses of pages begin with ``base_path``."""
     pages = [
         {"key": key, "title": title, "path": f"{base_path}/{address}"}
         for key, (title, address) in PAGE_KEYS.items()

@@ -1,4 +1,4 @@
-"""The width and the colours of the reader's window, as the browser sees them."""
+"""The width of the browser's window and its theme, as the browser reports them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 NARROW_WINDOW = 640
-"""Pixels up to which panels stand below each other; Streamlit's own columns do so from the same width."""
+"""Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
 KEY = "viewport"
 HIDDEN = "<style>.st-key-viewport_place { display: none; }</style>"
 _component = st.components.v2.component(
@@ -16,7 +16,7 @@ _component = st.components.v2.component(
 
 
 def measure() -> None:
-    """Let the browser look at its window; the page is drawn again when width or colours change."""
+    """Let the browser report its window; the page is drawn again when its width or theme changes."""
     with st.container(key="viewport_place"):
         st.html(HIDDEN)
         seen = {"width": NARROW_WINDOW, "narrow": is_narrow(), "dark": is_dark()}
@@ -24,10 +24,10 @@ def measure() -> None:
 
 
 def is_narrow() -> bool:
-    """Return whether the window is narrow; before the browser has measured, whether it is a telephone's."""
+    """Return whether the window is narrow; until the browser has reported it, whether it is a telephone."""
     measured = st.session_state.get(KEY)
-    told = None if measured is None else measured.get("narrow")
-    return "Mobi" in (st.context.headers.get("User-Agent") or "") if told is None else bool(told)
+    narrow = None if measured is None else measured.get("narrow")
+    return "Mobi" in (st.context.headers.get("User-Agent") or "") if narrow is None else bool(narrow)
 
 
 def is_dark() -> bool:
@@ -36,4 +36,4 @@ def is_dark() -> bool:
 
 
 def _ignore() -> None:
-    """Do nothing: Streamlit reruns the page by itself."""
+    """Do nothing; without a callback Streamlit would not report the event, and it reruns the page itself."""

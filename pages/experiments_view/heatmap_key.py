@@ -1,11 +1,11 @@
-"""A small picture of what a row, a column and a cell of the accuracy heatmaps are."""
+"""A small picture that explains the rows, columns and cells of the accuracy heatmaps."""
 
 from __future__ import annotations
 
 COLUMNS = ("Photos", "Sketches")
 ROWS = (("Global model", (62, 58)), ("Model of Photos", (91, 34)), ("Model of Sketches", (41, 88)))
 SHADES = {34: "#434e6c", 41: "#575d6d", 58: "#868278", 62: "#948e77", 88: "#d9c55c", 91: "#e2cd54"}
-"""Cividis at the values of the picture, as the heatmaps of 0 to 100 % have it."""
+"""Colours of Cividis from 0 to 100 % at the values of the picture."""
 DARK_TEXT_FROM = 48
 TEXT = (
     "Each <b>row</b> is a model: the global one, or that of one client. Each <b>column</b> is a set of test "

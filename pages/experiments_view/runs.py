@@ -1,4 +1,4 @@
-"""The runs of an experiment as a table with a row per method, which unfolds into its runs."""
+"""The table of an experiment's runs, with a row per method that unfolds into its runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def draw(chosen: Sequence[ExperimentSummary]) -> None:
     folded = False
     for item in chosen:
         st.markdown(f"**Runs of {markup.md(item.row.name)}**")
-        known = progress.run_progress(session.store(), item.row.runs)
-        methods = group_by(known, lambda p: (p.run.label, p.run.group_hash)).values()
-        folded = folded or any(len(same) > 1 for same in methods)
-        st.html(markup.table_html(HEADER, [_row(same) for same in methods], f"Runs of {item.row.name}"))
+        runs = progress.run_progress(session.store(), item.row.runs)
+        methods = group_by(runs, lambda p: (p.run.label, p.run.group_hash)).values()
+        folded = folded or any(len(of_method) > 1 for of_method in methods)
+        st.html(
+            markup.table_html(HEADER, [_row(of_method) for of_method in methods], f"Runs of {item.row.name}")
+        )
     if folded:
-        st.caption("Of several runs: mean ± standard deviation. A click on their number lists them.")
+        st.caption("Several runs are shown as mean ± standard deviation. Click their number to list them.")
 
 
 def _row(runs: Sequence[RunProgress]) -> list[str]:
@@ -55,12 +57,12 @@ def _row(runs: Sequence[RunProgress]) -> list[str]:
         _mean([p.run.last_test for p in runs]),
         best,
         _mean([p.run.worst_client for p in runs]),
-        markup.esc(_told(runs)),
+        markup.esc(_attention(runs)),
     ]
 
 
 def _unfold(runs: Sequence[RunProgress]) -> str:
-    """Return the number of runs, which unfolds into a line per run with its link."""
+    """Return the number of runs, which unfolds into a line with a link for each."""
     lines = [
         " ".join(
             [
@@ -92,8 +94,8 @@ def _mean(values: Sequence[float | None]) -> str:
     return "-" if stat is None else stat.text()
 
 
-def _told(runs: Sequence[RunProgress]) -> str:
-    """Return what the first run that needs attention says; for a single run always what it says."""
+def _attention(runs: Sequence[RunProgress]) -> str:
+    """Return the text of a single run, or of the first among several that needs attention."""
     if len(runs) == 1:
         return runs[0].text
     order = ("failed", "interrupted", "running", "stopping")

@@ -1,4 +1,4 @@
-"""The table of experiments: its columns, which the reader chooses, and what a click in a row does."""
+"""The table of experiments, its columns, which the reader chooses, and the actions of clicks in it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"
 CLICKED, OPENED = "clicked_action", "opened_experiment"
-FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
+FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scroll
 LETTER_WIDTH = 7.2  # pixels, about
 METHOD_LETTERS = 26
-"""Letters of the methods of an experiment that fit their column."""
+"""Number of letters that fit into the column of methods."""
 
 
 class Column(NamedTuple):
-    """A column that the reader can choose. shown: from the start; together these fit 1200 pixels."""
+    """A column that the reader can choose; those ``shown`` by default fit into 1200 pixels."""
 
     value: Callable[[ExperimentSummary], object]
     config: Any
@@ -75,11 +75,11 @@ COLUMNS: dict[str, Column] = {
         lambda i: time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)), _text(width=125), True
     ),
 }
-USUAL = [name for name, column in COLUMNS.items() if column.shown]
+DEFAULT = [name for name, column in COLUMNS.items() if column.shown]
 
 
 def methods_text(methods: Sequence[str], room: int = METHOD_LETTERS) -> str:
-    """Name as many methods as fit in ``room`` letters, at least one, and count the others."""
+    """Name as many methods as fit into ``room`` letters (at least one), and count the others."""
     for count in range(len(methods), 1, -1):
         text = _first_methods(methods, count)
         if len(text) <= room:
@@ -96,8 +96,8 @@ def choose_columns() -> list[str]:
     """Draw the choice of columns, kept in the URL, and return them in their order."""
     with st.popover("Columns", icon=":material/view_column:"):
         chosen = st.multiselect(
-            "Columns", list(COLUMNS), default=USUAL, key="columns", bind="query-params", width=320,
-            help="Status, name and menu always stand first.",
+            "Columns", list(COLUMNS), default=DEFAULT, key="columns", bind="query-params", width=320,
+            help="Status, name and menu are always the first columns.",
         )  # fmt: skip
     return [name for name in COLUMNS if name in chosen]
 
@@ -117,7 +117,7 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
         "Status": _text(width=None if any(i.row.archived for i in summaries) else 100),
         "Experiment": button(
             width="medium", type="tertiary", alignment="left", key=OPEN, on_click=_remember_name,
-            help="A click on the name opens the experiment on Live",
+            help="Click the name to open the experiment on Live",
         ),
         "": button(
             "", type="tertiary", width=44, help="Actions for this experiment", key=MENU,
@@ -140,14 +140,14 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
 
 
 def _remember_action() -> None:
-    """Remember the action and the experiment of a click in a row's menu, before the rows can change."""
+    """Callback: store the action and experiment of a click, since the rows may change before it is run."""
     click, ids = st.session_state[MENU], ids_on_screen(TABLE)
     if click["row"] < len(ids):
         st.session_state[CLICKED] = (click["label"], ids[click["row"]])
 
 
 def _remember_name() -> None:
-    """Remember the experiment whose name was clicked, before the rows can change."""
+    """Callback: store the experiment of a click, since the rows may change before it is opened."""
     click, ids = st.session_state[OPEN], ids_on_screen(TABLE)
     if click["row"] < len(ids):
         st.session_state[OPENED] = ids[click["row"]]

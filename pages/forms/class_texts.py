@@ -17,16 +17,20 @@ from fedcore.clip.prompts import spoken
 from fedcore.data import catalog, descriptions
 from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
+from pages.forms.slots import Slots
 from pages.widgets import markup
 
+NAME = "Class descriptions"
 Texts = dict[str, list[str]]
 
 
-def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | None:
+def editor(data: Mapping[str, Any], slots: Slots, value: Texts | None, key: str) -> Texts | None:
     """Draw the table of classes and texts, and return the texts that were edited.
 
     Args:
         data: the form's data part, which determines the classes and the data set's own texts.
+        slots: learns of a file that cannot be used, and of texts without a class.
         value: the texts of the experiment; None for the data set's own.
         key: prefix of the widgets' keys.
 
@@ -63,8 +67,13 @@ def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | No
     texts, stray = _texts_of_table(edited)
     changed = None if texts == own else texts
     st.session_state[f"{place}.kept"] = changed
-    _captions(start, texts, own, classes, stray)
-    _buttons(place, texts, classes)
+    _captions(start, texts, own, classes)
+    if stray:
+        said = (
+            f"{stray} text{'s have' if stray > 1 else ' has'} no class; choose the class, or delete the row"
+        )
+        slots.refuse(NAME, FedLensError(said))
+    _buttons(place, texts, classes, slots)
     return changed
 
 
@@ -122,26 +131,20 @@ def _texts_of_table(edited: pd.DataFrame) -> tuple[Texts, int]:
     return texts, stray
 
 
-def _captions(
-    start: Mapping[str, Sequence[str]], texts: Texts, own: Texts, classes: Sequence[str], stray: int
-) -> None:
+def _captions(start: Mapping[str, Sequence[str]], texts: Texts, own: Texts, classes: Sequence[str]) -> None:
     """Tell the user where the texts come from and which of them are ignored."""
     whose = "the data set's own" if texts == own else "edited, stored with the experiment"
     count = sum(map(len, texts.values()))
-    st.caption(f"{count} texts for {len(texts)} of {len(classes)} classes ({whose}).")
+    st.caption(f"{counted(count, 'text')} for {len(texts)} of {counted(len(classes), 'class')} ({whose}).")
     known = {spoken(name) for name in classes}
     lost = [name for name in start if spoken(name) not in known]
     if lost:
         more = ", ..." if len(lost) > 3 else ""
         names = markup.md(", ".join(lost[:3]) + more)
         st.caption(f":material/info: Ignored because the data set has no such class: {names}")
-    if stray:
-        st.caption(
-            f":material/info: {stray} text{'s' * (stray != 1)} without a class ignored; choose the class"
-        )
 
 
-def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
+def _buttons(place: str, texts: Texts, classes: Sequence[str], slots: Slots) -> None:
     """Draw the buttons that reset the texts, save them to a file and load them from one."""
     unedited = st.session_state[f"{place}.kept"] is None
     with st.container(horizontal=True):
@@ -163,14 +166,11 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
     try:
         given = descriptions.parse(file.getvalue(), file.name)
     except FedLensError as error:
-        markup.show_error(error)
+        slots.refuse(NAME, error)
         return
     if not _tidy(given, classes):
-        markup.show_error(
-            FedLensError(
-                f"{file.name} describes none of this data set's classes; use its class names as keys"
-            )
-        )
+        said = f"{file.name} describes none of this data set's classes; use its class names as keys"
+        slots.refuse(NAME, FedLensError(said))
         return
     _restart_table(place, given)
     st.rerun()

@@ -86,11 +86,10 @@ def _columns(backbones: list[str]) -> dict[str, Any]:
     budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
     columns: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
     for name, width in zip(NUMBER_COLUMNS, (80, 104, 84, 100), strict=True):
-        low, high, _ = inputs.bounds(budget[name])
         columns[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
-            help=budget[name].description, min_value=low, max_value=high, step=1, width=width,
-            required=name == "clients", default=1 if name == "clients" else None,
+            help=budget[name].description, step=1, width=width,
+            default=1 if name == "clients" else None,
         )  # fmt: skip
     names = fields.backbone_names()
     columns["backbone"] = st.column_config.SelectboxColumn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
@@ -85,26 +85,20 @@ def default_of(info: FieldInfo) -> Any:
     return None if info.is_required() else to_jsonable_python(info.get_default(call_default_factory=True))
 
 
-def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
-    """Return a widget's lowest and highest value, and both as text; validation enforces open ends."""
-    low = high = None
-    words = []
-    for item in info.metadata:
-        for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
-            limit = getattr(item, name, None)
-            if limit is not None:
-                words.append(f"{sign} {limit:g}")
-                if name in ("ge", "gt"):
-                    low = limit
-                else:
-                    high = limit
-    return low, high, ", ".join(words)
+def range_text(info: FieldInfo) -> str:
+    """Return a field's lowest and highest value in words, empty where it has neither."""
+    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+    limits = ((sign, getattr(item, name, None)) for item in info.metadata for name, sign in signs)
+    return ", ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
 
 
 def field_widget(
     path: str, info: FieldInfo, value: Any, key: str, label: str | None = None, empty: str | None = None
 ) -> Any:
     """Draw the widget that fits a field's type, and return its value.
+
+    Numbers are typed as text, since whatever is typed must reach the validation: Streamlit's number input
+    keeps a number outside its range on the screen, and its former value for the experiment.
 
     Args:
         path: of the field, as ``field_title`` takes it.
@@ -113,7 +107,6 @@ def field_widget(
     kinds = alternatives(info.annotation)
     optional = type(None) in kinds
     kinds = [k for k in kinds if k is not type(None)]
-    low, high, _ = bounds(info)
     help_, label = help_text(path, info), label or field_title(path)
     empty = (empty or empty_meaning(path, info)) if optional else None
     if len(kinds) == 1:
@@ -126,20 +119,6 @@ def field_widget(
             )
         if kind is bool:
             return st.checkbox(label, value=bool(value), key=key, help=help_)
-        if kind in (int, float):
-            given = kind(value) if isinstance(value, (int, float)) else None
-            tenth = max(abs(given) / 10, 1e-9) if given else 0.1
-            return st.number_input(
-                label,
-                min_value=None if low is None else kind(low),
-                max_value=None if high is None else kind(high),
-                value=given,
-                step=1 if kind is int else tenth,
-                format="%d" if kind is int else "%g",
-                key=key,
-                help=help_,
-                placeholder=empty,
-            )
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
@@ -155,7 +134,7 @@ def empty_meaning(path: str, info: FieldInfo) -> str:
 
 def help_text(path: str, info: FieldInfo) -> str:
     """Return a field's description, range, default and name in files, as Markdown."""
-    about, words = info.description or "", bounds(info)[2]
+    about, words = info.description or "", range_text(info)
     for option in options_of(info):
         if "_" in str(option):  # files write it so; the form does not
             about = about.replace(option, value_text(path, option))
@@ -192,13 +171,13 @@ def from_text(text: str, kinds: list[Any], optional: bool) -> Any:
         return [scalar(part) for part in text.split(",") if part.strip()]
     if str in kinds and not any(k in (int, float) for k in kinds):
         return text
-    return scalar(text)
+    return scalar(text, (float,) if kinds == [float] else (int, float))
 
 
-def scalar(text: str) -> Any:
-    """Return the number that a text holds, else the text."""
+def scalar(text: str, kinds: Sequence[type[int] | type[float]] = (int, float)) -> Any:
+    """Return the number that a text holds, of the first kind that fits it, else the text."""
     text = text.strip()
-    for kind in (int, float):
+    for kind in kinds:
         try:
             return kind(text)
         except ValueError:

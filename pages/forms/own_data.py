@@ -17,6 +17,7 @@ from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.paths import user_path
+from fedcore.progress import counted
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN_DATA, check_key, is_own_data
@@ -140,8 +141,8 @@ def show_report(task: TaskRow, root: str) -> None:
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
         st.markdown(
-            f"**{report.images:,} images**, {len(report.classes)} classes, {len(report.domains)} domains: "
-            + markup.md(", ".join(report.domains) + left_out)
+            f"**{counted(report.images, 'image')}**, {counted(len(report.classes), 'class')}, "
+            f"{counted(len(report.domains), 'domain')}: " + markup.md(", ".join(report.domains) + left_out)
         )
     for line in report.notes:
         st.warning(markup.md(line), icon=":material/warning:")

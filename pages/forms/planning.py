@@ -15,8 +15,8 @@ from fedcore.data import descriptions
 from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
 from fedcore.methods import consent
-from fedcore.results.runs import forecast
 from fedcore.store import Store
 from pages.forms import fields, own_data
 from pages.widgets import markup

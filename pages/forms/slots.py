@@ -27,6 +27,8 @@ class Slots:
     def __init__(self) -> None:
         self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
         self._in_rows: set[str] = set()
+        self.refused: list[str] = []
+        """Inputs that hold what cannot be used, although the rest of the form is valid."""
 
     def place(self, field: str) -> None:
         """Reserve room for errors of a field at the current position of the page."""
@@ -38,6 +40,15 @@ class Slots:
         for field in fields:
             self._places[field] = below
             self._in_rows.add(field)
+
+    def refuse(self, name: str, error: FedLensError) -> None:
+        """Show an error of a file or table where it was given, which the form has not taken over.
+
+        Args:
+            name: of the input; nothing is launched while it holds this.
+        """
+        markup.show_error(error)
+        self.refused.append(name)
 
     def show(self, error: FedLensError) -> None:
         """Show an error below its field, or below the nearest enclosing part that has a place."""
@@ -58,6 +69,8 @@ def name_in_form(field: str) -> str:
     parts = field.split(".")
     while len(parts) > 1 and parts[-1].isdecimal() and parts[0] not in ("methods", "cohorts"):
         parts.pop()  # the place in a list: ``seeds.0``
+    if parts[:2] == ["data", "columns"]:
+        parts = parts[:2]  # one field for all columns
     field = ".".join(parts)
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)

@@ -1,1 +1,1 @@
-"""The guard in front of the dashboard: it decides for every request whether it is answered."""
+"""The guard in front of the dashboard, which decides whether a request is answered."""

@@ -1,4 +1,4 @@
-"""The names that the server answers to, and the origins whose pages may call it."""
+"""The host names that the server answers to, and the origins from which pages may call it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import streamlit as st
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 EVERYWHERE = ("0.0.0.0", "::")
-"""Addresses of a server that listens on all interfaces: no names of it."""
+"""Addresses that make a server listen on all interfaces; they are not names of the machine."""
 
 
 def parse_host(value: str) -> tuple[str, int | None] | None:
-    """Return name and port of a Host header, or None where it is not a plain ``name:port``."""
+    """Return the name and port of a Host header, or None if it is not a plain ``name:port``."""
     try:
         parts = urlsplit(f"//{value}")
         port = parts.port
@@ -26,7 +26,7 @@ def parse_host(value: str) -> tuple[str, int | None] | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Return whether a host's name or address means this machine and no other."""
+    """Return whether a host name or address can only mean this machine."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -35,11 +35,11 @@ def is_loopback(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Names:
-    """The names that are configured in addition to those of loopback.
+    """The names that are configured in addition to localhost.
 
     Attributes:
-        hosts: names; ``*.example.org`` stands for all names that end so, ``*`` for every name.
-        origins: further origins whose pages may call the server, such as ``https://lens.example.org``.
+        hosts: names; ``*.example.org`` matches all of its subdomains, ``*`` every name.
+        origins: further origins from which pages may call the server, such as ``https://lens.example.org``.
     """
 
     hosts: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ class Names:
     def configured(cls) -> Names:
         """Read Streamlit's options: the server's address, the allowed hosts and the allowed origins."""
         address = st.get_option("server.address")
-        own = [address] if address and address not in EVERYWHERE and "/" not in address else []
-        hosts = [*own, *(st.get_option("server.allowedHosts") or ())]
+        listening = [address] if address and address not in EVERYWHERE and "/" not in address else []
+        hosts = [*listening, *(st.get_option("server.allowedHosts") or ())]
         origins = st.get_option("server.corsAllowedOrigins") or ()
         return cls(
             tuple(host.strip().strip("[]").rstrip(".").lower() for host in hosts),
@@ -58,7 +58,6 @@ class Names:
         )
 
     def answers_to(self, host: str) -> bool:
-        """Return whether the server answers to a Host header."""
         parsed = parse_host(host)
         if parsed is None:
             return False
@@ -69,7 +68,7 @@ class Names:
         )
 
     def admits_origin(self, origin: str, host: str) -> bool:
-        """Return whether pages of an origin may call the server that was called by this Host header."""
+        """Return whether pages of an origin may call the server under the name in this Host header."""
         if origin.lower() in self.origins:
             return True
         scheme, _, rest = origin.lower().partition("://")

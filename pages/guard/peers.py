@@ -1,4 +1,8 @@
-"""The account at the other end of a loopback connection, which Linux knows."""
+"""The account at the other end of a loopback connection, as Linux reports it.
+
+A browser on this machine cannot prove its account over HTTP, but the kernel knows who owns each end of a
+connection. So the account that runs the server needs no token, and other accounts of the machine do.
+"""
 
 from __future__ import annotations
 
@@ -21,64 +25,65 @@ _HEADER, _ANSWER = struct.Struct("=IHHII"), struct.Struct("=BBBB48xIIIII")
 
 
 def account(client: Address | None, server: Address | None) -> int | None:
-    """Return the user id that owns the client's end of a loopback connection; None where it is unknown.
+    """Return the user id that owns the client's end of a loopback connection; None if it is unknown.
 
     Args:
-        client, server: as the server sees the connection.
+        client, server: both ends as the server sees them.
     """
     if client is None or server is None or sys.platform != "linux":
         return None
     try:
-        here, there = _plain(client[0]), _plain(server[0])
+        client_ip, server_ip = _plain(client[0]), _plain(server[0])
     except ValueError:  # the path of a Unix socket
         return None
-    if not here.is_loopback or here.version != there.version:
+    if not client_ip.is_loopback or client_ip.version != server_ip.version:
         return None
-    ends = here.packed, client[1], there.packed, server[1]
+    ends = client_ip.packed, client[1], server_ip.packed, server[1]
     try:
         return _ask_kernel(*ends)
-    except OSError:  # no netlink here, e.g. in a sandbox
+    except OSError:  # netlink is not available, as in some sandboxes
         with suppress(OSError):
             return _read_table(*ends)
     return None
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Parse an address; an IPv4 one that a socket for both versions shows as IPv6 is IPv4 again."""
+    """Parse an address; a socket for both versions shows an IPv4 address as ``::ffff:127.0.0.1``."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
-def _ask_kernel(here: bytes, port: int, there: bytes, server_port: int) -> int | None:
-    """Ask the kernel for one socket; the time that this takes does not grow with the number of sockets.
-
-    An orphan, whose process has closed it, has no inode and seems to belong to root: it is nobody's here.
+def _ask_kernel(client: bytes, client_port: int, server: bytes, server_port: int) -> int | None:
+    """Ask the kernel for the client's socket alone, in a time that does not grow with the number of sockets.
 
     Raises:
-        OSError: where the kernel does not answer such questions.
+        OSError: if the kernel does not answer such questions.
     """
-    family = socket.AF_INET if len(here) == 4 else socket.AF_INET6
-    ends = struct.pack("!HH16s16s", port, server_port, here, there) + struct.pack("=IQ", 0, _ANY_COOKIE)
+    family = socket.AF_INET if len(client) == 4 else socket.AF_INET6
+    # the socket is named from its own side: the client's address is the local one
+    ends = struct.pack("!HH16s16s", client_port, server_port, client, server)
+    ends += struct.pack("=IQ", 0, _ANY_COOKIE)
     question = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << ESTABLISHED) + ends
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(1)
         kernel.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _REQUEST, 0, 0) + question)
         answer = kernel.recv(8192)
-    if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:  # an error: there is no such socket
+    if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:  # an error: the socket does not exist
         return None
     _, state, _, _, _, _, _, uid, inode = _ANSWER.unpack_from(answer, _HEADER.size)
+    # a socket that its process has closed has no inode, and its uid 0 does not mean that root owned it
     return int(uid) if state == ESTABLISHED and inode else None
 
 
-def _read_table(here: bytes, port: int, there: bytes, server_port: int) -> int | None:
-    """Look the socket up in the table of all sockets."""
+def _read_table(client: bytes, client_port: int, server: bytes, server_port: int) -> int | None:
+    """Find the client's socket in the table of all sockets, which takes longer on a busy machine."""
 
     def end(address: bytes, number: int) -> str:
         words = struct.unpack(f"={len(address) // 4}I", address)
         return "".join(f"{word:08X}" for word in words) + f":{number:04X}"
 
-    wanted = [end(here, port), end(there, server_port), f"{ESTABLISHED:02X}"]
-    table = PROC / ("tcp" if len(here) == 4 else "tcp6")
+    wanted = [end(client, client_port), end(server, server_port), f"{ESTABLISHED:02X}"]
+    table = PROC / ("tcp" if len(client) == 4 else "tcp6")
     for line in table.read_text().splitlines()[1:]:
         columns = line.split()
         if columns[1:4] == wanted and columns[9] != "0":

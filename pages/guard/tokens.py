@@ -1,4 +1,4 @@
-"""The token that admits visitors whom the guard does not know, kept in a file that only its account reads."""
+"""The access token for other accounts and machines, stored in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -24,33 +24,38 @@ def account_token() -> str:
 
 
 def token_of(folder: Path) -> str:
-    """Return the token kept in a folder, made on first use; where none can be kept, one for this process."""
+    """Return the token stored in a folder, which is created on first use.
+
+    If it cannot be stored, the token lasts as long as this process.
+    """
     file = folder / FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _read(file) or _make(file)
     except OSError as error:
-        message = "the token cannot be kept in %s: %s; it changes at the next start"
+        message = (
+            "the token cannot be stored in %s: %s; only a terminal shows it, and each start makes a new one"
+        )
         logging.getLogger(__name__).warning(message, file, error.strerror)
         return secrets.token_urlsafe()
 
 
 def _read(file: Path) -> str:
-    """Return the token of a file; empty where there is none that others could not read or write."""
+    """Return the token in a file; empty if it does not exist, or if other accounts can read or write it."""
     try:
         opened = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:  # none yet, a link, or a file of another account: it is replaced
+    except OSError:  # it does not exist, is a link or belongs to another account: a new one replaces it
         return ""
     with open(opened, encoding="ascii", errors="replace") as content:
-        about = os.fstat(content.fileno())
+        # asked of the open file: its name could mean another file by now
+        owner = os.fstat(content.fileno())
         others = stat.S_IRWXG | stat.S_IRWXO
-        private = os.name == "nt" or (about.st_uid == os.getuid() and not about.st_mode & others)
+        private = os.name == "nt" or (owner.st_uid == os.getuid() and not owner.st_mode & others)
         token = content.read().strip()
     return token if private and len(token) >= MIN_LENGTH else ""
 
 
 def _make(file: Path) -> str:
-    """Write a new token and return it."""
     token = secrets.token_urlsafe()
     draft = file.with_name(f"{FILE}.{secrets.token_hex(4)}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
@@ -59,13 +64,13 @@ def _make(file: Path) -> str:
     return token
 
 
-def same(given: str, expected: str) -> bool:
-    """Compare two secrets in a time that does not depend on where they differ."""
+def equal(given: str, expected: str) -> bool:
+    """Compare two secrets in a time that does not depend on the position of a difference."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
 
 
 def cookie(token: str) -> tuple[str, str]:
-    """Return name and value of the cookie that stands for a token and does not reveal it."""
+    """Return the name and value of the cookie for a token, which do not reveal the token."""
     name, value = (
         hmac.new(token.encode(), purpose, hashlib.sha256).hexdigest()
         for purpose in (b"name of the cookie", b"value of the cookie")

@@ -1,32 +1,36 @@
-"""How many seeds would separate two rows of the leaderboard, and the button that queues just those runs."""
+"""The number of seeds that would separate two rows of the leaderboard, and the button that queues them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import streamlit as st
 
 from fedcore import jobs
 from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
-from fedcore.progress import duration
+from fedcore.jobs import forecast
+from fedcore.progress import counted, duration
 from fedcore.results.comparison import Group
 from fedcore.results.leaderboard.board import Board, missing_runs, separating
 from fedcore.results.leaderboard.power import MOST_SEEDS, POWER, Separation
-from fedcore.results.runs import forecast
-from fedcore.results.statistics import signed
+from fedcore.results.statistics import MIN_PAIRS, signed
 from fedcore.store import Store
 from pages.widgets import markup, session
 
 
 def draw(store: Store, board: Board) -> None:
-    """Let the reader choose two rows, and say what would separate them."""
-    if len(board.rows) < 2:
+    """Let the reader choose two rows, and show how many seeds would separate them."""
+    rows = [g for g in board.rows if not g.other_tests]
+    if len(rows) < 2:
         return
-    st.subheader("What would separate two rows?")
-    names = {g.key: g.label for g in board.rows}
-    first, second = _neighbours(board)
+    st.subheader("Seeds needed to separate two rows")
+    names = {g.key: g.label for g in rows}
+    first, second = _neighbours(board, rows)
     left, right = st.columns(2)
     one = left.selectbox(
-        "One row",
+        "First row",
         list(names),
         index=first,
         format_func=names.__getitem__,
@@ -35,35 +39,35 @@ def draw(store: Store, board: Board) -> None:
     )
     rest = [key for key in names if key != one]
     two = right.selectbox(
-        "The other", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
+        "Second row", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
         key="separate_two", bind="query-params",
     )  # fmt: skip
-    by_key = {g.key: g for g in board.rows}
-    a, b = sorted((by_key[one], by_key[two]), key=board.rows.index)
-    tested = board.tests[a.key, b.key]
-    if tested.significant:
+    a, b = (g for g in rows if g.key in (one, two))
+    tested = board.tests.get((a.key, b.key))
+    if tested is not None and tested.significant:
         st.success(
             f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
             f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
-            f"after Holm's correction for {len(board.tests)} pairs.",
+            f"after Holm's correction for {counted(len(board.tests), 'pair')}.",
             icon=":material/check:",
         )
         return
     seen = separating(board, a, b)
-    st.markdown(_sentence(a, b, seen, len(board.tests)))
+    st.markdown(_sentence(a, b, seen, board.pairs(a, b)))
     _queue(store, a, b, _target(a, b, seen))
 
 
-def _neighbours(board: Board) -> tuple[int, int]:
+def _neighbours(board: Board, rows: Sequence[Group]) -> tuple[int, int]:
     """Return the places of the first two neighbours that are not separated."""
-    for i in range(len(board.rows) - 1):
-        if not board.tests[board.rows[i].key, board.rows[i + 1].key].significant:
+    for i, (above, below) in enumerate(pairwise(rows)):
+        tested = board.tests.get((above.key, below.key))
+        if tested is None or not tested.significant:
             return i, i + 1
     return 0, 1
 
 
 def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
-    """Say how many seeds would separate two rows, and what that rests on."""
+    """Return a sentence on the seeds that would separate two rows, and the measurements behind it."""
     names = f"**{markup.md(a.label)}** and **{markup.md(b.label)}**"
     if seen is None:
         return f"{names} have fewer than two seeds in common, so their spread is unknown."
@@ -77,15 +81,16 @@ def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
     doubt = f"more than {MOST_SEEDS - seen.have}"
     doubt = doubt if seen.cautious is None else f"up to {seen.cautious - seen.have}"
     return (
-        f"{seeds} would separate {names} with a power of {POWER:.0%}, if they go on as measured: {measured}. "
+        f"{seeds} would separate {names} with a power of {POWER:.0%}, if they differ "
+        f"as measured: {measured}. "
         f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} may then be needed."
     )
 
 
 def _target(a: Group, b: Group, seen: Separation | None) -> int:
-    """Return the seeds in common to go for: those that separate, else two or one more than now."""
+    """Return the number of common seeds to suggest: enough to separate the rows, else enough for a rank."""
     common = len(set(a.seeds) & set(b.seeds))
-    return seen.total if seen is not None and seen.total is not None else max(2, common + 1)
+    return seen.total if seen is not None and seen.total is not None else max(MIN_PAIRS, common + 1)
 
 
 def _queue(store: Store, a: Group, b: Group, total: int) -> None:
@@ -102,7 +107,7 @@ def _queue(store: Store, a: Group, b: Group, total: int) -> None:
         return
     runs = [run for _, configs in plans for run in configs]
     if not runs:
-        st.info("The runs that these seeds need are queued or running already.", icon=":material/hourglass:")
+        st.info("The runs for these seeds are already queued or running.", icon=":material/hourglass:")
         return
     time = forecast.seconds(forecast.precedents(store.path), runs)
     about = f", about {duration(time)} in all" if time else ""

@@ -1,8 +1,8 @@
-"""The chart of the page Live: a new round replaces its data in place, so that zoom, pan and hover stay.
+"""The chart of the page Live, which a new round updates in place, so that zoom, pan and hover stay.
 
-``st.plotly_chart`` draws a chart anew whenever its data change; this one goes through ``Plotly.react``.
-The browser takes plotly.js from this machine: it comes with the installed plotly package and is copied into
-``static/`` when the app starts, which Streamlit serves.
+``st.plotly_chart`` draws a chart from scratch whenever its data change; this component uses ``Plotly.react``.
+The browser loads plotly.js from this machine: the file of the installed plotly package is copied into
+``static/``, which Streamlit serves.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pages.widgets import charts, session
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 EAGER = b"//# allFunctionsCalledOnLoad\n"
-"""A comment put before plotly.js, which makes Chromium compile it in the background.
+"""A comment at the start of plotly.js, with which Chromium compiles it in the background.
 
-The page then stands still for 0.05 s instead of 0.4 s; other browsers ignore it."""
+It blocks the page for 0.05 s instead of 0.4 s; other browsers ignore the comment."""
 LIBRARY = Path(__file__).with_name("plotly_library.js").read_text(encoding="utf-8")
 HTML = '<div class="fl-chart" role="figure" tabindex="0"></div>'
 CSS = """
@@ -35,8 +35,8 @@ CSS = """
 def plotly_url(folder: Path = STATIC) -> str | None:
     """Return the address of plotly.js, copied first if it is missing; None if ``folder`` cannot be written.
 
-    Another process never sees half a file: it is written beside its place and then renamed. Its name holds
-    its version, so a browser may keep it for good.
+    The file is written under a temporary name and then renamed, so that other processes never read half of
+    it. Its name contains its version, so that browsers may cache it forever.
     """
     target = folder / f"plotly-{get_plotlyjs_version()}.eager.js"
     source = resources.files("plotly") / "package_data" / "plotly.min.js"
@@ -48,7 +48,7 @@ def plotly_url(folder: Path = STATIC) -> str | None:
                 with os.fdopen(handle, "wb") as file:
                     file.write(EAGER + path.read_bytes())
                 Path(made).chmod(0o644)
-                os.utime(made, (0, 0))  # as old as can be: browsers then keep it without asking again
+                os.utime(made, (0, 0))  # browsers cache a file longer, the older it is
                 os.replace(made, target)
             except OSError:
                 return None
@@ -59,7 +59,7 @@ def payload(chart: Chart, revision: str) -> bytes | None:
     """Return a chart as the bytes sent to the browser, which redraws only when they change.
 
     Args:
-        revision: what the chart is of; while it stays, the reader's zoom stays.
+        revision: identifies the content of the chart; the reader's zoom stays while it is equal.
     """
     url = plotly_url()
     if url is None:
@@ -79,7 +79,7 @@ _component = st.components.v2.component(
 
 
 def fetch() -> None:
-    """Have the browser fetch and compile plotly.js now instead of at the first chart."""
+    """Let the browser fetch and compile plotly.js before the first chart needs it."""
     url = plotly_url()
     if url is not None:
         with st.container(key="live_fetch"):
@@ -93,7 +93,7 @@ def fetching(url: str) -> str:
 
 
 def draw(chart: Chart, content: bytes | None, key: str) -> None:
-    """Draw the chart in place, or anew each time if this machine cannot serve plotly.js."""
+    """Draw the chart in place, or with ``st.plotly_chart`` if this machine cannot serve plotly.js."""
     if content is None:
         st.plotly_chart(chart.figure, key=key, alt=chart.alt, config=charts.CONFIG)
     else:

@@ -1,4 +1,4 @@
-"""The choice of the page Live: an experiment, and which of its seeds and held-out domains are shown."""
+"""The choices of the page Live: an experiment, and the seeds and held-out domains to show."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from pages.widgets import demo, markup, session
 
 
 def choose() -> ExperimentRow | None:
-    """Let the reader choose an experiment; the URL's is chosen first, else a running one, else the newest.
+    """Let the reader choose an experiment; preselect that of the URL, else a running one, else the newest.
 
-    None where there is none, or none of the URL's: another must not pass for one that was deleted.
+    Returns None if the experiment of the URL does not exist: another one must not appear in its place.
     """
     asked = st.query_params.get_all("id")
     every = session.store().experiments.all(include_archived=True)
     # an archived one opens by its link
-    known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
-    if not known:
+    offered = {e.id: e for e in every if not e.archived or str(e.id) in asked}
+    if not offered:
         return None
-    if asked and not any(str(i) in asked for i in known):
+    if asked and not any(str(i) in asked for i in offered):
         st.session_state["live_choice"] = None
     else:
-        busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
-        chosen = session.ids_in_url("id", known, [(busy or list(known))[0]])
+        busy = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
+        chosen = session.ids_in_url("id", offered, [(busy or list(offered))[0]])
         st.session_state["live_choice"] = chosen[0]
     st.selectbox(
         "Experiment",
-        list(known),
-        format_func=lambda i: f"{known[i].name} (no. {i})",  # of two alike Streamlit would choose the last
+        list(offered),
+        format_func=lambda i: f"{offered[i].name} (no. {i})",  # Streamlit cannot tell equal texts apart
         key="live_choice",
         placeholder="Choose an experiment",
         on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    return known.get(st.session_state["live_choice"])
+    return offered.get(st.session_state["live_choice"])
 
 
 def no_experiment() -> None:
-    """Say that there is no experiment to watch."""
-    gone = st.query_params.get("id")
-    if gone:
+    """Explain that the page is empty because the experiment of the URL is missing, or none exists yet."""
+    missing = st.query_params.get("id")
+    if missing:
         st.info(
-            f"There is no experiment {markup.md(gone[:20])} here; it may have been deleted.",
+            f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted.",
             icon=":material/search_off:",
         )
         if st.button("Experiments", icon=":material/arrow_back:"):
@@ -79,7 +79,7 @@ def variant_text(seed: int, held_out: str | None) -> str:
 
 
 def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
-    """Return the runs that can be shown together, by name: of all or one seed and held-out domain."""
+    """Return the runs that can be shown together, by name: all or one seed, all or one held-out domain."""
     variants = list(dict.fromkeys((r.seed, r.held_out) for r in runs))
     seeds, domains = list(dict.fromkeys(r.seed for r in runs)), list(dict.fromkeys(r.held_out for r in runs))
     offers: dict[str, list[RunRow]] = {}

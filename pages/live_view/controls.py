@@ -9,11 +9,11 @@ from math import ceil
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
+from fedcore.records.split_codes import TEST, VALIDATION
 from fedcore.results import diagnostics
-from fedcore.results.panels.order import ORDERS, Order
+from fedcore.results.panels.order import ORDERS, RowOrder
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
@@ -21,7 +21,10 @@ from pages.components import viewport
 from pages.widgets import markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
-POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
+STAGE_TITLES = {
+    AFTER_AGGREGATION: "after aggregation",
+    BEFORE_AGGREGATION: "before aggregation (own samples only)",
+}
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
@@ -40,15 +43,15 @@ class Settings:
     Attributes:
         until: the round to show, None for the newest.
         width: pixels.
-        over_seeds: whether several seeds are shown, as their mean.
+        over_seeds: whether the mean over several seeds is shown.
         lines: number of lines in a chart, one per method and held-out domain.
     """
 
     view: View
     split: int
-    point: int
+    stage: int
     fitted: bool
-    order: Order
+    order: RowOrder
     columns: int
     charts: tuple[str, ...]
     until: int | None
@@ -70,8 +73,12 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             key="live_split",
             bind="query-params",
         )
-        point = st.radio(
-            "Models", list(POINTS), format_func=POINTS.__getitem__, key="live_point", bind="query-params"
+        stage = st.radio(
+            "Models",
+            list(STAGE_TITLES),
+            format_func=STAGE_TITLES.__getitem__,
+            key="live_stage",
+            bind="query-params",
         )
         columns = st.selectbox(
             "Panels per row",
@@ -104,11 +111,11 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     in_a_row = _columns(len(panels)) if columns == AUTOMATIC else int(columns)
-    until = _until(runs, split, point)
+    until = _until(runs, split, stage)
     return Settings(
         view=view,
         split=split,
-        point=point,
+        stage=stage,
         fitted=fitted,
         order=order,
         columns=in_a_row,
@@ -126,9 +133,9 @@ def count_lines(runs: list[RunRow]) -> int:
     return len({(r.label, r.group_hash, r.held_out) for r in runs})
 
 
-def _columns(panels_: int) -> int:
-    """Return the automatic number of panels per row: no row has a single one except on a telephone."""
-    return 1 if viewport.is_narrow() else 2 if panels_ == 4 else 3
+def _columns(panels: int) -> int:
+    """Return the automatic number of panels per row; four panels are shown two by two."""
+    return 1 if viewport.is_narrow() else 2 if panels == 4 else 3
 
 
 def _view(runs: list[RunRow]) -> View:
@@ -156,7 +163,7 @@ def _view(runs: list[RunRow]) -> View:
     return default_view(max(map(len, clients), default=0))
 
 
-def _until(runs: list[RunRow], split: int, point: int) -> int | None:
+def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
     """Draw the replay and its slider; return the chosen round, None for the newest."""
     last = max((r.rounds_total for r in runs), default=0)
     if last < 1:
@@ -168,11 +175,11 @@ def _until(runs: list[RunRow], split: int, point: int) -> int | None:
         "Pause replay" if playing else "Replay",
         icon=":material/pause:" if playing else ":material/play_arrow:",
         key="live_play",
-        width=150,  # of the longer text: nothing beside it moves
+        width=150,  # fits the longer text, so that changing it moves nothing
         disabled=idle,
         help="Replays the training round by round",
         on_click=_play_or_pause,
-        args=([r.id for r in runs], split, point),
+        args=([r.id for r in runs], split, stage),
     )
     chosen = st.select_slider(
         "Round",
@@ -187,35 +194,38 @@ def _until(runs: list[RunRow], split: int, point: int) -> int | None:
     )
     if playing:
         st.session_state["live_armed"] = False
-        markup.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, point)
+        markup.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, stage)
     return None if chosen == NEWEST else chosen
 
 
-def _play_or_pause(run_ids: list[int], split: int, point: int) -> None:
+def _play_or_pause(run_ids: list[int], split: int, stage: int) -> None:
     """Start or pause the replay; from the newest round it starts at the first one."""
     playing = not st.session_state.get("live_playing")
     st.session_state["live_playing"] = playing
     if playing and st.session_state["live_until"] == NEWEST:
-        st.session_state["live_until"] = next(iter(steps(run_ids, split, point)), NEWEST)
+        st.session_state["live_until"] = next(iter(steps(run_ids, split, stage)), NEWEST)
 
 
-def _step(run_ids: list[int], split: int, point: int) -> None:
-    """Advance the replay by one step; a run of the whole page passes here too, and only arms it."""
+def _step(run_ids: list[int], split: int, stage: int) -> None:
+    """Advance the replay by one step.
+
+    A rerun of the whole page calls this function too, outside the timer; that call only arms the next one.
+    """
     if not st.session_state["live_armed"]:
         st.session_state["live_armed"] = True
         return
     shown = st.session_state["live_until"]
-    later = [r for r in steps(run_ids, split, point) if r > shown] if shown != NEWEST else []
+    later = [r for r in steps(run_ids, split, stage) if r > shown] if shown != NEWEST else []
     following = later[0] if later else NEWEST
     st.session_state["live_until"] = following
     st.session_state["live_playing"] = following != NEWEST
     st.rerun()
 
 
-def steps(run_ids: list[int], split: int, point: int) -> list[int]:
+def steps(run_ids: list[int], split: int, stage: int) -> list[int]:
     """Return the rounds that a replay shows before the newest."""
     store = session.store()
-    rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, point)})
+    rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, stage)})
     return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []
 
 
@@ -227,12 +237,13 @@ def button_flags(experiment: ExperimentRow) -> tuple[bool, bool, bool, int]:
 
 
 def buttons(experiment: ExperimentRow) -> None:
-    """Draw the buttons outside the redrawn part, so that no redraw can swallow a click."""
+    """Draw the buttons outside the part that is redrawn by itself, since a redraw can lose a click."""
     store, may = session.store(), session.writable()
     stoppable = [r for r in experiment.runs if r.state in ("queued", "running")]
     stuck = [r for r in experiment.runs if r.state == "stopping"]
     resumable = [r for r in experiment.runs if r.state in RESUMABLE and r.origin == "engine"]
-    st.session_state["live_dialog_open"] = False  # a run of the whole page would close an open dialog
+    # ``tick`` must not rerun the page while a dialog is open: a rerun would close it
+    st.session_state["live_dialog_open"] = False
     if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
         confirm_stop(stoppable)
         st.session_state["live_dialog_open"] = True
@@ -276,7 +287,7 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption(markup.md(", ".join(f"{label} ({count})" for label, count in methods.items())))
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
-        # a callback: where a run of the whole page closes the dialog at this moment, the click still counts
+        # a callback runs even if a rerun of the page closes the dialog at this moment
         text = f"Stop {_count(len(chosen))}"
         if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
             st.rerun()
@@ -331,15 +342,15 @@ def log(runs: list[RunRow]) -> None:
         return
     with box:
         names, by_id = run_names(runs), {r.id: r for r in runs}
-        telling = [r.id for state in ("failed", "running") for r in runs if r.state == state]
+        relevant = [r.id for state in ("failed", "running") for r in runs if r.state == state]
         chosen = st.selectbox(
             "Run",
             list(names),
-            index=list(names).index(telling[0]) if telling else 0,
+            index=list(names).index(relevant[0]) if relevant else 0,
             format_func=lambda run: names.get(run, ""),
             key="live_log",
         )
-        if chosen is None or chosen not in by_id:  # of another experiment
+        if chosen is None or chosen not in by_id:  # the choice is left over from another experiment
             return
         run = by_id[chosen]
         with st.container(horizontal=True):
@@ -354,7 +365,7 @@ def log(runs: list[RunRow]) -> None:
                 markup.md(run.status_text or "failed for an unknown reason; its log may say more"),
                 icon=":material/error:",
             )
-        # scrolling by itself keeps the browser busy with every frame: for a log that grows only
+        # autoscroll keeps the browser busy at every frame, so only a growing log has it
         with st.container(height=260, autoscroll=run.state == "running"):
             st.code(
                 trace or progress.log_tail(store, run.id) or "No output yet.", language=None, wrap_lines=True

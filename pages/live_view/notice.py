@@ -1,4 +1,4 @@
-"""The browser's tab says how far an experiment is, and a notification at its end if the reader asks."""
+"""The progress of an experiment in the browser's tab, and a notification at its end on request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.store import ExperimentRow
-from pages.live_view import pulse
+from pages.widgets import pulse
 
 SECONDS = 5
-"""Between two looks; a browser looks at hidden tabs less often."""
+"""Seconds between two polls; browsers run timers of hidden tabs less often."""
 CSS = """
 button { font: inherit; font-size: 0.875rem; color: inherit; background: none; cursor: pointer;
   min-height: 2.5rem; padding: 0.25rem 0.75rem; white-space: nowrap;
@@ -28,7 +28,7 @@ _component = st.components.v2.component(
 
 
 def draw(experiment: ExperimentRow) -> None:
-    """Draw the button that asks for a notification, while there is something to wait for."""
+    """Draw the button for a notification, which the script shows only until the experiment has ended."""
     _component(
         key="live_notice",
         width="content",

@@ -1,4 +1,4 @@
-"""The dialog of the page Papers: what is known of some cells, and the button that queues their runs."""
+"""The dialog of the page Papers: details of some cells, and the button that queues their missing runs."""
 
 from __future__ import annotations
 
@@ -10,76 +10,80 @@ from dataclasses import replace
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config.field_names import size_text
 from fedcore.engine.plan import Plan
 from fedcore.engine.planner import PlanResult
 from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
+from fedcore.papers.comparability import evidence_for
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import filling as fillings
+from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.filling import Filling
-from fedcore.papers.tables.standing import STANDINGS, CellStanding, counts_text
 from fedcore.plots.theme import STATUS
 from fedcore.results.metrics import RULES
-from fedcore.results.runs import forecast
-from fedcore.results.runs.artifacts import size_text
 from fedcore.store import RunRow
 from pages.forms import planning
 from pages.papers_view import state
-from pages.papers_view.state import Known
+from pages.papers_view.state import Snapshot
 from pages.papers_view.table import cost_text, runs_text
 from pages.widgets import markup, session
 
 OPEN = "papers_dialog"
-"""Key of the session for what the open dialog is about."""
+"""Key of the session for the table and cells of the open dialog."""
 WAIT_SECONDS = 0.3
 LISTED = 12
 
 
 def closed() -> None:
-    """Callback: forget what the dialog was about."""
+    """Callback: forget the dialog, so that a rerun does not open it again."""
     st.session_state.pop(OPEN, None)
 
 
 @st.dialog("Fill the table", width="large", on_dismiss=closed)
 def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -> None:
-    """Show what is known of some cells, and offer to queue the runs that they miss.
+    """Show details of some cells, and offer to queue their missing runs.
 
-    What is known is read again at each click, so that another tab's runs are not queued a second time.
+    The cells are read again at each click, so that runs queued in another tab are not queued twice.
     """
     st.subheader(markup.md(title), anchor=False)
     try:
-        known = state.now(session.store(), rehearsal)
-        by_value = known.standings(values)
+        snapshot = state.now(session.store(), rehearsal)
+        by_value = snapshot.cells_of(values)
         cells = [by_value[value] for value in values]
         if len(cells) == 1:
-            _describe(cells[0], known)
+            _describe(cells[0], snapshot)
         else:
-            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.standing for c in cells)}.")
-        _offer(cells, known)
+            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
+        _offer(cells, snapshot)
     except FedLensError as error:
         markup.show_error(error)
 
 
-def _describe(cell: CellStanding, known: Known) -> None:
-    """Draw the printed value, ours, the reasons against comparing, and the runs behind."""
+def _describe(cell: TableCell, snapshot: Snapshot) -> None:
+    """Draw the printed value, ours, the reasons against comparing them, and links to the runs."""
     value, ours = cell.value, "-" if cell.stat is None else cell.stat.text(cell.digits)
-    if cell.stat is not None and cell.standing == "rehearsed":
+    if cell.stat is not None and cell.status == "rehearsed":
         ours += " (rehearsal, no evidence)"
     rows = [
         ["Printed", f"{markup.esc(cell.printed_text)} ({markup.esc(value.source)})"],
         ["Ours", markup.esc(ours) + (f", n = {cell.stat.n}" if cell.stat else "")],
         ["Difference", markup.esc(cell.gap_text or "-")],
         ["Metric", markup.esc(f"{value.metric}; the paper reports {RULES[value.rule]}")],
-        ["Standing", markup.esc(f"{cell.standing}: {STANDINGS[cell.standing]}")],
+        ["Status", markup.esc(f"{cell.status}: {STATUSES[cell.status]}")],
     ]
     if cell.source is not None:
-        rows.append(["Method here", markup.esc(f"{cell.source.title} of the preset {cell.source.preset}")])
+        rows.append(["Method", markup.esc(f"{cell.source.title} of the preset {cell.source.preset}")])
     if cell.reason:
-        rows.append(["Why", markup.esc(cell.reason)])
-    st.html(markup.table_html([("What", "name"), ("Value", "prose")], rows, "The cell"))
+        rows.append(["Reason", markup.esc(cell.reason)])
+    st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
     for _, reason in cell.comparability.reasons:
         st.caption(f":material/balance: {markup.md(reason)}")
+    if cell.source is not None and not cell.source.rehearsal and not cell.comparability.reasons:
+        for evidence in evidence_for(value):
+            st.caption(f":material/verified: {markup.md(evidence.text)}")
     if cell.measurement is not None and cell.measurement.runs:
-        _links("Measured by", known.store.runs.get(cell.measurement.runs))
+        _links("Measured by", snapshot.store.runs.get(cell.measurement.runs))
     _links("In progress", cell.active)
     _links("Ended before their last round", cell.ended_early)
 
@@ -99,7 +103,7 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
     )
 
 
-def _offer(cells: Sequence[CellStanding], known: Known) -> None:
+def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     """Draw the choice of seeds, the plan of the missing runs and the button that queues them."""
     if not fillings.missing_parts(cells):
         return
@@ -110,17 +114,19 @@ def _offer(cells: Sequence[CellStanding], known: Known) -> None:
             "Seeds", range(1, most + 1), default=most, required=True, key="papers_seeds",
             format_func=lambda n: f"first {n}" if n < most else f"all {most}",
         )  # fmt: skip
-    every = fillings.fillings(cells, known.here, seeds)
+    every = fillings.fillings(cells, snapshot.available, seeds)
     for lack in dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data"):
         st.warning(
-            markup.md(f"This machine lacks {lack.text}. {lack.how} Then check its folder on Data & models."),
+            markup.md(
+                f"This machine lacks {lack.text}. {lack.how} Then check its folder on the page Data & models."
+            ),
             icon=":material/folder_off:",
         )
     possible = [f for f in every if f.can_start]
     if not possible:
         if every:
             missing = fillings.missing_parts(cells, seeds)
-            time_text = cost_text(fillings.seconds(known.past, missing))
+            time_text = cost_text(fillings.seconds(snapshot.past, missing))
             st.markdown(
                 f"**{runs_text(fillings.run_count(every))}** missing; time on this machine: {time_text}."
             )
@@ -132,7 +138,7 @@ def _offer(cells: Sequence[CellStanding], known: Known) -> None:
 
 
 def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
-    """Return the plan of each experiment, or the error that prevents it; says how long it takes."""
+    """Return the plan of each experiment or its error; while waiting, show the seconds so far."""
     requests: list[Future[PlanResult]] = [planning.request(f.experiment) for f in wanted]
     place, began = st.empty(), time.monotonic()
     while wait(requests, WAIT_SECONDS).not_done:
@@ -151,7 +157,7 @@ def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
 
 
 def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) -> None:
-    """Draw number, time and disk of the runs, what speaks against them, and the button."""
+    """Draw the number, time and disk space of the runs, errors and warnings, and the button."""
     store = session.store()
     planned = [
         (f, f.reduced(answer)) for f, answer in zip(wanted, answers, strict=True) if isinstance(answer, Plan)
@@ -165,8 +171,10 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
     runs = [run for _, plan in planned for run in plan.runs]
     disk = forecast.Disk(0, True)
     for i, (_, plan) in enumerate(planned):
-        own = forecast.disk(store.path, past, plan if i == 0 else _without_known_encodings(planned[:i], plan))
-        disk = forecast.Disk(disk.size + own.size, disk.whole and own.whole)
+        needed = forecast.disk(
+            store.path, past, plan if i == 0 else _without_shared_encodings(planned[:i], plan)
+        )
+        disk = forecast.Disk(disk.size + needed.size, disk.whole and needed.whole)
     rounds = sum(run.rounds for run in runs)
     text = f"**{runs_text(len(runs))}**, {rounds:,} rounds; time on this machine: "
     text += cost_text(forecast.seconds(past, runs))
@@ -190,7 +198,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         st.rerun()
 
 
-def _without_known_encodings(before: Sequence[tuple[Filling, Plan]], plan: Plan) -> Plan:
-    """Return a plan without the encodings that an earlier one writes already."""
-    known = {encoding for _, earlier in before for encoding in earlier.encodings}
-    return replace(plan, encodings=tuple(e for e in plan.encodings if e not in known))
+def _without_shared_encodings(before: Sequence[tuple[Filling, Plan]], plan: Plan) -> Plan:
+    """Return a plan without the encodings that an earlier plan already writes."""
+    shared = {encoding for _, earlier in before for encoding in earlier.encodings}
+    return replace(plan, encodings=tuple(e for e in plan.encodings if e not in shared))

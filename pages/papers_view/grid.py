@@ -1,7 +1,7 @@
-"""HTML with buttons in place of a table's cells: a click tells the page which one, keys move between them.
+"""A component for HTML with buttons, such as a table of them, that reports clicks and supports arrow keys.
 
 ``st.dataframe`` draws on a canvas, where a cell has one line and one colour, and a link would load the whole
-page anew. New HTML replaces the old one in place: scroll position and focus stay.
+page again. New HTML replaces the old in place, so that scroll position and focus stay.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _component = st.components.v2.component(
 
 
 def draw(html: str, key: str) -> str | None:
-    """Draw HTML; return the ``data-choice`` of the button that was clicked just now, else None.
+    """Draw HTML, and return the ``data-choice`` of the button that caused this rerun, if any.
 
     Args:
-        html: trusted; every text of a user in it is escaped.
+        html: not escaped again; the caller has escaped all text of users.
     """
     result = _component(key=key, data={"html": html}, on_chosen_change=_ignore)
     chosen = result.get("chosen")
@@ -31,4 +31,4 @@ def draw(html: str, key: str) -> str | None:
 
 
 def _ignore() -> None:
-    """Do nothing: Streamlit reruns the page by itself."""
+    """Do nothing; without a callback Streamlit would not report the event, and it reruns the page itself."""

@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from fedcore.papers.published import PublishedValue
+from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
-from fedcore.papers.tables.standing import CellStanding
 from fedcore.progress import duration
 from pages.widgets.markup import esc
 
 FULL_GAP, STRONGEST = 5.0, 38
-"""Difference in points from which on a cell has its strongest colour, and that colour's share in per cent."""
-Standings = Mapping[PublishedValue, CellStanding]
-Cost = Callable[[CellStanding], float | None]
+"""Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
+Cells = Mapping[PublishedValue, TableCell]
+Cost = Callable[[TableCell], float | None]
 
 
-def table_html(table: PrintedTable, standings: Standings, cost: Cost) -> str:
-    """Return all panels of a table, each in a part of its own that can be scrolled sideways."""
-    panels = (_panel(table, number, standings, cost) for number in range(len(table.panels)))
+def table_html(table: PrintedTable, by_value: Cells, cost: Cost) -> str:
+    """Return all panels of a table, each of which can be scrolled sideways."""
+    panels = (_panel(table, number, by_value, cost) for number in range(len(table.panels)))
     return "".join(panels)
 
 
-def _panel(table: PrintedTable, number: int, standings: Standings, cost: Cost) -> str:
+def _panel(table: PrintedTable, number: int, by_value: Cells, cost: Cost) -> str:
     panel = table.panels[number]
     label = ", ".join(filter(None, (table.title, panel.title)))
-    rows = "".join(_rows(table, panel, number, standings, cost))
+    rows = "".join(_rows(table, panel, number, by_value, cost))
     title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
     return (
         f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
@@ -49,7 +49,7 @@ def _head(panel: PrintedPanel) -> str:
 
 
 def _rows(
-    table: PrintedTable, panel: PrintedPanel, number: int, standings: Standings, cost: Cost
+    table: PrintedTable, panel: PrintedPanel, number: int, by_value: Cells, cost: Cost
 ) -> Sequence[str]:
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
@@ -69,7 +69,7 @@ def _rows(
                 cells.append(f'<td class="{"first" if first else ""}" data-column="{j}"></td>')
             else:
                 named = (panel.title, *row.heads, *panel.columns[j])
-                cell = standings[table.values[position]]
+                cell = by_value[table.values[position]]
                 cells.append(_cell(cell, position, j, first, named, cost(cell)))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return lines
@@ -81,7 +81,7 @@ def _level(level: int) -> str:
 
 
 def _spans(heads: Sequence[Heads]) -> list[list[int]]:
-    """Return for each outer heading of each row the number of rows that it spans; 0 where it goes on."""
+    """Return the number of rows that each outer heading of a row spans; 0 if it began in a row above."""
     spans = [[0] * (len(head) - 1) for head in heads]
     for level in range(len(heads[0]) - 1):
         start = 0
@@ -93,17 +93,17 @@ def _spans(heads: Sequence[Heads]) -> list[list[int]]:
 
 
 def _cell(
-    cell: CellStanding, position: int, column: int, first: bool, named: Sequence[str], seconds: float | None
+    cell: TableCell, position: int, column: int, first: bool, named: Sequence[str], seconds: float | None
 ) -> str:
     css, style = ["first"] if first else [], ""
     if cell.gap:
         css.append("higher" if cell.gap > 0 else "lower")
         style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
-    if cell.standing == "rehearsed" or (cell.current is not None and _evidence(cell)):
+    if cell.status == "rehearsed" or (cell.current is not None and _evidence(cell)):
         css.append("rehearsed")
     if cell.active:
         css.append("progress")
-    ours, more = own_line(cell), cost_line(cell, seconds)
+    ours, more = our_line(cell), cost_line(cell, seconds)
     where = ", ".join(filter(None, named))
     said = f"{where}: printed {cell.printed_text}; {spoken(cell, seconds)}"
     return (
@@ -115,11 +115,11 @@ def _cell(
     )
 
 
-def own_line(cell: CellStanding) -> str:
-    """Return the second line of a cell as HTML: our value, or a word for what is missing."""
+def our_line(cell: TableCell) -> str:
+    """Return the second line of a cell as HTML: our value, or the reason why it is missing."""
     if cell.stat is not None:
         value = cell.stat.text(cell.digits)
-        if cell.standing == "rehearsed":
+        if cell.status == "rehearsed":
             return f"<i>{esc(value)}</i> no evidence"
         return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
     if cell.active:
@@ -132,28 +132,28 @@ def own_line(cell: CellStanding) -> str:
         "not implemented": "- no method",
         "no single run": "- no run",
     }
-    return esc(words[cell.standing])
+    return esc(words[cell.status])
 
 
-def _evidence(cell: CellStanding) -> str:
+def _evidence(cell: TableCell) -> str:
     return "no evidence, " if cell.source is not None and cell.source.rehearsal else ""
 
 
-def cost_line(cell: CellStanding, seconds: float | None) -> str:
+def cost_line(cell: TableCell, seconds: float | None) -> str:
     """Return the third line of a cell: the difference to the paper, or the time that missing runs take."""
     if cell.gap_text:
         return cell.gap_text
-    if cell.standing in ("can be run", "needs weights") and not cell.active:
+    if cell.status in ("can be run", "needs weights") and not cell.active:
         return _time_alone(seconds)
     return ""
 
 
-def spoken(cell: CellStanding, seconds: float | None) -> str:
-    """Return what a cell shows in words."""
+def spoken(cell: TableCell, seconds: float | None) -> str:
+    """Describe a cell in words, for screen readers and the hover text."""
     if cell.stat is not None:
         seeds = f"over {cell.stat.n} seed{'s' * (cell.stat.n != 1)}"
         text = f"ours {cell.stat.text(cell.digits)} {seeds}"
-        if cell.standing == "rehearsed":
+        if cell.status == "rehearsed":
             return f"{text}, a rehearsal: no evidence"
         text += f", {cell.comparability.text or 'comparable'}"
         return f"{text}; difference {cell.gap_text}" if cell.gap_text else text
@@ -166,8 +166,8 @@ def spoken(cell: CellStanding, seconds: float | None) -> str:
     return "; ".join(filter(None, (lacking, needed)))
 
 
-def progress_text(cell: CellStanding) -> str:
-    """Return how far the runs of a cell are: the round of one that trains, and the finished ones."""
+def progress_text(cell: TableCell) -> str:
+    """Return the progress of a cell: the round of a running run, and the number of finished runs."""
     training = next((r for r in cell.active if r.state != "queued"), None)
     total = cell.done + len(cell.active) + len(cell.missing)
     done = f"{cell.done}/{runs_text(total)} done" if total > 1 else ""
@@ -181,10 +181,10 @@ def runs_text(count: int) -> str:
 
 
 def cost_text(seconds: float | None) -> str:
-    """Return a time in words, or that it is unknown, since this machine has not measured it."""
+    """Return a time in words, or ``unknown`` if this machine has not measured it."""
     return "unknown" if seconds is None else f"about {duration(seconds)}"
 
 
 def _time_alone(seconds: float | None) -> str:
-    """Return a time in words where nothing else says that it is one."""
+    """Return a time in words for a place without a label."""
     return f"{'time ' * (seconds is None)}{cost_text(seconds)}"

@@ -13,9 +13,9 @@ from fedcore import jobs
 from fedcore.config.field_names import field_phrase
 from fedcore.jobs import analysis
 from fedcore.methods import registry
-from fedcore.methods.optional import LearnedPrompts
-from fedcore.methods.presentation import FieldChart
+from fedcore.methods.base import overrides
 from fedcore.plots import analyses
+from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import confusion, field_table, rows_by_field, space_table
 from fedcore.results.comparison import compare
 from fedcore.results.panels.runs import run_panel
@@ -53,7 +53,7 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
         "Evidence": evidence,
     }
     method = registry.load_all().get(run.method)
-    if method is None or issubclass(method, LearnedPrompts):
+    if method is None or overrides(method, "prompts"):
         tabs["Prompt words"] = prompt_words
     for chart in () if method is None else method.about.field_charts:
         tabs[chart.title] = partial(field_chart, chart=chart)

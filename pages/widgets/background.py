@@ -18,7 +18,11 @@ LOG_CHARACTERS = 4000
 
 
 def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True) -> None:
-    """Queue a task and start the worker; with ``again``, repeat a task that was done before."""
+    """Queue a task and start the worker.
+
+    Args:
+        again: whether to repeat a task that was done before.
+    """
     store = session.store()
     store.tasks.submit(kind, key, args, again=again)
     jobs.ensure_worker(store)
@@ -53,7 +57,7 @@ def show_task(task: TaskRow, title: str) -> None:
 
 @markup.fragment(run_every=1)
 def _progress_bar(task_id: int, title: str) -> None:
-    """Redraw the progress bar every second, and the whole page once the task has ended."""
+    """Redraw the progress bar every second, and the whole page when the task has ended."""
     store = session.store()
     jobs.ensure_worker(store)
     task = store.tasks.get(task_id)

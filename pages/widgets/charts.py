@@ -1,4 +1,4 @@
-"""Charts with a text alternative, or the numbers behind them where the reader has chosen tables."""
+"""Charts with a text alternative, or tables of their numbers if the reader has chosen tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pages.widgets import markup, session
 CONFIG: dict[str, Any] = {
     "displayModeBar": "hover",
     "displaylogo": False,
-    "showSendToCloud": False,  # plotly.js offers to upload charts unless told not to
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],  # zooming without a mouse stays
+    "showSendToCloud": False,  # plotly.js would offer to upload charts
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],  # zoom buttons stay, for keyboards
 }
-"""How plotly.js shows a chart: few buttons, and only while the pointer is on the chart."""
+"""Options of plotly.js: few buttons, which appear while the pointer is on the chart."""
 
 
 def draw(

@@ -1,4 +1,4 @@
-"""The demonstration, which starts with one click."""
+"""The buttons that start the demonstration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def buttons() -> None:
 
 
 def _start() -> None:
-    """Queue the demonstration and show it."""
     store, experiment = session.store(), preset(DEMO)
     try:
         with st.spinner("Starting…"):

@@ -1,4 +1,4 @@
-"""List cached encodings, delete them, and encode a data set ahead of a run."""
+"""The list of cached encodings, their deletion, and the form that encodes a data set ahead of a run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.clip import encodings
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.config import BackboneConfig, DataConfig
-from fedcore.config.field_names import data_title
+from fedcore.config.field_names import data_title, size_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 from fedcore.results.runs.artifacts import (
     Encoding,
     cached_encodings,
     delete_encoding,
     encoding_differences,
-    size_text,
 )
 from pages.widgets import background, markup, session
 
@@ -33,14 +33,14 @@ def section() -> None:
     st.header(
         "Cached encodings",
         help="Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings "
-        "can be deleted: FedLens makes them again when a run needs them.",
+        "can be deleted; FedLens creates them again when a run needs them.",
     )
     cached = cached_encodings(session.store())
     if cached:
         _table(cached)
     else:
         st.info(
-            "No encodings yet. The first run on a data set makes them, or make them below.",
+            "No encodings yet. The first run on a data set creates them, or you can create them below.",
             icon=":material/image_search:",
         )
     st.header("Encode a data set")
@@ -48,17 +48,17 @@ def section() -> None:
     for task in session.store().tasks.recent("encode", 5):
         background.show_task(task, f"Encoding {_encoding_text(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in cached}:
-            what = f"{task.result['images']:,} images of {_encoding_text(task.args)}"
+            images = f"{task.result['images']:,} images of {_encoding_text(task.args)}"
             size = size_text(task.result["bytes"])
-            st.success(markup.md(f"Encoded: {what}, {size}."), icon=":material/check:")
+            st.success(markup.md(f"Encoded {images} ({size})."), icon=":material/check:")
 
 
 def _encoding_text(args: Mapping[str, Any]) -> str:
     """Describe an encoding task by its data, its model, and options that differ from the defaults."""
-    usual = {"embedding", "fp32", "full"}
-    odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
+    defaults = {"embedding", "fp32", "full"}
+    changed = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in defaults]
     data = data_title(DataConfig(name=args["name"], root=args.get("root")))
-    return ", ".join([f"{data} with {args['backbone']}", *odd])
+    return ", ".join([f"{data} with {args['backbone']}", *changed])
 
 
 def _table(cached: list[Encoding]) -> None:
@@ -105,7 +105,7 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
         of += f" ({difference})" if difference else ""
         st.markdown(f"{markup.md(of)}: {size_text(item.megabytes * 1e6)}")
     st.caption(
-        "FedLens makes them again when a run needs them. An encoding in use by a run cannot be deleted."
+        "FedLens creates them again when a run needs them. An encoding that a run is using cannot be deleted."
     )
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
@@ -141,8 +141,10 @@ def _sources() -> dict[str, Source]:
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}
-            named = "".join(f", {own} = {theirs}" for own, theirs in columns.items())
-            root = task.args["root"]  # a manifest's own path: the report has the folder of its images
+            named = "".join(f", {field} = {column}" for field, column in columns.items())
+            root = task.args[
+                "root"
+            ]  # not the report's root: for a manifest, that is the folder of its images
             sources.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
     return sources
 
@@ -192,7 +194,7 @@ def _form() -> None:
 def _run_options(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
     """Draw the options of a run that lead to a different encoding, and return them.
 
-    Column names are those of the data set's check. Draft decoding applies to image files alone.
+    Column names come from the data set's check. Draft decoding is offered only for image files.
     """
     field = BackboneConfig.model_fields["precision"]
     options: dict[str, object] = {
@@ -216,8 +218,8 @@ def _problem(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
         size = encodings.estimate(backbone_spec(backbone), images, reads)
-        encodings.check_disk_space(size, f"{images:,} images", session.store().path.parent)
-        st.caption(f"{images:,} images will take {size_text(size)}.")
+        encodings.check_disk_space(size, counted(images, "image"), session.store().path.parent)
+        st.caption(f"{counted(images, 'image')} will take {size_text(size)}.")
     except FedLensError as error:
         st.caption(f":material/error: {markup.md(str(error))}")
         return error

@@ -1,4 +1,4 @@
-"""The actions on experiments: one list for the menu of a row and for the buttons under the table."""
+"""The actions on experiments, for the menu of a row and the buttons below the table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 from fedcore.results.runs.overview import ExperimentSummary
 from fedcore.store.experiments import UnreadableExperiment
 from pages.widgets import markup, session
 
 Items = Sequence[ExperimentSummary]
 MAX_NAMES = 12
-"""Runs of an experiment that a dialog names; the others are counted."""
+"""Maximum of runs that a dialog names per experiment; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -22,23 +23,23 @@ class Action:
     """One action on experiments.
 
     Attributes:
-        fits: whether there is anything to do for these experiments.
-        writes: changes the database, so not where that is read-only.
+        applies: whether the action makes sense for these experiments.
+        writes: whether it changes the database, which may be read-only.
     """
 
     label: str
     icon: str
-    fits: Callable[[Items], bool]
+    applies: Callable[[Items], bool]
     do: Callable[[Items], None]
     writes: bool = True
 
     def possible(self, items: Items) -> bool:
         """Return whether the action can be run now."""
-        return bool(items) and self.fits(items) and (session.writable() or not self.writes)
+        return bool(items) and self.applies(items) and (session.writable() or not self.writes)
 
 
 def run_ids(items: Items, states: Sequence[str]) -> list[int]:
-    """Return the runs in one of these states that FedLens trains."""
+    """Return the runs in one of these states, except those recorded elsewhere."""
     return [r.id for i in items for r in i.row.runs if r.state in states and r.origin == "engine"]
 
 
@@ -60,15 +61,13 @@ def _archive(items: Items) -> None:
 
 def _resume(items: Items) -> None:
     changed = session.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
-    st.toast(
-        f"{len(changed)} run{'s' * (len(changed) != 1)} queued to continue after the last finished round."
-    )
+    st.toast(f"{counted(len(changed), 'run')} queued to continue after the last finished round.")
     st.rerun()
 
 
 def _run_next(items: Items) -> None:
     moved = session.store().queue.move_experiments([i.row.id for i in items])
-    st.toast(f"{len(moved)} run{'s' * (len(moved) != 1)} will start next.")
+    st.toast(f"{counted(len(moved), 'run')} will start next.")
     st.rerun()
 
 
@@ -85,12 +84,12 @@ def confirm_stop(items: Items) -> None:
 
 @st.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
-    """Ask before deleting what failed runs recorded, naming them."""
+    """Ask before deleting the records of failed runs, naming the runs."""
     ids = run_ids(items, ("failed",))
     _name(items, ids)
     st.caption(
-        "Everything they recorded is deleted and they start again at round 0. *Resume* instead continues "
-        "after the last finished round."
+        "Their records are deleted, and they start again from round 0. To continue after the last finished "
+        "round, use *Resume* instead."
     )
     if st.button("Restart", type="primary", key="retry_confirmed"):
         session.store().runs.retry(ids)
@@ -127,17 +126,17 @@ def edit(items: Items) -> None:
 def confirm_delete(items: Items) -> None:
     """Ask for the name before deleting an experiment, and offer to archive it instead."""
     row = items[0].row
-    runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-    st.write(f"This deletes {runs_} with all rounds, logs and checkpoints. It cannot be undone.")
+    runs_ = counted(len(row.runs), "run")
+    st.write(f"This deletes {runs_} with all rounds, logs and checkpoints, and cannot be undone.")
     st.markdown(f"**{markup.md(row.name)}**")
     if not row.archived:
         st.caption("Archiving only hides the experiment from the list.")
     typed = st.text_input("Type the name of the experiment to delete it", key=f"delete_name_{row.id}")
-    same = " ".join(typed.split()) == " ".join(row.name.split())
+    confirmed = " ".join(typed.split()) == " ".join(row.name.split())
     with st.container(horizontal=True):
         if not row.archived and st.button("Archive instead", type="primary", icon=":material/archive:"):
             _archive(items)
-        sure = st.button("Delete", icon=":material/delete:", disabled=not same, key="delete_confirmed")
+        sure = st.button("Delete", icon=":material/delete:", disabled=not confirmed, key="delete_confirmed")
     if sure:
         try:
             session.store().experiments.delete(row.id)
@@ -149,7 +148,7 @@ def confirm_delete(items: Items) -> None:
 @st.dialog("Delete this damaged experiment?")
 def confirm_delete_damaged(item: UnreadableExperiment) -> None:
     """Ask before deleting an experiment that cannot be read."""
-    st.write("This deletes its runs with all rounds, logs and checkpoints. It cannot be undone.")
+    st.write("This deletes its runs with all rounds, logs and checkpoints, and cannot be undone.")
     st.caption("A backup may still hold it: see `fedlens restore` on the command line.")
     if st.button("Delete", icon=":material/delete:", key="delete_damaged_confirmed"):
         try:
@@ -199,7 +198,7 @@ def chosen(label: str) -> Action:
 
 
 def bar(items: Items) -> None:
-    """Draw a button for every action; those that are impossible for the selection are disabled."""
+    """Draw a button for every action, disabled if it is impossible for the selection."""
     hidden = "Archive" if items and all(i.row.archived for i in items) else "Unarchive"
     with st.container(horizontal=True):
         for action in ACTIONS:

@@ -1,4 +1,4 @@
-"""Import results from files: small uploads at once, large ones and paths in the background."""
+"""The import of results from files: small uploads at once, large ones and paths in the background."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pages.widgets import background, markup, session
 
 KIND: Final = "import_file"
 IMMEDIATE_BYTES = 200_000
-"""Largest upload in bytes that the page imports itself, which takes up to half a second."""
+"""Size up to which the page itself imports an upload, which takes up to half a second."""
 
 
 def show_imports() -> None:
-    """Show the imports that are running, and once the result of each that is done."""
+    """Show running imports, and the result of each finished one once."""
     store = session.store()
     for task in store.tasks.recent(KIND):
         if task.status != "done":
@@ -80,7 +80,7 @@ def existing_file(typed: str) -> Path:
     """Return the absolute path of a JSON or CSV file that the user typed.
 
     Raises:
-        FedLensError: if there is no such file, or it is of another kind.
+        FedLensError: if the file does not exist or has another suffix.
     """
     path = user_path(typed, "file")
     if not path.is_file():
@@ -94,7 +94,7 @@ def submit_path(file: Path, experiment: str, dataset: str) -> None:
     """Import a file in the background.
 
     Args:
-        experiment, dataset: names for the results of a CSV file, which does not contain them.
+        experiment, dataset: names for the results of a CSV file, which has none.
     """
     args = {"file": str(file), "name": str(file), "experiment": experiment, "dataset": dataset}
     background.submit(KIND, json.dumps(args), args)
@@ -113,7 +113,9 @@ def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> N
         folder.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     except OSError as error:
-        raise FedLensError(f"cannot keep {name} in {folder}: {error.strerror}; make room there") from error
+        raise FedLensError(
+            f"cannot store {name} in {folder}: {error.strerror}; free some space there"
+        ) from error
     args = {"file": str(file), "name": name, "experiment": experiment, "dataset": dataset}
     background.submit(KIND, key, args)
 
@@ -122,7 +124,7 @@ def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
     """Import an uploaded file into the database, and return a sentence on the result.
 
     Args:
-        experiment, dataset: names for the results of a CSV file, which does not contain them.
+        experiment, dataset: names for the results of a CSV file, which has none.
 
     Raises:
         FedLensError: if the file cannot be imported; the message has its name.

@@ -1,4 +1,4 @@
-"""Star, tags and notes of runs: shown, and edited for one run or in a table of many."""
+"""Star, tags and notes of runs, and how they are edited for one run or in a table of many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EDITOR = "marks_editor"
 
 
 def marks_html(run: RunRow) -> str:
-    """Return a run's star and tags as HTML, its notes under the pointer; empty without any."""
+    """Return a run's star, tags and notes as HTML, the notes as hover text; empty without any."""
     parts = [f'<span aria-label="starred">{STAR}</span>'] if run.starred else []
     parts += [markup.esc(tag) for tag in run.tags]
     parts += [f'<span title="{markup.esc(run.notes)}">note</span>'] if run.notes else []
@@ -40,7 +40,7 @@ def dialog(run: RunRow) -> None:
 
 
 def editor(runs: Sequence[RunRow]) -> None:
-    """Draw a table in which the marks of runs are edited; what is typed is stored at once."""
+    """Draw a table in which the marks of runs are edited; changes are stored at once."""
     known = sorted({tag for run in runs for tag in run.tags})
     rows: dict[str, list[Any]] = {
         "Star": [r.starred for r in runs],

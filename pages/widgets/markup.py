@@ -1,4 +1,4 @@
-"""User text that stays text in Markdown and HTML, and the pieces of HTML that pages share."""
+"""Escaping of users' text for Markdown and HTML, and pieces of HTML that pages share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ _CODE = re.compile(r"(`[^`]+`)")
 
 
 def md(text: str) -> str:
-    """Escape text for Markdown; names may hold anything."""
+    """Escape text for Markdown, since names may contain anything."""
     return _escaped(" ".join(text.split()))
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", text.replace(":material/", ":\u2060material/"))  # an icon even where escaped
+    return _SPECIAL.sub(
+        r"\\\1", text.replace(":material/", ":\u2060material/")
+    )  # Streamlit draws an icon although the colon is escaped
 
 
 def esc(text: object) -> str:
@@ -37,7 +39,7 @@ def esc(text: object) -> str:
 
 
 def show_error(error: FedLensError, where: object = st) -> None:
-    """Show an error on the page; commands, which errors write in backticks, stand out."""
+    """Show an error on the page, with commands, which errors put in backticks, as code."""
     parts = _CODE.split(" ".join(str(error).split()))
     text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
     where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
@@ -46,7 +48,7 @@ def show_error(error: FedLensError, where: object = st) -> None:
 def fragment(
     function: Callable[Arguments, None] | None = None, run_every: float | None = None
 ) -> Callable[..., Any]:
-    """Make a fragment of a page (``st.fragment``) in which an error is a sentence and no traceback."""
+    """Make a fragment (``st.fragment``) that shows a ``FedLensError`` as a message instead of a traceback."""
     if function is None:
         return partial(fragment, run_every=run_every)
 
@@ -69,12 +71,12 @@ def status_html(state: str) -> str:
 
 
 def clipped(name: str) -> str:
-    """Cut the middle out of a name that is too long for a cell."""
+    """Shorten a name that is too long for a cell, in its middle."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 13]}…{name[-12:]}"
 
 
 def method_html(label: str, method: str) -> str:
-    """Return a method's name with its colour as HTML; hovering over a cut name shows all of it."""
+    """Return a method's name with its colour as HTML; hovering shows a shortened name in full."""
     colour = session.theme().colour(method)
     swatch = f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>'
     if len(label) <= LONGEST:
@@ -102,17 +104,22 @@ def status_text(state: str) -> str:
 
 
 def per_cent(share: float | None) -> str:
-    """Format a share as per cent, or a dash if there is none."""
+    """Format a share as per cent, or None as a dash."""
     return "-" if share is None else f"{100 * share:.1f}"
 
 
 def number(value: float | None, digits: int) -> str:
-    """Format a number, or a dash if there is none."""
+    """Format a number, or None as a dash."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
-    """Return a table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
+    """Return a table.
+
+    Args:
+        header: title and CSS class of each column.
+        rows: cells as HTML, which the caller has escaped.
+    """
     head = "".join(
         f'<th scope="col" class="{css}">{esc(title)}</th>' if title else f'<td class="{css}"></td>'
         for title, css in header

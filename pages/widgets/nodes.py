@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster on the page Experiments: their devices, what runs there, and how to join one."""
+"""The nodes of a Ray cluster on the page Experiments: their devices and runs, and the form that joins one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADER = [
 
 
 def draw(nodes: Sequence[NodeView] | None) -> None:
-    """Draw the nodes and keep them up to date, and how to join a cluster or leave it."""
+    """Draw the nodes, which update themselves, and the controls that join or leave a cluster."""
     if nodes is not None:
         _table()
     if not is_installed():
@@ -80,7 +80,7 @@ def _start() -> None:
 
 @markup.fragment(run_every=POLL_SECONDS)
 def _chosen(address: str, joined: bool) -> None:
-    """Say how it stands with the chosen cluster, with the buttons to leave it and to try again."""
+    """Show the cluster's status, with the buttons to disconnect and to try again."""
     store = session.store()
     where = "on this machine" if address == AUTO else f"at {address}"
     problem = choice.problem_of(store.artifacts)
@@ -91,16 +91,18 @@ def _chosen(address: str, joined: bool) -> None:
     elif problem is not None:
         markup.show_error(FedLensError(problem[:1].upper() + problem[1:]))
     elif SupervisorLock(store.path).is_free():
-        st.caption(markup.md(f"The Ray cluster {where} is joined as soon as runs are queued."))
+        st.caption(markup.md(f"FedLens joins the Ray cluster {where} as soon as runs are queued."))
     else:
-        st.caption(markup.md(f"Joining the Ray cluster {where}; runs that train on this machine end first."))
+        st.caption(
+            markup.md(f"Joining the Ray cluster {where} as soon as the runs on this machine have ended.")
+        )
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
             choice.choose(store.artifacts, address, choice.chosen_over(store.artifacts))
             _start()
         if st.button(
             "Disconnect", icon=":material/link_off:", disabled=not session.writable(),
-            help="Runs that train on the nodes end there first; queued runs then train on this machine.",
+            help="Runs on the nodes finish there; queued runs then train on this machine.",
         ):  # fmt: skip
             choice.leave(store.artifacts)
             st.rerun()
@@ -120,10 +122,10 @@ def _table() -> None:
     over = cluster_view.read_over(store)
     none = "none" if over is None else "see below"
     rows = [
-        _row(node, lane, device, running.get(lane, []) if first else [], none)
+        _row(node, pool, device, running.get(pool, []) if first else [], none)
         for node in nodes
-        for lane in node.lanes
-        for first, device in _numbered(node.devices_of(lane))
+        for pool in node.pools
+        for first, device in _numbered(node.devices_of(pool))
     ]
     st.html(markup.table_html(HEADER, rows, "Nodes"))
     if over is not None:
@@ -132,19 +134,23 @@ def _table() -> None:
 
 
 def _numbered(devices: Sequence[Device]) -> list[tuple[bool, Device | None]]:
-    """Return the devices of a lane, and whether each is its first; one line for a node without a report."""
+    """Return the devices of a pool, each with whether it is the first; (True, None) if none was reported."""
     return [(i == 0, device) for i, device in enumerate(devices)] or [(True, None)]
 
 
-def _row(node: NodeView, lane: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
-    """Return the cells of one device as HTML; ``none`` stands where no run is."""
+def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
+    """Return the cells of one device as HTML.
+
+    Args:
+        none: text for a device without runs.
+    """
     state = node.problem or "; ".join(node.notes) or "ready"
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{device.load:.0%}"
     links = [f'<a href="{session.link("run", run)}" target="_self">run {run}</a>' for run in runs]
     return [
         markup.esc(node.name),
-        markup.esc(device.name if device else lane.rpartition("/")[2]),
+        markup.esc(device.name if device else pool.rpartition("/")[2]),
         memory,
         load,
         ", ".join(links) or markup.faint(none),

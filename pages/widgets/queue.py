@@ -1,4 +1,4 @@
-"""The queue on the page Experiments: the order of the waiting runs, and how many runs share a device."""
+"""The queue on the page Experiments: the order of queued runs, and the number of runs per device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "queue_table"
 
 
 def section() -> None:
-    """Draw the slots of the devices and the queued runs, with the buttons that move them."""
+    """Draw the number of runs per device and the queued runs, with the buttons that move them."""
     store = session.store()
     waiting = store.queue.runs()
     count = f"{len(waiting)} waiting" if waiting else "empty"
@@ -69,14 +69,14 @@ def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> Non
 
 
 def _experiments(waiting: Sequence[QueuedRun]) -> None:
-    """Draw the experiments that have queued runs and the buttons that move all of these together."""
+    """Draw the experiments with queued runs, and the buttons that move all runs of an experiment."""
     runs = group_by(waiting, lambda w: w.experiment_id)
     rows: dict[str, Sequence[object]] = {
         "Position": list(range(1, len(runs) + 1)),
-        "Experiment": [same[0].experiment for same in runs.values()],
-        "Waiting runs": [len(same) for same in runs.values()],
-        "Methods": [", ".join(dict.fromkeys(w.label for w in same)) for same in runs.values()],
-        "Rounds": [sum(w.rounds_total for w in same) for same in runs.values()],
+        "Experiment": [of_one[0].experiment for of_one in runs.values()],
+        "Waiting runs": [len(of_one) for of_one in runs.values()],
+        "Methods": [", ".join(dict.fromkeys(w.label for w in of_one)) for of_one in runs.values()],
+        "Rounds": [sum(w.rounds_total for w in of_one) for of_one in runs.values()],
     }
     config = {"Experiment": st.column_config.TextColumn(width="medium")}
     selected = selectable_table(rows, list(runs), f"{TABLE}_of_experiments", column_config=config)
@@ -85,10 +85,10 @@ def _experiments(waiting: Sequence[QueuedRun]) -> None:
 
 
 def _slots(nodes: Sequence[NodeView]) -> None:
-    """Draw the number of runs that may share each device: of the nodes, or else of this machine."""
+    """Draw the number of runs that may share each device, of the nodes or of this machine."""
     store = session.store()
     stored = store.queue.slots()
-    titles = {lane: lane for node in nodes for lane in node.lanes}
+    titles = {pool: pool for node in nodes for pool in node.pools}
     with st.container(horizontal=True):
         for device, title in (titles or {d.id: d.name for d in devices.list_devices()}).items():
             key = f"slots_{device}"
@@ -102,8 +102,8 @@ def _slots(nodes: Sequence[NodeView]) -> None:
                 on_change=_store,
                 args=(device, key),
                 width=240,
-                help="Another run starts only if the memory that earlier runs with its setting needed is "
-                "free. Runs that train on the CPU together divide its threads.",
+                help="Another run starts only if enough memory is free, judged by earlier runs with its "
+                "setting. Runs that share the CPU divide its threads.",
             )
 
 

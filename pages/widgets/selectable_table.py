@@ -18,13 +18,13 @@ def selectable_table(
 ) -> list[int]:
     """Draw a table with selectable rows, and return the ids of the selected ones.
 
-    Streamlit keeps a selection by position: where a new row arrives above, it would slide to others. What was
-    chosen is therefore looked up in the ids that were on the screen, and chosen again where it stands now.
+    Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
+    rows are therefore looked up in the ids that were last on the screen, and selected at their new positions.
 
     Args:
-        ids: of the rows, in their order.
-        first: selected at first.
-        options: of ``st.dataframe``.
+        ids: the ids of the rows, in their order.
+        first: the ids that are selected at first.
+        options: further arguments of ``st.dataframe``.
     """
     before, state = ids_on_screen(key), st.session_state.get(key)
     if state is not None and before != list(ids):
@@ -44,7 +44,7 @@ def selectable_table(
 
 
 def ids_on_screen(key: str) -> list[int]:
-    """Return the ids of a table's rows as last drawn, to which a click in it refers."""
+    """Return the ids of a table's rows as last drawn, since a click refers to those rows."""
     ids: list[int] = st.session_state.get(f"{key}_ids", [])
     return ids
 

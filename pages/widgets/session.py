@@ -1,4 +1,4 @@
-"""What a page knows about its visitor and its app: database, permission, theme, width, ids in the URL."""
+"""The session of a visitor: database, permission to write, theme, chart width, and ids in the URL."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pages.components import viewport
 
 
 def pages() -> list[st.Page]:
-    """Return the pages in the order of the navigation; the page Run is reached by links only.
+    """Return the pages in the order of the navigation; the page Run is reached only by links.
 
-    Without icons: Streamlit makes a page's icon the tab's, which the browser fetches from Google.
+    The pages have no icons: Streamlit would use a page's icon for the tab, and fetch it from Google.
     """
     return [
         st.Page("pages/experiments.py", title="Experiments", default=True),
@@ -32,8 +32,8 @@ def pages() -> list[st.Page]:
 def through_app() -> None:
     """Rerun the page through dashboard.py if it was started without it; every page calls this first.
 
-    Streamlit runs the files of a folder called ``pages`` by itself until dashboard.py has called
-    ``st.navigation`` once: a fresh server whose first visitor follows a link would show a page
+    Until dashboard.py has called ``st.navigation`` once, Streamlit itself runs the files of a folder named
+    ``pages``. If the first visitor of a new server follows a link to a page, that page would otherwise run
     without navigation and database.
     """
     if "writable" not in st.session_state:
@@ -58,7 +58,7 @@ def store() -> Store:
 
 
 def writable() -> bool:
-    """Return whether runs can be started and changed here."""
+    """Return whether runs can be started and changed, that is, whether the database can be written."""
     return bool(st.session_state.get("writable"))
 
 
@@ -72,18 +72,18 @@ def figure_width() -> int:
     return NARROW_PIXELS if viewport.is_narrow() else WIDE_PIXELS
 
 
-def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list[int]:
-    """Return the known ids that the URL names, else those last shown, else ``fallback``."""
-    there = set(known)
+def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:
+    """Return those ids in the URL that exist, else those last shown, else those of ``fallback``."""
+    valid = set(existing)
     asked = [int(text) for text in st.query_params.get_all(name) if text.isdecimal()]
     asked = asked or st.session_state.get(f"last_{name}", [])
-    chosen = [i for i in asked if i in there] or [i for i in fallback if i in there]
+    chosen = [i for i in asked if i in valid] or [i for i in fallback if i in valid]
     remember_ids(name, chosen)
     return chosen
 
 
 def remember_ids(name: str, ids: Sequence[int]) -> None:
-    """Write ids to the URL, so that it can be shared, and keep them for a return to this page."""
+    """Write ids to the URL, so that it can be shared, and to the session, for a return to this page."""
     st.session_state[f"last_{name}"] = list(ids)
     if st.query_params.get_all(name) != [str(i) for i in ids]:
         st.query_params[name] = [str(i) for i in ids]

@@ -80,7 +80,7 @@ def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None
 
 def test_lives_clock_goes_on(begin: Callable[..., Page]) -> None:
     clock = {"address": "/pulse", "seen": "older", "every": 0.05, "longest": None}
-    page = begin("live_view/clock.js", clock)
+    page = begin("widgets/clock.js", clock)
     page.wait_for_function(TOLD, arg="news")
 
 

@@ -106,3 +106,22 @@ def test_pages_open_by_keys_and_the_list_says_how(filled_server: Server, tab: Ta
     expect(help_).to_be_hidden()
     page.keyboard.press("?")
     expect(help_).to_be_visible()
+
+
+def test_a_number_out_of_its_range_is_refused_by_the_form_and_not_by_its_widget(
+    server: Server, tab: Tab
+) -> None:
+    """Streamlit's number input showed 2, and Launch was ready with the former value."""
+    page = tab.page
+    page.goto(f"{server.url}/new?preset=demo")
+    launch = page.get_by_role("button", name="Launch")
+    expect(launch).to_be_enabled()
+    field = page.get_by_label("Participation", exact=True)
+    for wrong, right in (("2", "1.0"), ("1e999", "0.5")):
+        field.fill(wrong)
+        field.press("Enter")
+        expect(launch).to_be_disabled()
+        expect(page.get_by_text("Not ready: see Participation.")).to_be_visible()
+        field.fill(right)
+        field.press("Enter")
+        expect(launch).to_be_enabled()

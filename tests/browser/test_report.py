@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Request, Route, expect
 
 from fedcore.results.comparison import compare
-from fedcore.results.panels.comparison import mean_panels
+from fedcore.results.panels.means import mean_panels
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.browser import NewPage, Server, Tab

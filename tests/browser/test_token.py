@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -29,7 +30,7 @@ def named_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.browser
-def test_a_visitor_enters_with_the_printed_token_and_is_known_afterwards(
+def test_a_visitor_enters_with_the_token_and_is_known_afterwards(
     named_server: Server, new_page: NewPage
 ) -> None:
     page = new_page()
@@ -38,19 +39,22 @@ def test_a_visitor_enters_with_the_printed_token_and_is_known_afterwards(
     refused = page.goto(address)
     assert refused is not None
     assert refused.status == 403
-    expect(page.get_by_text("FedLens does not know you.")).to_be_visible()
+    expect(page.get_by_text("Access denied.")).to_be_visible()
 
-    printed = re.search(r"\?token=(\S+)", named_server.db.with_name("server.log").read_text())
-    assert printed is not None, "the server prints the address with the token when it starts"
-    page.goto(f"{address}?token={printed[1]}")
+    log = named_server.db.with_name("server.log")
+    named = re.search(r"\?token= followed by the token in (\S+)", log.read_text())
+    assert named is not None, "the server names the token's file when it starts"
+    token = Path(named[1]).read_text().strip()
+    page.goto(f"{address}?token={token}")
     expect(page.get_by_role("button", name="Try it").first).to_be_visible()  # the WebSocket is admitted too
     assert "token" not in page.url
 
     page.goto(address)  # the cookie speaks for the visitor now
     expect(page.get_by_role("button", name="Try it").first).to_be_visible()
-    [cookie] = [c for c in page.context.cookies() if printed[1] in c["value"] or "fedlens" in c["name"]]
+    [cookie] = [c for c in page.context.cookies() if token in c["value"] or "fedlens" in c["name"]]
     assert cookie["httpOnly"] is True
-    assert printed[1] not in cookie["value"], "the cookie does not hold the token itself"
+    assert token not in cookie["value"], "the cookie does not hold the token itself"
+    assert token not in log.read_text(), "others may read a log"
 
 
 @pytest.mark.browser

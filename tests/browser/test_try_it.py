@@ -138,7 +138,7 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
             int(r["total"]),
         )
         for r in rounds
-        if (r["split"], r["point"]) == ("test", "broadcast")
+        if (r["split"], r["stage"]) == ("test", "after_aggregation")
     }
     assert exported == recorded
     assert len(recorded) > 40 * len(runs)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedcore.clip import backbone, encodings, prompts
+from fedcore.clip import backbone, encodings, light_import, prompts
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -52,6 +52,7 @@ CLASSES = ("cat", "snow owl", "fire engine")
 def families(tmp_path_factory):
     """A small random model of every family, loaded from a file as a user's would be."""
     folder = tmp_path_factory.mktemp("families")
+    light_import.complete("timm_model")
     files = dict(config_files())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcore.clip.specs.config_files", lambda: files)

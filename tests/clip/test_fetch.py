@@ -67,6 +67,6 @@ def test_a_repository_without_the_files_is_an_error_too(hub):
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_asked(hub):
-    with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean openai"):
+    with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
         list(fetch.fetch("ViT-B-32", "opanai"))
     assert hub["asked"] == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -25,12 +23,11 @@ def always(monkeypatch):
 
 def both_ways(backbone, suffix, context, lengths=None):
     """Return features and gradients, client by client and in one batch."""
-    earlier = replace(backbone, texts_by_client=False, packs_texts=False)
     weights = torch.randn(len(context), len(suffix.classes), backbone.spec.embed_dim, dtype=context.dtype)
     found = []
-    for b in (backbone, earlier):
+    for packed in (None, False):
         leaf = context.clone().requires_grad_()
-        features = encode_context(b, leaf, suffix, lengths)
+        features = encode_context(backbone, leaf, suffix, lengths, packed)
         found.append((features.detach(), torch.autograd.grad((features * weights).sum(), leaf)[0]))
     return found
 

@@ -29,6 +29,6 @@ def test_every_known_model_has_facts():
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
-    with pytest.raises(FedLensError, match=r"unknown backbone 'ViT-B32'; did you mean ViT-B-32") as caught:
+    with pytest.raises(FedLensError, match=r"unknown backbone 'ViT-B32'; did you mean 'ViT-B-32") as caught:
         backbone_spec("ViT-B32")
     assert caught.value.field == "backbone.name"

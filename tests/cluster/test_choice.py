@@ -78,10 +78,10 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
         raise FedLensError(f"nothing answers at {address}", "ray")
 
     class Watched(cluster.NoNodes):
-        def claim(self, store, lane, running):
-            started.append(lane)
+        def claim(self, store, pool, running):
+            started.append(pool)
             choice.leave(store.artifacts)  # so that the worker retires
-            return super().claim(store, lane, running)
+            return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
     monkeypatch.setattr(cluster, "NoNodes", Watched)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.cluster import node, parcel, stream
+from fedcore.cluster import node, stream, transfer
 from fedcore.cluster.folders import run_folder
 from fedcore.config import RunConfig, parse
-from fedcore.engine.events import Finished, RoundFinished
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.methods import consent, registry
+from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.paths import PROJECT
+from fedcore.records.events import Finished, RoundFinished
 from fedcore.system_errors import Transient
 from tests.support.cluster import OWN_METHOD
 
@@ -100,14 +100,17 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkey
 
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
-    with parcel.marked(tmp_path) as marker:
+    with transfer.marked(tmp_path) as marker:
         assert node.report(marker=marker).shares
         other = tmp_path / "other" / Path(marker).name
         assert not node.report(marker=str(other)).shares
     assert not node.report(marker=marker).shares
     assert list(tmp_path.iterdir()) == []
     for wrong in (Path("relative"), tmp_path / "missing"):
-        with pytest.raises(FedLensError, match="no absolute path|cannot be written"), parcel.marked(wrong):
+        with (
+            pytest.raises(FedLensError, match="not an absolute path|cannot be written"),
+            transfer.marked(wrong),
+        ):
             pass
 
 
@@ -143,6 +146,20 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
     assert "of-one-name" not in registry.known()
 
 
+def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
+    """So that its other seeds are not sent after it; the line is one of the file as the user knows it."""
+    monkeypatch.chdir(tmp_path)
+    file, content = (
+        tmp_path / "faulty.py",
+        OWN_METHOD.replace('("weight", "bias"): loss', '("weight",): loss'),
+    )
+    run = planned(rounds=1)
+    own = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
+    *_, failed = node.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
+    with pytest.raises(FedLensMethodError, match=r"faulty\.py:\d+, in train_step: no loss moves 'bias'"):
+        raise stream._raised(failed)
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monkeypatch, is_shared):
     """Of one of this machine: on a network file system, a lock that another machine holds may not be seen."""
@@ -163,9 +180,9 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedcore.cluster import folders, parcel
+from fedcore.cluster import folders, transfer
 shared = Path(sys.argv[1])
-with parcel.marked(shared), folders.run_folder("run-1-1", shared) as folder:
+with transfer.marked(shared), folders.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -178,7 +195,7 @@ def test_the_next_worker_removes_what_a_killed_one_left_in_the_shared_folder(tmp
         "fedlens-run-1",
         "fedlens-run-m",
     }
-    with parcel.marked(tmp_path) as first, parcel.marked(tmp_path) as second:
+    with transfer.marked(tmp_path) as first, transfer.marked(tmp_path) as second:
         assert {str(path) for path in tmp_path.iterdir()} == {first, second}
     assert list(tmp_path.iterdir()) == []
 

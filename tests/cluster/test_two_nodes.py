@@ -11,16 +11,16 @@ import psutil
 import pytest
 
 from fedcore.config import parse
-from fedcore.engine.loop import CHUNK
+from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import training
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
-from fedcore.jobs.lanes import OverLanes, room_on
 from fedcore.jobs.launcher import force_stop, launcher_over
 from fedcore.jobs.local import run_local
+from fedcore.jobs.pools import SpreadPools, cluster_capacity
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.store import Store
@@ -148,8 +148,8 @@ def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, 
     chosen = parse({"rounds": 2, "methods": [{"name": "fedot", "config": {"optimiser_state": "kept"}}]})
     (run_id,) = Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
     address = watch.ray.get_runtime_context().gcs_address
-    lanes = OverLanes(2, lambda: room_on(watch.states()))
-    supervisor = Supervisor(Store(db), lanes=lanes, launcher=launcher_over(2, address), device_ids=["cpu"])
+    pools = SpreadPools(2, lambda: cluster_capacity(watch.states()))
+    supervisor = Supervisor(Store(db), pools=pools, launcher=launcher_over(2, address), device_ids=["cpu"])
     try:
         step_until(supervisor, lambda: row(db, run_id).ended)
     finally:

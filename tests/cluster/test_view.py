@@ -19,12 +19,12 @@ GIB = 2**30
 PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
 CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
 SMALL = NodeState(
-    Node("1", "small", "10.0.0.1", cpus=4, gpus=0, memory=32 * GIB, is_here=True),
+    Node("1", "small", "10.0.0.1", cpus=4, gpus=0, memory=32 * GIB, is_local=True),
     NodeReport((PROCESSOR,), {}, missing=("/data/pacs",)),
     None,
 )
 LARGE = NodeState(
-    Node("2", "large", "10.0.0.2", cpus=32, gpus=1, memory=64 * GIB, is_here=False),
+    Node("2", "large", "10.0.0.2", cpus=32, gpus=1, memory=64 * GIB, is_local=False),
     NodeReport((CARD, PROCESSOR), {}, missing=(), readable=("/data/pacs",)),
     None,
     ("torch 2.9.0 instead of 2.8.0",),
@@ -37,8 +37,8 @@ def test_pages_read_what_the_worker_wrote(db: Path):
     assert cluster_view.read(store) is None
     cluster_view.write(store, [SMALL, LARGE])
     small, large = cluster_view.read(store) or []
-    assert small.lanes == ("small/cpu",) and small.missing == ("/data/pacs",)
-    assert large.lanes == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
+    assert small.pools == ("small/cpu",) and small.missing == ("/data/pacs",)
+    assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
     assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
     cluster_view.clear(store)
     assert cluster_view.read(store) is None

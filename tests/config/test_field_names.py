@@ -91,7 +91,7 @@ def test_a_method_file_that_is_broken_takes_no_names_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDLENS_METHODS", str(tmp_path / "gone.py"))
-    names._load_methods.cache_clear()
+    names.load_methods.cache_clear()
     assert field_title("method.config.rank") == "LoRA rank"
     with pytest.raises(FedLensError):
         registry.load_all()

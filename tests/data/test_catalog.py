@@ -85,11 +85,11 @@ def test_a_folder_of_ones_own_and_its_warnings(tmp_path: Path, caplog: pytest.Lo
     images = catalog.load("folder", str(root), template="an x-ray of {}.")
     assert images.template == "an x-ray of {}."
     assert len(images) == 4
-    assert "1 images left out (a/x/broken.jpg: empty file)" in caplog.text
+    assert "1 image left out (a/x/broken.jpg: empty file)" in caplog.text
 
 
 BAD = {
-    "near name": (("PACSS",), "data.name", "did you mean pacs"),
+    "near name": (("PACSS",), "data.name", "did you mean 'pacs"),
     "no such name": (("zzzzzz",), "data.name", "choose one of rotated-digits, shapes"),
     "no root": (("pacs",), "data.root", "PACS needs its folder"),
     "missing root": (("folder", "/no/such/folder"), "data.root", "no folder"),

@@ -89,4 +89,4 @@ def test_the_command_asks_where_to(capsys):
     assert cli.main(["data", "get", "food101"]) != 0
     assert "name the folder for Food-101 with --root (about 4996 MB)" in capsys.readouterr().err
     assert cli.main(["data", "get", "fod101", "--root", "x"]) != 0
-    assert "did you mean food101" in capsys.readouterr().err
+    assert "did you mean 'food101" in capsys.readouterr().err

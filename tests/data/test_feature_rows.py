@@ -19,7 +19,7 @@ from tests.support.data.layouts import WRITE, WRITERS, colour
 
 ONE_EACH = (
     "pacs", "domainnet", "ddr", "femnist", "eurosat", "cifar10", "oxford-pets", "food101", "flowers102",
-    "dtd", "tiny-imagenet",
+    "dtd", "tiny-imagenet", "coop-split",
 )  # fmt: skip
 
 

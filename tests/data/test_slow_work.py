@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, expand, parse
-from fedcore.data import catalog, file_check_cache
+from fedcore.data import catalog, file_check_cache, slow_work
 from fedcore.data.check.dataset import check_dataset
 from fedcore.data.readers import archives, ddr, leaf
 from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
@@ -194,3 +194,18 @@ def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeyp
     collect(check_dataset("folder", root))
     with defer_slow_work():
         assert len(catalog.load("folder", root)) == 56
+
+
+def test_a_result_that_is_not_as_it_was_written_is_made_again(tmp_path):
+    path, content = tmp_path / "result.json", {"a": [1, 0.25], "b": None}
+    assert slow_work.read_result(path) is None
+    slow_work.write_result(path, content)
+    assert content.items() <= slow_work.read_result(path).items()
+    written = path.read_bytes()
+    for place in range(len(written)):
+        for bit in range(8):
+            path.write_bytes(written[:place] + bytes([written[place] ^ 1 << bit]) + written[place + 1 :])
+            assert slow_work.read_result(path) is None
+    other = tmp_path / "other.json"
+    other.write_bytes(written)
+    assert slow_work.read_result(other) is None, "the result of other work"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import drawn, grid
 
 

@@ -10,12 +10,12 @@ import torch
 
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import class_sets
 from fedcore.federation import ClassSets
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.method import FedDEAP
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import GLOBAL, Cell, RoundFinished, Started
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.papers.experiments import preset
+from fedcore.records.events import GLOBAL, Cell, RoundFinished, Started
 
 Rounds = list[tuple[Cell, ...]]
 

@@ -16,10 +16,10 @@ from fedcore.clip.weights_files import WeightsFiles
 from fedcore.config import RunConfig
 from fedcore.engine import environment, setup
 from fedcore.engine.environment import check_content, environment_differences, processor
-from fedcore.engine.events import Notice, RoundFinished, Started
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.records.events import Notice, RoundFinished, Started
 
 TOML = """
 [data]
@@ -64,9 +64,8 @@ def test_a_resume_says_what_differs(two_threads):
     ]
 
 
-def test_what_an_earlier_release_did_not_record_is_no_difference(two_threads):
+def test_what_was_not_recorded_is_no_difference(two_threads):
     assert texts(None, {}) == texts({}, {}) == texts({"threads": 2, "torch": "2.14"}, {}) == []
-    assert texts({"device_name": "cpu"}, {}) == [], "its name was empty on Debian"
 
 
 def test_the_first_release_and_this_one_record_torch_and_numpy_alike():
@@ -305,17 +304,3 @@ def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repos
     assert "method_checkout" in environment.user_commits(str(file))
     monkeypatch.setattr(registry, "_RECEIVED", {file.resolve(): b"came with a run"})
     assert "method_checkout" not in environment.user_commits(str(file))
-
-
-def test_a_run_of_an_earlier_release_encodes_class_names_as_it_did():
-    (run,) = config.expand(config.loads(TOML))
-
-    def kernels(earlier):
-        return environment.text_kernels(environment.resolve_environment(run, "cpu", earlier))
-
-    begun = environment.resolve_environment(run, "cpu", None)
-    assert environment.text_kernels(begun) == {"packs_texts": True, "texts_by_client": True}
-    assert kernels(begun) == environment.text_kernels(begun)
-    packed = {"threads": 1, "chunk": 8, "text_padding": "left out"}
-    assert kernels(packed) == {"packs_texts": True, "texts_by_client": False}
-    assert kernels({"threads": 1, "chunk": 8}) == {"packs_texts": False, "texts_by_client": False}

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from fedcore.engine.evaluate import Evaluator, samples_at_once
+from fedcore.engine.clients.evaluation import AfterAggregation
+from fedcore.engine.clients.evaluator import samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.method import FedDEAP
@@ -20,6 +21,11 @@ def backbone():
     return tiny_backbone()
 
 
+def after_aggregation(loop, full):
+    evaluation = AfterAggregation(loop.worker.evaluators, loop.executor, loop.chunk, loop.should_stop)
+    return evaluation.cells(loop.state, full)
+
+
 def _diagonal(cells, split=2):
     return {
         c.model: (c.correct, c.total, c.loss) for c in cells if c.split == split and c.model == c.test_set
@@ -32,8 +38,8 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
     federation = tiny_federation(backbone, samples=(9, 5, 7))
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state)
-    full = loop.worker.evaluators[0].after_aggregation(models, full=True)
-    own = loop.worker.evaluators[0].after_aggregation(models, full=False)
+    full = after_aggregation(loop, full=True)
+    own = after_aggregation(loop, full=False)
     assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
     domains = [
         {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3} for cells in (full, own)
@@ -48,6 +54,28 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
         logits = loop.method.logits(params, {}, federation.pool.values[rows[order]][None])[0]
         loss = torch.nn.functional.cross_entropy(logits, federation.pool.labels[rows[order]])
         assert _diagonal(full)[c + 1][2] == pytest.approx(float(loss), abs=1e-12)
+
+
+def test_test_images_sorted_by_class_form_batches_as_in_fed_deap_s_code(backbone):
+    """The order decides what a batch's mean tells; it changes nothing else, and the run is marked."""
+    federation = tiny_federation(backbone, samples=(9, 5, 7), classes=("cat", "owl", "engine"))
+    losses = {}
+    for order in ("shuffled", "sorted"):
+        config = FedDEAPConfig(prompt_length=2, image_context="batch", batch_size=3, lr=0.1, test_order=order)
+        loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
+        assert bool(FedDEAP.result_caveat(config, True)) == (order == "sorted")
+        models = loop.method.models(loop.state)
+        losses[order] = _diagonal(after_aggregation(loop, full=False))
+    for c in range(3):
+        params = {n: v[c : c + 1] for n, v in models.clients.items()}
+        rows = federation.test.index[c, : federation.test.counts[c]]
+        rows = torch.tensor(sorted(rows.tolist(), key=lambda r: (int(federation.pool.labels[r]), r)))
+        logits = loop.method.logits(params, {}, federation.pool.values[rows][None])[0]
+        loss = torch.nn.functional.cross_entropy(logits, federation.pool.labels[rows])
+        assert losses["sorted"][c + 1][2] == pytest.approx(float(loss), abs=1e-12)
+    assert losses["sorted"] != losses["shuffled"], "the case needs batches whose means differ"
+    with pytest.raises(ValueError, match="test_order matters only if"):
+        FedDEAPConfig(test_order="sorted")
 
 
 def test_clients_with_the_global_parameters_but_their_own_label_space_are_evaluated_themselves(backbone):
@@ -90,9 +118,8 @@ def test_no_validation_samples_give_no_validation_cells(backbone):
     federation = tiny_federation(backbone)
     empty = replace(federation.validation, counts=torch.zeros_like(federation.validation.counts))
     method = BiasMethod(BiasConfig(), federation.problem)
-    loop = run_rounds(method, federation, 1)
-    evaluator = Evaluator(method, replace(federation, validation=empty))
-    assert {c.split for c in evaluator.after_aggregation(method.models(loop.state), full=True)} == {2}
+    loop = run_rounds(method, replace(federation, validation=empty), 1)
+    assert {c.split for c in loop.finished[-1].cells} == {2}
 
 
 @pytest.mark.parametrize("numbers", [0, 16, 2**20])

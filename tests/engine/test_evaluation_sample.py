@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fedcore.engine import evaluate
-from fedcore.engine.evaluate import evaluated_clients
+from fedcore.engine.clients import evaluator as evaluate
+from fedcore.engine.clients.evaluator import evaluated_clients
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

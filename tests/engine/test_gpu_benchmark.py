@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks import gpu
+from tools.benchmarks import gpu
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from fedcore.engine.inspect import Snapshot
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
-from fedcore.methods.optional import GradCAMScores
 from fedcore.progress import result_of
 from tests.support.against import build
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -83,9 +82,9 @@ def test_features_are_what_the_scores_compare(name):
         images = F.normalize(images, dim=-1)
     ratio = scores / (images @ classes.transpose(-1, -2))
     assert float((ratio - ratio.mean()).abs().max()) < 1e-6 * float(ratio.mean().abs())
-    if isinstance(seen.method, GradCAMScores):
-        more = seen.method.gradcam_scores(seen.params, seen.head, x)
-        assert {score.shape for score in more.values()} == {scores.shape[:2]} and "prediction" not in more
+    more = seen.method.gradcam_scores(seen.params, seen.head, x)
+    assert all(score.shape == scores.shape[:2] for score in more.values()) and "prediction" not in more
+    assert bool(more) == (name == "feddeap")
 
 
 def test_feature_space_holds_images_classes_and_centroids_and_repeats():

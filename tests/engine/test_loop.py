@@ -5,10 +5,10 @@ import torch
 
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.transport import Transport, traffic
-from fedcore.engine.events import Finished, RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
+from fedcore.records.events import Finished, RoundFinished
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

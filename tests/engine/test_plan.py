@@ -168,8 +168,8 @@ def test_classes_that_nobody_described_are_named_before_launch(tmp_path, describ
 
 def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
     """So that a run that was started long ago still says which classes were not described."""
-    from fedcore.engine.events import Notice
     from fedcore.engine.setup import set_up
+    from fedcore.records.events import Notice
 
     (tmp_path / "data").mkdir()
     iid = '[partition]\nkind = "iid"\nclients = 2'

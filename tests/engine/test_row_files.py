@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fedcore.engine import checkpoint, row_files
-from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.engine.row_files import due_rows
 from fedcore.errors import FedLensError
 from fedcore.methods.fedot import FedOT, FedOTConfig
+from fedcore.records.events import RoundFinished
 from tests.support.tiny import tiny_backbone, tiny_federation
 
 ROUNDS = 8
@@ -74,10 +74,10 @@ def test_the_rows_of_the_oldest_file_are_written_again_once_all_could_have_train
         "the last one has never trained"
     )
     assert due_rows(torch.tensor([1, 2, -1, -1]), trained, 6).tolist() == [0, 2]
-    assert due_rows(torch.tensor([-1, -1, -1, -1]), trained, 6).tolist() == [0, 1, 2], "of an earlier release"
+    assert due_rows(torch.tensor([-1, -1, -1, -1]), trained, 6).tolist() == [0, 1, 2], "all are in one file"
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on_with_row_files(federation, tmp_path, monkeypatch):
+def test_a_checkpoint_in_one_file_goes_on_with_row_files(federation, tmp_path, monkeypatch):
     plain = finished(new_loop(federation, tmp_path / "whole"))
     monkeypatch.setattr(row_files, "LARGE", 0)
     loop = new_loop(federation, tmp_path / "rows")

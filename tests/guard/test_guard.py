@@ -67,19 +67,19 @@ def cookie(server: Server, token: str) -> str:
     return (answer.getheader("Set-Cookie") or "").partition(";")[0]
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: " ".join(route))
-def test_no_route_answers_to_a_foreign_name(server: Server, route: tuple[str, str]) -> None:
-    assert ask(server, route, host="evil.example").status == 400
-    assert ask(server, route, host="localhost.evil.example:80").status == 400
+def test_no_route_answers_to_a_foreign_name(server: Server) -> None:
+    for route in ROUTES:
+        assert ask(server, route, host="evil.example").status == 400, route
+        assert ask(server, route, host="localhost.evil.example:80").status == 400, route
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: " ".join(route))
-def test_no_route_answers_a_foreign_page(server: Server, route: tuple[str, str]) -> None:
+def test_no_route_answers_a_foreign_page(server: Server) -> None:
     host = f"127.0.0.1:{server.port}"
-    for origin in ("http://evil.example", "null", f"http://{host}.evil.example", "http://127.0.0.1:1"):
-        assert ask(server, route, host=host, origin=origin).status == 403
-    assert ask(server, route, sec_fetch_site="cross-site", sec_fetch_dest="image").status == 403
-    assert ask(server, route, sec_fetch_site="same-site", sec_fetch_dest="iframe").status == 403
+    for route in ROUTES:
+        for origin in ("http://evil.example", "null", f"http://{host}.evil.example", "http://127.0.0.1:1"):
+            assert ask(server, route, host=host, origin=origin).status == 403, (route, origin)
+        assert ask(server, route, sec_fetch_site="cross-site", sec_fetch_dest="image").status == 403, route
+        assert ask(server, route, sec_fetch_site="same-site", sec_fetch_dest="iframe").status == 403, route
 
 
 def test_a_foreign_websocket_is_refused_at_once(server: Server) -> None:

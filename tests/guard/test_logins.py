@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
-from tests.support.web.browser import Server, end_workers, start_server
+from tests.support.web.browser import ROOT, Server, end_workers, start_server
 
 SECRET = "a secret of the tests, long enough"
 VISITOR = {"X-Forwarded-For": "192.0.2.7", "Accept": "text/html"}
@@ -97,3 +101,23 @@ def test_the_account_itself_need_not_log_in(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("GET", "/lens/")
     assert connection.getresponse().status == 200
+
+
+def test_the_app_starts_without_the_internal_functions_of_a_login_that_nobody_configured(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "from streamlit.web.server.starlette import starlette_websocket as internal\n"
+        "del internal._get_signed_cookie_with_chunks\n"
+        "import app\n"
+        "from pages.guard.guard import Guard\n"
+        "assert Guard(app.app).logins is None"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "FEDLENS_STATE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr

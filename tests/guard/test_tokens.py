@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+import app
+from fedcore.paths import state_folder
 from pages.guard import tokens
 
 
@@ -46,13 +51,13 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == "x" * 50
 
 
-def test_a_token_that_cannot_be_kept_serves_one_process(
+def test_a_token_that_cannot_be_stored_serves_one_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
     token = tokens.token_of(tmp_path / "file" / "fedlens")
     assert len(token) >= tokens.MIN_LENGTH
-    assert "it changes at the next start" in caplog.text
+    assert "each start makes a new one" in caplog.text
 
 
 def test_the_cookie_does_not_reveal_the_token() -> None:
@@ -62,9 +67,9 @@ def test_the_cookie_does_not_reveal_the_token() -> None:
 
 
 def test_strange_secrets_are_compared_without_an_error() -> None:
-    assert not tokens.same("\udcff\x00ä", "plain")
-    assert tokens.same("plain", "plain")
-    assert not tokens.same("", "plain")
+    assert not tokens.equal("\udcff\x00ä", "plain")
+    assert tokens.equal("plain", "plain")
+    assert not tokens.equal("", "plain")
 
 
 def test_the_account_has_one_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +79,20 @@ def test_the_account_has_one_token(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "token").read_text().strip() == token
     assert os.stat(tmp_path / "token").st_uid == os.getuid()
     tokens.account_token.cache_clear()
+
+
+@pytest.mark.parametrize("to_terminal", [True, False])
+def test_the_token_goes_to_a_terminal_and_never_into_a_log(
+    to_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start() -> None:
+        async with app.announced(app.app):
+            pass
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: to_terminal)
+    monkeypatch.setattr(app.st, "get_option", {"server.port": 8501, "server.headless": True}.get)
+    with ThreadPoolExecutor(1) as pool:  # Playwright leaves a running loop in the thread of its tests
+        pool.submit(asyncio.run, start()).result()
+    said = capsys.readouterr().out
+    assert (tokens.account_token() in said) is to_terminal
+    assert (str(state_folder() / tokens.FILE) in said) is not to_terminal

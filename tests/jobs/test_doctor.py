@@ -89,7 +89,7 @@ def test_folders_of_another_database_in_the_folder_are_no_leftovers(store, tmp_p
 def test_a_job_without_a_process_is_ended(store):
     with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("UPDATE runs SET status='running', owner='nobody/1', heartbeat_at=1 WHERE id=1")
-    assert findings(store)["jobs"] == ["run 1 is called running, but its process is gone"]
+    assert findings(store)["jobs"] == ["run 1 is marked as running, but its process has ended"]
     findings(store, mend=True)
     assert findings(store) == {} and store.runs.get([1])[0].status == "interrupted"
 

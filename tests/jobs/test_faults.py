@@ -13,6 +13,7 @@ from functools import partial
 
 import psutil
 import pytest
+import torch
 
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
@@ -219,6 +220,62 @@ def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypat
     assert recorded(db, run_id) == expected
 
 
+def greedy(run, allocate, **options):
+    """Train as the fake engine does, and ask for more memory than any machine has before round 4."""
+    for event in fake_engine.train(run, **options):
+        if getattr(event, "round", 0) == 4:
+            allocate()
+        yield event
+
+
+@pytest.mark.parametrize("allocate", [lambda: bytearray(2**62), lambda: torch.empty(2**50)])
+def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, monkeypatch, allocate):
+    """It failed for good, and its reason was "MemoryError: "."""
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+    monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    handler = partial(training.train, engine=partial(greedy, allocate=allocate))
+    with Heartbeat(Store(db)) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=handler) == "interrupted"
+    assert "the memory of this machine is used up" in row(db, run_id).status_text
+    assert "(3 of 3)" in row(db, run_id).notices[-1]["message"]
+
+
+WITHOUT_MEMORY_FOR_TORCH = """
+import resource, sys
+from pathlib import Path
+from fedcore.jobs import job
+from fedcore.store import Store
+from fedcore.store.liveness import new_owner
+from fedcore.system_errors import explain
+
+def train(claimed):
+    from fedcore.lazy import torch
+    torch.zeros(1)
+    yield
+
+job.RETRY_SECONDS = (0.0, 0.0, 0.0)
+assert "torch" not in sys.modules
+assert explain(RuntimeError("could not create a primitive"), "x") is None
+claim = Store(sys.argv[1]).jobs.claim(new_owner(), "cpu")
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 60 * 2**20,) * 2)
+print("memory" in str(explain(RuntimeError("could not create a primitive"), "x")))
+print(job.work(claim, "cpu", handler=train, revive=lambda store: None))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux' here")
+def test_a_process_that_cannot_import_torch_trains_no_other_run(db, queued):
+    """A half-imported torch must not train the next run of the experiment."""
+    first, second = queued(methods=2, rounds=1)
+    command = [sys.executable, "-c", WITHOUT_MEMORY_FOR_TORCH, str(db)]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.split() == ["True", "interrupted"], ended.stderr
+    assert "the memory of this machine is used up" in row(db, first).status_text
+    assert row(db, second).status == "queued"
+
+
 # --- supervisors, dashboards, clones
 
 
@@ -307,7 +364,7 @@ def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
         with Heartbeat(Store(db)) as heartbeat:
             outcomes.append(job.execute(claimed, heartbeat, handler=fake_engine.training))
         if outcomes[-1] == "stopped":
-            assert "time limit of 0.005 minutes is over" in row(db, run_id).status_text
+            assert "it reached its time limit of 0.005 minutes" in row(db, run_id).status_text
             Store(db).runs.resume([run_id])
     assert len(outcomes) > 1
     assert recorded(db, run_id) == expected

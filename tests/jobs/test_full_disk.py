@@ -45,7 +45,7 @@ def test_a_disk_that_fills_stops_runs_and_lets_them_go_on(db, queued, supervise,
     wait_for(lambda: row(db, second).status == "done")
     # what the stopped run deletes can make room for a moment: then it is said again
     log = supervisor_log()
-    assert log.count("free some space") == log.count("that is over; the queue goes on") >= 1, log
+    assert log.count("free some space") == log.count("recovered; resuming the queue") >= 1, log
     Store(db).runs.resume([first])
     wait_for(lambda: row(db, first).status == "done")
     assert recorded(db, first) == expected

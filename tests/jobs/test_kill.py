@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import run_folder
 from fedcore.store.liveness import new_owner

@@ -44,7 +44,7 @@ class Thread:
 class ThreadLauncher:
     """Starts every job as a thread of this process."""
 
-    def launch(self, claim: Claim, lane: str) -> LaunchedJob:
+    def launch(self, claim: Claim, pool: str) -> LaunchedJob:
         return Thread(claim)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:

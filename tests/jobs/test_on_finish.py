@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -42,7 +43,11 @@ def address() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response({"/moved": 302, "/broken": 500}.get(self.path, 200))
+            if self.path == "/silent":
+                time.sleep(1)
+            codes = {"/moved": 302, "/broken": 500, "/unknown": 404}
+            busy = self.path.count("busy") >= len(asked)
+            self.send_response(503 if busy else codes.get(self.path, 200))
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 
@@ -74,7 +79,26 @@ def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script,
     assert content["text"] == "FedLens: a test: 2 done"
 
 
-def test_an_address_gets_the_same_json_and_no_other_address_does(db, address):
+def test_an_address_that_fails_for_a_moment_is_told_once(address, monkeypatch):
+    """It is asked three times at most; what it refuses, and what it may have accepted, is not repeated."""
+    monkeypatch.setattr(on_finish, "PAUSES", (0.0, 0.0))
+    url, asked = address
+    sender(f"{url}/busy/busy/twice")(b"{}")
+    assert [path for path, _ in asked] == ["/busy/busy/twice"] * 3
+    asked.clear()
+    for path, code, times in (("/broken", "500", 3), ("/unknown", "404", 1)):
+        with pytest.raises(OSError, match=code):
+            sender(f"{url}{path}")(b"{}")
+        assert [p for p, _ in asked] == [path] * times
+        asked.clear()
+    monkeypatch.setattr(on_finish, "WEB_SECONDS", 0.2)
+    with pytest.raises(TimeoutError):
+        sender(f"{url}/silent")(b"{}")
+    assert [p for p, _ in asked] == ["/silent"]
+
+
+def test_an_address_gets_the_same_json_and_no_other_address_does(db, address, monkeypatch):
+    monkeypatch.setattr(on_finish, "PAUSES", ())
     url, asked = address
     fill.done(db, fill.an_experiment("Told", ("fedot",), (1,), 1))
     content = finished(Store(db), Store(db).experiments.get(1))
@@ -96,7 +120,7 @@ def test_what_goes_wrong_is_logged_once_and_hurts_nobody(db, queued, script, cap
     watch.look()
     watch.look()
     wait_for(lambda: caplog.records)
-    watch._turns.shutdown()
+    watch._sending.shutdown()
     (record,) = caplog.records
     assert "exit status 3: no mail here" in record.getMessage()
 
@@ -107,7 +131,7 @@ def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path
     watch = FinishWatch(Store(db), script(f"open({str(told)!r}, 'w')"))
     watch.look()
     watch.look()
-    watch._turns.shutdown()
+    watch._sending.shutdown()
     assert not told.exists()
 
 
@@ -120,7 +144,7 @@ def telling(script, tmp_path, monkeypatch) -> Callable[[Path], list[str]]:
         monkeypatch.setattr(on_finish, "run", lambda _, content: texts.append(json.loads(content)["text"]))
         watch = FinishWatch(Store(db), script(""))
         watch.look()
-        watch._turns.shutdown()
+        watch._sending.shutdown()
         return texts
 
     return look
@@ -164,7 +188,7 @@ def test_a_folder_that_cannot_be_written_keeps_no_worker_from_telling(db, queued
     watch.look()
     Store(db).runs.stop(ids)
     watch.look()
-    watch._turns.shutdown()
+    watch._sending.shutdown()
     assert "cannot be written" in caplog.text and "exit status 3" in caplog.text
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import job
+from fedcore.jobs import job, training
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
 from tests.support.jobs import pid, recorded, row, wait_for
 
 ROUNDS = 10
@@ -76,3 +78,26 @@ def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, ex
     assert train_here(db, run_id) == "done"
     assert Store(db).runs.log_path(run_id).read_text().count("resuming after round") == 2
     assert recorded(db, run_id) == expected
+
+
+def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db):
+    """The rounds after the checkpoint were deleted before the engine refused it."""
+    run_id = queue(db)
+
+    def ends_in_round_6(run, **options):
+        for event in fake_engine.train(run, **options):
+            if getattr(event, "round", 0) == 6:
+                raise ZeroDivisionError("the attempt ends here")
+            yield event
+
+    assert train_here(db, run_id, handler=partial(training.train, engine=ends_in_round_6)) == "failed"
+    before = recorded(db, run_id)
+    assert len(before["rounds"]) == 6
+    folder = Store(db).runs.folder(run_id)
+    for newer in (5, 6):
+        (folder / f"round-{newer}.safetensors").unlink()
+    Store(db).runs.resume([run_id])
+    assert train_here(db, run_id) == "failed"  # the real engine: the fake one's checkpoint is another run's
+    assert "was made with another config" in row(db, run_id).status_text
+    assert recorded(db, run_id) == before and row(db, run_id).rounds_done == 5
+    assert not [n for n in row(db, run_id).notices if "trained again" in n["message"]]

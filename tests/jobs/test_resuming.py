@@ -96,18 +96,6 @@ def test_a_run_that_recorded_only_round_0_begins_again_and_says_so(db, queued):
     assert [n for n in notices(db, run_id) if "only round 0 was recorded, so the run begins again" in n]
 
 
-def test_a_checkpoint_of_an_earlier_release_is_used_and_said_to_have_no_digest(db, interrupted, monkeypatch):
-    run_id, folder, expected = interrupted
-    path = folder / "round-3.safetensors"
-    round_, state = fake_engine.read_checkpoint(path)
-    path.write_bytes(fake_engine.save({}, {"round": str(round_), "run": state}))
-    Store(db).runs.resume([run_id])
-    assert execute(db, mended) == "done"
-    assert recorded(db, run_id) == expected
-    (said,) = notices(db, run_id)
-    assert "the checkpoint after round 3 is of an earlier release and has no digest" in said
-
-
 def test_until_a_round_is_recorded_two_older_checkpoints_stay(db, queued):
     """A run killed between saving round 4 and recording it can fall back from round 3 to round 2."""
     (run_id,) = queued(rounds=6)

@@ -10,9 +10,9 @@ from fedcore.cli import main as cli
 from fedcore.config import dumps, loads, parse
 from fedcore.config.grouping import group_hash
 from fedcore.jobs import job
+from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.results.runs import checkpoints
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go, new_owner
@@ -113,7 +113,7 @@ def test_checkpoints_of_finished_runs_are_shown_before_they_are_deleted(db, queu
     would = command("--keep", "last")
     assert "round 0, 1, 2, 3, 4, 5," in would and "would be deleted with --delete" in would
     assert kept(db, everything) == list(range(ROUNDS + 1)), "nothing yet"
-    assert "of 1 runs" in command("--keep", "last", "--delete")
+    assert "of 1 run" in command("--keep", "last", "--delete")
     assert kept(db, everything) == kept(db, last) == [ROUNDS]
     command("--keep", "none", last, "--delete")
     assert (kept(db, everything), kept(db, last)) == ([ROUNDS], [])

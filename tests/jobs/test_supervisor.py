@@ -9,7 +9,7 @@ import pytest
 
 from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs import lanes, launcher
+from fedcore.jobs import launcher, pools
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher, start_detached
 from fedcore.jobs.locks import SupervisorLock
@@ -136,7 +136,7 @@ def test_a_process_that_cannot_be_started_at_present_is_started_later(db, queued
 def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
     (run_id,) = queued()
     log = db.parent / "log"
-    start = LocalLauncher(lambda claimed, lane: start_detached(["no_such_module"], log))
+    start = LocalLauncher(lambda claimed, pool: start_detached(["no_such_module"], log))
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=start)
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
@@ -149,7 +149,7 @@ def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     Store(db).experiments.create_claimed(make(), None, owner, "cpu")
     (waiting,) = queued()
     spawned = []
-    refused = LocalLauncher(lambda claimed, lane: spawned.append(claimed))
+    refused = LocalLauncher(lambda claimed, pool: spawned.append(claimed))
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=refused)
     supervisor.step()
     assert spawned == []
@@ -240,7 +240,7 @@ def test_is_torch_built_with_cuda_is_read_right():
 def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     (run_id,) = queued(rounds=1)
     answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
-    plain = lanes.claim_next
+    plain = pools.claim_next
 
     def sometimes(*args, **kwargs):
         error = next(answers, None)
@@ -248,7 +248,7 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(lanes, "claim_next", sometimes)
+    monkeypatch.setattr(pools, "claim_next", sometimes)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]

@@ -14,7 +14,7 @@ from sqlite_utils import Database
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, lanes
+from fedcore.jobs import job, pools
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
@@ -209,7 +209,7 @@ def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
 
 
 def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(db, monkeypatch):
-    def spawn(claimed, lane):
+    def spawn(claimed, pool):
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     number = Store(db).tasks.submit("check", "a", {})
@@ -259,7 +259,7 @@ def test_two_supervisors_never_do_one_task_twice(db):
     """Two that both believe to be the only one: the claim decides."""
     spawned = []
 
-    def spawn(claimed, lane):
+    def spawn(claimed, pool):
         spawned.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
@@ -270,7 +270,7 @@ def test_two_supervisors_never_do_one_task_twice(db):
     try:
         for supervisor in supervisors:
             assert supervisor.step()
-        assert spawned == numbers[: lanes.TASK_SLOTS]  # the second one counts the first one's processes
+        assert spawned == numbers[: pools.TASK_SLOTS]  # the second one counts the first one's processes
     finally:
         for supervisor in supervisors:
             for child in supervisor._children.values():
@@ -279,7 +279,7 @@ def test_two_supervisors_never_do_one_task_twice(db):
 
 
 def test_a_task_that_cannot_be_started_fails(db):
-    def spawn(claimed, lane):
+    def spawn(claimed, pool):
         raise PermissionError(13, "Permission denied")
 
     number = Store(db).tasks.submit("check", "a", {})
@@ -351,7 +351,7 @@ def test_the_supervisor_starts_the_real_command(db):
     wait_for(lambda: not supervisor.step())
 
 
-def test_the_commands_list_stop_and_forget(db, capsys, monkeypatch):
+def test_the_commands_list_stop_and_delete(db, capsys, monkeypatch):
     monkeypatch.setattr(psutil.Process, "nice", lambda self, value: None)  # this very process does the task
     first, second = (
         Store(db).tasks.submit("check", "a", {"fail": True}),
@@ -372,7 +372,7 @@ def test_the_commands_list_stop_and_forget(db, capsys, monkeypatch):
         f"task {first}  check  a  failed  1/1  (ZeroDivisionError: the fake task was told to)",
     ]
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
-    assert cli.main(["tasks", "--forget", str(second), "--db", str(db)]) == 0
+    assert cli.main(["tasks", "--delete", str(second), "--db", str(db)]) == 0
     assert [t.id for t in Store(db).tasks.recent()] == [first]
 
 

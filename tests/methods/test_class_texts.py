@@ -13,13 +13,13 @@ from fedcore import config
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import MethodEntry
 from fedcore.config.grouping import group_hash, stable_config
-from fedcore.engine.events import Notice
 from fedcore.engine.plan import plan
 from fedcore.engine.setup import set_up
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
+from fedcore.records.events import Notice
 from tests.support.against import build
 from tests.support.web.pictures import image_folder
 from tests.support.work import collect

@@ -27,8 +27,8 @@ SMALL = {
     "fedprox-lora": {"rank": 2, "lr": 0.01},
 }
 """Prompts and ranks that the tiny CLIP has room for; methods that are not named run as they are."""
-SHARED_BY_CLIENT = {"shared.keys", "shared.query_w", "shared.query_b"}
-"""What everybody has of every client: FedAPT's keys, and the rows of its query."""
+SHARED_BY_CLIENT = {"shared.query_w"}
+"""Shared parameters with a row for each client: FedAPT's query."""
 TRAINED = [
     name
     for name, cls in registry.load_all().items()

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.transport import Transport
-from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
 from fedcore.methods.fedot import FedOT
+from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.method_cases import CASES
 from tests.support.tiny import tiny_cohorts

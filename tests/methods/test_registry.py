@@ -6,103 +6,97 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.config import Experiment
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 
 FILE = """
-from fedcore.methods import About, Method, method
-from fedcore.methods.baselines.zero_shot import ZeroShot
+from fedcore.methods import Method, method
 
 @method
-class Older({base}):
-    name = "older"
+class Silent(Method):
+    name = "silent"
+    about = "what it does"
+"""
+
+
+def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "silent.py"
+    file.write_text(FILE)
+    with pytest.raises(FedLensError, match=r"about = About\(title=.*\) is missing") as caught:
+        registry.load_file(file)
+    assert caught.value.field == "methods" and "silent" not in registry.known()
+
+
+def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("from fedcore.methods import Method\nraise ValueError('no such table')\n")
+    with pytest.raises(FedLensError, match=r"does not import: ValueError: no such table$"):
+        registry.load_file(file)
+
+
+HOOKS = """
+from fedcore.methods import Method, method
+from fedcore.methods.baselines.zero_shot import ZeroShot
+
+class Mixin:
+    {of_base}
+
+@method
+class Misspelt(ZeroShot, Mixin):
+    name = "misspelt"
     {member}
 """
 
 
 @pytest.mark.parametrize(
-    ("base", "member", "message"),
+    ("member", "of_base", "message"),
     [
-        ("ZeroShot", "def notes(self): ...", r"notes is now plan_warnings .*see examples/text_shift.py"),
-        ("Method", "title = 'Older'", r"title is now part of about = About\("),
-        ("Method", "about = 'what it does'", r"about = About\(title=.*\) is missing"),
+        ("def lr_factor(self): return {}", "", r"use Misspelt\.lr_factor; did you mean 'lr_factors'\? \("),
+        ("clients_use_globl = True", "", r"did you mean 'clients_use_global'\?"),
+        ("...", "def round_logs(self, uploads): ...", r"use Mixin\.round_logs; did you mean 'round_log'\?"),
+        ("def zzz(self): ...", "", r"lists the hooks \(the name of a helper begins with an underscore\)$"),
     ],
 )
-def test_a_file_of_an_earlier_release_says_what_to_rename(
-    tmp_path: Path, base: str, member: str, message: str
+def test_a_public_member_that_is_no_hook_is_refused(
+    tmp_path: Path, member: str, of_base: str, message: str
 ) -> None:
-    file = tmp_path / "older.py"
-    file.write_text(FILE.format(base=base, member=member))
+    file = tmp_path / "misspelt.py"
+    file.write_text(HOOKS.format(member=member, of_base=of_base or "..."))
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)
-    assert caught.value.field == "methods" and "older" not in registry.known()
+    assert caught.value.field == "methods" and "misspelt" not in registry.known()
 
 
-FIRST_RELEASE = """
-from fedcore.lazy import torch
-from fedcore.methods import DiagnosticChart, Method, MethodConfig, method
-from fedcore.methods.base import Models, Setting, State, Step, cosine_logits, cross_entropy
-from fedcore.methods.zero_shot import ZeroShot
-
-class ShiftConfig(MethodConfig):
-    source: str = "no member of a method"
+LONE_HOOKS = """
+from fedcore.methods import method
+from fedcore.methods.baselines.fedclip import FedCLIP
 
 @method
-class Shift(Method):
-    name = "shift-of-the-first-release"
-    title = "Shift"
-    source = "a paper"
-    about = "what it does"
-    Config = ShiftConfig
-    charts = (DiagnosticChart("Shift", {"shift": ""}, unasked=True),)
+class Alone(FedCLIP):
+    name = "alone"
 
-    def __init__(self, config, problem):
-        super().__init__(config, problem)
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+    @classmethod
+    def plan_warnings(cls, config, context):
+        return [f"{context.clients} clients, and a helper says {cls._helper()}"]
 
-    def models(self, state):
-        return Models(common=state.shared, clients=self.spread(state.shared))
-
-    def prepare(self, params, data):
-        return {}
-
-    @property
-    def predicts_in_batches(self):
-        return True
+    @classmethod
+    def _helper(cls):
+        return "so"
 """
 
 
-def test_the_error_about_a_file_of_the_first_release_lists_every_name_to_change(tmp_path: Path) -> None:
-    file = tmp_path / "shift.py"
-    file.write_text(FIRST_RELEASE)
-    with pytest.raises(FedLensError) as caught:
-        registry.load_file(file)
-    message = str(caught.value)
-    about = "is now part of about = About(title=..., source=..., summary=...)"
-    base = "from fedcore.methods.base import"
-    for change in (
-        "does not import: ImportError",
-        f"line 4: {base} Setting is now from fedcore.methods import RunContext",
-        f"line 4: {base} cosine_logits is now from fedcore.methods import cosine_logits",
-        f"line 4: {base} cross_entropy is now from fedcore.methods import cross_entropy",
-        "line 5: fedcore.methods.zero_shot is now fedcore.methods.baselines.zero_shot",
-        f"line 13: title {about}",
-        f"line 14: source {about}",
-        "line 15: about = '...' is now about = About(title=..., source=..., summary='...')",
-        f"line 17: charts {about}",
-        "line 17: unasked= is now default_visible=",
-        "line 21: backbone.zero_shot(classes, template) is now problem.class_features",
-        "line 24: common= is now global_model=",
-        "line 24: .spread is now .repeat",
-        "line 26: prepare is now round_constants",
-        "line 30: the property predicts_in_batches is now the method predicts_in_batches()",
-    ):
-        assert change in message
-    assert "line 8" not in message
-
-
-def test_a_file_that_fails_for_another_reason_is_not_called_an_old_one(tmp_path: Path) -> None:
-    file = tmp_path / "broken.py"
-    file.write_text("from fedcore.methods import Method\nraise ValueError('no such table')\n")
-    with pytest.raises(FedLensError, match=r"does not import: ValueError: no such table$"):
-        registry.load_file(file)
+def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings of a plan once needed three other members beside them, and were silent without."""
+    monkeypatch.setattr(registry, "_METHODS", dict(registry.known()))
+    file = tmp_path / "alone.py"
+    file.write_text(LONE_HOOKS)
+    assert registry.load_file(file) == ["alone"]
+    experiment = Experiment(
+        name="One hook",
+        data={"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4},
+        methods=[{"name": "alone"}],
+        rounds=1,
+    )
+    assert "2 clients, and a helper says so" in plan(experiment).warnings

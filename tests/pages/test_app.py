@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 import app as served
 from fedcore.results.runs import progress
 from fedcore.store import Store
-from pages.live_view import pulse
+from pages.widgets import pulse
 from tests.support import fill
 from tests.support.web.live import clock, widget
 from tests.support.web.pages import Opened, html

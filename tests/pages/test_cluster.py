@@ -42,7 +42,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     button(app, "Connect").click().run()
     assert choice.chosen_over(store.artifacts) == 4
     assert choice.chosen(store.artifacts) == HEAD and started == [store.path]
-    assert "joined as soon as runs are queued" in said(app)
+    assert "as soon as runs are queued" in said(app)
 
     worker = SupervisorLock(filled)
     assert worker.acquire()

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.store import Store
+from tests.support import fill
+from tests.support.jobs import wait_for
 from tests.support.web.pages import Opened
 
 
@@ -44,4 +46,19 @@ def test_a_link_to_it_says_what_is_wrong(
 ) -> None:
     app = open_page(page, **query)
     shown = [e.value for kind in ("error", "warning", "info") for e in app.get(kind)]
-    assert any(any(words in text.lower() for words in ("damaged", "no experiment")) for text in shown), shown
+    assert any(any(words in text.lower() for words in ("damaged", "does not exist")) for text in shown), shown
+
+
+def test_a_changed_number_is_said_above_the_page(open_page: Opened, filled: Path) -> None:
+    """One flipped bit changed an accuracy on the pages without a word."""
+    assert not open_page().error
+    fill.alter(filled, "UPDATE runs SET last_test=last_test/2 WHERE id=1")
+
+    def said() -> list[str]:
+        return [e.value for e in open_page().error]
+
+    wait_for(said)
+    (line,) = said()
+    assert (
+        "is damaged" in line and "numbers that are shown may be wrong" in line and "`fedlens doctor`" in line
+    )

@@ -9,18 +9,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.runs.overview import experiment_summaries
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
-from fedcore.store.jobs import TASKS
-from fedcore.store.liveness import new_owner
 from pages.experiments_view import table
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
 from tests.support import fill
-from tests.support.web.pages import Opened
+from tests.support.web.pages import Opened, work_off
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters
@@ -127,7 +123,9 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
 ) -> None:
     asked = []
     monkeypatch.setattr(actions, "ACTIONS", tuple(
-        actions.Action(a.label, a.icon, a.fits, lambda items, a=a: asked.append((a.label, items[0].row.id)))
+        actions.Action(
+            a.label, a.icon, a.applies, lambda items, a=a: asked.append((a.label, items[0].row.id))
+        )
         for a in actions.ACTIONS
     ))  # fmt: skip
     app = open_page()
@@ -148,7 +146,7 @@ def test_the_name_of_a_row_opens_it(open_page: Opened, filled: Path) -> None:
 
 def test_columns_are_chosen_and_stand_in_the_url(open_page: Opened, filled: Path) -> None:
     always = ["Status", "Experiment", ""]
-    assert list(open_page().dataframe[0].value.columns) == [*always, *table.USUAL]
+    assert list(open_page().dataframe[0].value.columns) == [*always, *table.DEFAULT]
     app = open_page(columns=["Tags", "Worst client"])
     assert list(app.dataframe[0].value.columns) == [*always, "Worst client", "Tags"], "in their usual order"
     app = open_page(columns=["no such column"])
@@ -243,15 +241,6 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
     assert "upload" not in str(caught.value)
     with pytest.raises(FedLensError, match="broken.json"):
         importing.import_now("broken.json", b"{", "", "")
-
-
-def work_off(db: Path) -> list[str]:
-    """Do all queued tasks here with their real handlers; how they ended."""
-    ended = []
-    while (claimed := Store(db).jobs.claim(new_owner(), "tasks", TASKS)) is not None:
-        with Heartbeat(Store(db)) as heartbeat:
-            ended.append(job.execute(claimed, heartbeat))
-    return ended
 
 
 def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, filled: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.data.split_codes import TEST
-from fedcore.engine.events import Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
+from fedcore.records.events import Diagnostic
+from fedcore.records.split_codes import TEST
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, Store
 from pages.live_view import chart as live_chart
@@ -134,7 +134,7 @@ def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
     assert newer == 4
     app = open_page("live", id=asked)
     (said,) = app.info
-    assert f"There is no experiment {asked} here" in said.value.replace("\\", "")
+    assert f"Experiment {asked} does not exist" in said.value.replace("\\", "")
     assert not charts(app) and app.query_params["id"] == asked
     choice = widget(app.selectbox, "live_choice")
     assert choice.value is None and "Came later (no. 4)" in choice.options
@@ -159,7 +159,7 @@ def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
     monkeypatch.setattr(progress, "activity_digest", looking)
     app = open_page("live", id=str(gone))
     assert [said.value for said in app.info] == [
-        f"There is no experiment {gone} here; it may have been deleted."
+        f"Experiment {gone} does not exist; it may have been deleted."
     ]
     assert not app.error
 

@@ -98,5 +98,5 @@ def test_many_runs_scroll_with_those_that_train_first(open_page: Opened, tmp_pat
     for writer in writers[:-1]:
         writer.claim.finish("stopped")
     table = html(open_page("live", id="1", live_variant_1="all seeds"))
-    assert "16 runs, those that train first" in table
+    assert "16 runs, running ones first" in table
     assert table.index("FedOT, seed 16") < table.index("FedOT, seed 1<")

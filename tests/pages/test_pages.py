@@ -28,13 +28,6 @@ def test_every_page_opens_on_an_empty_database(open_page: Opened, page: str) -> 
     assert not app.error
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens_on_a_filled_database(open_page: Opened, filled: Path, page: str) -> None:
-    app = open_page(page, id="1", ids=["1", "2"])
-    assert app.title[0].value
-    assert not app.error
-
-
 @pytest.mark.parametrize("page", ["experiments", "compare", "live"])
 def test_a_newcomer_may_look_at_the_settings_first(open_page: Opened, page: str) -> None:
     app = button(open_page(page), "Look at the settings first").click().run()
@@ -66,13 +59,13 @@ def test_a_newcomer_launches_with_one_click(open_page: Opened, tmp_path: Path) -
 
 def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", preset="demo")
-    by_label = {w.label: w for w in [*app.number_input, *app.text_input]}
-    by_label["Rounds"].set_value(7)
+    by_label = {w.label: w for w in app.text_input}
+    by_label["Rounds"].set_value("7")
     by_label["Seeds"].set_value("3, 5")
     app.run()
     app = open_form(app, "FedOT")
-    blocks = next(w for w in app.number_input if w.label == "Blocks")
-    blocks.set_value(2)
+    blocks = next(w for w in app.text_input if w.label == "Blocks")
+    blocks.set_value("2")
     app.run()
     assert any("paper: 1" in c.value for c in app.caption)
     app = button(app, "Launch").click().run()
@@ -85,12 +78,12 @@ def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> N
 
 def test_what_blocks_a_launch_stands_beside_its_field(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    next(w for w in app.number_input if w.label == "Blocks").set_value(7)
+    next(w for w in app.text_input if w.label == "Blocks").set_value("7")
     app.run()
     assert len(app.error) == 1
     assert "7" in app.error[0].value
     assert button(app, "Launch").disabled
-    next(w for w in app.number_input if w.label == "Blocks").set_value(1)
+    next(w for w in app.text_input if w.label == "Blocks").set_value("1")
     app.run()
     assert not app.error
     assert not button(app, "Launch").disabled
@@ -102,7 +95,7 @@ def test_what_blocks_a_launch_stands_beside_its_field(open_page: Opened) -> None
 
 def test_too_many_clients_are_refused_in_words(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    next(w for w in app.number_input if w.label == "Clients per domain").set_value(999)
+    next(w for w in app.text_input if w.label == "Clients per domain").set_value("999")
     app.run()
     assert len(app.error) == 1
     assert button(app, "Launch").disabled
@@ -112,9 +105,9 @@ def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path
     app = open_page("new", preset="demo")
     assert any("0.01 *</b>" in e.proto.body for e in app.get("html"))
     app = open_form(app, "FedOT")
-    assert next(w for w in app.number_input if w.label == "Learning rate").value == 0.01
+    assert next(w for w in app.text_input if w.label == "Learning rate").value == "0.01"
     app = button(app, "Reset to the paper's values").click().run()
-    assert next(w for w in app.number_input if w.label == "Learning rate").value == 5e-5
+    assert next(w for w in app.text_input if w.label == "Learning rate").value == "5e-05"
     button(app, "Launch").click().run()
     fedot = next(r for r in Store(tmp_path / "runs.db").runs.of_experiments([1]) if r.method == "fedot")
     assert Store(tmp_path / "runs.db").runs.config(fedot.id).method.config["lr"] == 5e-5
@@ -122,7 +115,7 @@ def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path
 
 def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    next(w for w in app.number_input if w.label == "Blocks").set_value(2)
+    next(w for w in app.text_input if w.label == "Blocks").set_value("2")
     app.run()
     box = next(e for e in app.expander if e.label.startswith("FedOT"))
     app.session_state[box.key] = False
@@ -130,7 +123,7 @@ def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Open
     (table,) = [e.proto.body for e in app.get("html") if "Hyper-parameters of the methods" in e.proto.body]
     assert re.search("blocks <b[^>]*>2 ", table, re.IGNORECASE)
     app = open_form(app, "FedOT")
-    assert next(w for w in app.number_input if w.label == "Blocks").value == 2
+    assert next(w for w in app.text_input if w.label == "Blocks").value == "2"
 
 
 def test_a_variant_is_one_more_run(open_page: Opened, tmp_path: Path) -> None:
@@ -177,8 +170,8 @@ class Mine(Method):
     methods = next(m for m in app.multiselect if m.label == "Methods")
     assert "Mine" in methods.options
     app = open_form(methods.set_value([*methods.value, "mine"]).run(), "Mine")
-    warmth = next(w for w in app.number_input if w.label == "Warmth")
-    assert (warmth.value, warmth.min, warmth.max) == (0.5, 0.0, 2.0)
+    warmth = next(w for w in app.text_input if w.label == "Warmth")
+    assert warmth.value == "0.5" and "≥ 0, ≤ 2" in warmth.help
 
 
 def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
@@ -186,23 +179,6 @@ def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path
     for group in compare(Store(filled), [1]).groups:
         for stat in group.stats.values():
             assert stat.text() in text
-
-
-def test_compare_with_a_baseline_has_differences(open_page: Opened, filled: Path) -> None:
-    app = open_page("compare", ids=["1"])
-    next(s for s in app.selectbox if s.label == "Baseline").select("PromptFL").run()
-    groups = {g.label: g for g in compare(Store(filled), [1]).groups}
-    gap = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
-    assert f"{gap:+.1f}" in html(app)
-
-
-@pytest.mark.parametrize(("tab", "charts"), [("Heatmaps", 1), ("Curves", 1), ("Cost", 1), ("Config", 0)])
-def test_compare_tabs(open_page: Opened, filled: Path, tab: str, charts: int) -> None:
-    app = open_page("compare", ids=["1"])
-    app.session_state["tab"] = tab
-    app.run()
-    assert not app.exception
-    assert len(app.get("plotly_chart")) == charts
 
 
 def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
@@ -245,7 +221,7 @@ def test_a_read_only_database_can_be_looked_at(
     st.cache_resource.clear()
 
 
-def test_pages_never_import_torch(filled: Path) -> None:
+def test_every_page_opens_on_a_filled_database_and_none_imports_torch(filled: Path) -> None:
     """In a fresh process: open every page, then look whether torch is there."""
     script = """
 import sys
@@ -255,12 +231,13 @@ fedcore.jobs.ensure_worker = lambda db: False
 app = AppTest.from_file("dashboard.py", default_timeout=120)
 app.query_params["id"] = "1"
 app.run()
+assert app.title[0].value and not app.error and not app.exception, app.exception
 for page in ("new", "live", "compare", "papers", "data", "run"):
     app.switch_page(f"pages/{page}.py")
     app.query_params["id"] = "1"
     app.query_params["ids"] = ["1"]
     app.run()
-    assert not app.exception, (page, app.exception)
+    assert app.title[0].value and not app.error and not app.exception, (page, app.error, app.exception)
     if page == "compare":
         for tab in ("Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export"):
             app.session_state["tab"] = tab

@@ -10,12 +10,12 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
+from fedcore.papers.mini import DATA
+from fedcore.papers.tables.availability import Availability
+from fedcore.papers.tables.cells import TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, queue
-from fedcore.papers.tables.here import Here
 from fedcore.papers.tables.layout import all_tables
 from fedcore.papers.tables.recorded import Recorded
-from fedcore.papers.tables.rehearsal import DATA
-from fedcore.papers.tables.standing import CellStanding, measure, standings
 from fedcore.store import Store
 from pages.components import viewport
 from pages.papers_view import fill
@@ -37,9 +37,9 @@ def shown(caption: Markdown) -> str:
     return str(caption.value).replace("**", "")
 
 
-def rehearsed(store: Store) -> dict[object, CellStanding]:
+def rehearsed(store: Store) -> dict[object, TableCell]:
     recorded = Recorded(store, {DATA})
-    return standings(recorded, TABLE.values, measure(recorded, TABLE.values, True), Here({}), True)
+    return table_cells(recorded, TABLE.values, measure(recorded, TABLE.values, True), Availability({}), True)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def filled_table(tmp_path: Path) -> Store:
     """A store with a finished rehearsal of FedDEAP's Table 5."""
     store = Store(tmp_path / "runs.db")
     store.prepare()
-    (filling,) = fillings(rehearsed(store).values(), Here({}))
+    (filling,) = fillings(rehearsed(store).values(), Availability({}))
     (created,) = queue(store, [(filling, plan(filling.experiment))])
     finish(store.path, created.experiment_id)
     return store
@@ -80,7 +80,7 @@ def test_a_link_to_no_table_shows_the_first(open_page: Opened) -> None:
 
 def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: Store) -> None:
     app = open_page("papers", table="feddeap-5", rehearsal="true")
-    assert "No number of ours on this page says anything about the paper" in app.warning[0].value
+    assert "our numbers say nothing about the paper" in app.warning[0].value
     html = grid(app)
     assert html.count("no evidence</span>") == len(TABLE.values)
     for cell in rehearsed(filled_table).values():
@@ -101,6 +101,39 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
     assert "queued" in grid(app)
     app = button(app, "Fill the table").click().run()
     assert button(app, "Queue 2 runs")
+
+
+@pytest.mark.parametrize(
+    ("table", "method", "target", "expected"),
+    [
+        (
+            "fedot-9",
+            "FedGH (CLIP)",
+            "A",
+            "the paper's Tables 5 and 7 give 64.70 for this cell, which prints 71.40",
+        ),
+        (
+            "fedot-9",
+            "Zero Shot",
+            "A",
+            "every accuracy printed for a domain is a fraction of 409, 468, 334 or 785 test images",
+        ),
+        ("feddeap-1", "FedDEAP", "a", "the authors' public code tests images sorted by class"),
+    ],
+)
+def test_the_dialog_says_what_speaks_for_and_against_comparing(
+    open_page: Opened, table: str, method: str, target: str, expected: str
+) -> None:
+    values = next(t for t in all_tables() if t.name == table).values
+    place = next(
+        i for i, v in enumerate(values) if (v.method, v.target, v.dataset) == (method, target, "PACS")
+    )
+    app = open_page("papers", table=table)
+    app.session_state[fill.OPEN] = (table, f"cell {place}")
+    app.run()
+    assert not app.exception
+    said = [shown(caption).replace("\\", "") for caption in app.caption]
+    assert any(expected in text for text in said), said
 
 
 def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened, tmp_path: Path) -> None:
@@ -138,5 +171,5 @@ def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> N
 def _standings(store: Store) -> list[str]:
     values = tuple(value for table in all_tables() for value in table.values)
     recorded = Recorded(store, {DATA})
-    found = standings(recorded, values, measure(recorded, values, True), Here({}), True)
-    return [found[value].standing for value in values]
+    found = table_cells(recorded, values, measure(recorded, values, True), Availability({}), True)
+    return [found[value].status for value in values]

@@ -9,15 +9,15 @@ import pytest
 from scipy import stats
 
 from fedcore import config
-from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
+from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.run_writer import RunWriter
-from scripts.docs import ablations as ablations_doc
-from scripts.docs import blocks
-from scripts.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
 from tests.support import fill
+from tools.docs import ablations as ablations_doc
+from tools.docs import blocks
+from tools.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
 
 SMALL = """
 name = "Small"

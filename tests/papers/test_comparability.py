@@ -5,15 +5,26 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedcore.cli.main import main
+from fedcore.methods import registry
 from fedcore.papers import published
-from fedcore.papers.comparability import FILE, comparability, reasons
+from fedcore.papers.comparability import (
+    FILE,
+    NO_EVIDENCE,
+    comparability,
+    comparability_of_runs,
+    evidence_for,
+    reasons,
+)
+from fedcore.papers.coverage import coverage, evidence
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
+from fedcore.papers.names import DOMAINS, VPT_FORMS
 from fedcore.papers.printed import printed_values
 from fedcore.papers.reproductions import reproductions
 from fedcore.results.comparison import compare
@@ -30,7 +41,7 @@ def test_every_reason_of_the_file_is_about_some_published_value() -> None:
     values = published.load_all()
     for line, reason in enumerate(reasons(), start=2):
         assert any(reason.is_about(value) for value in values), f"{FILE.name}:{line}"
-        assert reason.text and reason.state != "comparable"
+        assert reason.text and reason.line == line
 
 
 def test_femnist_and_impossible_protocols_are_not_comparable() -> None:
@@ -43,6 +54,134 @@ def test_femnist_and_impossible_protocols_are_not_comparable() -> None:
 def test_zero_shot_clip_on_pacs_is_comparable_without_reservation() -> None:
     value = value_of("fedot", table="1", dataset="PACS", method="Zero-Shot CLIP")
     assert comparability(value) == Comparability()
+    assert ["409, 468, 334 or 785" in line.text for line in evidence_for(value)] == [True]
+
+
+def test_every_comparable_value_has_evidence_which_its_printed_digits_bear_out() -> None:
+    """Fails closed: of each value called comparable, a line says why, and its test sets give the digits."""
+    supported = evidence()
+    comparable = {v for v in published.load_all() if comparability(v).state == "comparable"}
+    assert comparable and {v for values in supported.values() for v in values} == comparable
+    assert sum(counts["comparable"] for counts in coverage().values()) == len(comparable)
+    for line, values in supported.items():
+        assert line.test_images, f"{FILE.name}:{line.line} has no test sets to check the values by"
+        for value in values:
+            if value.target == "avg" and len(line.test_images) > 1:
+                continue  # a mean of several fractions fits any number
+            domain = DOMAINS[value.dataset][value.target] if len(line.test_images) > 1 else "all"
+            total = line.test_images[domain]
+            right = round(value.value * total / 100)
+            assert f"{100 * right / total:.2f}" == f"{value.value:.2f}", (line.line, value)
+
+
+def test_a_value_without_evidence_is_not_comparable() -> None:
+    unheard = replace(value_of("fedot", table="1", dataset="PACS", method="Zero-Shot CLIP"), method="New")
+    assert comparability(unheard) == Comparability((("with a caveat", NO_EVIDENCE),))
+    assert comparability_of_runs(unheard, [], []) == comparability(unheard), "nor is it without any run"
+
+
+def test_evidence_of_test_sets_supports_runs_on_these_only() -> None:
+    value = value_of("fedot", table="1", dataset="VLCS", method="Zero-Shot CLIP")
+    (line,) = evidence_for(value)
+    assert comparability(value, line.test_images).state == "comparable"
+    other = comparability(value, {**line.test_images, "VOC2007": 676})
+    assert other.state == "with a caveat" and "not tested on as many images as the paper" in other.text
+
+
+def test_the_command_lists_every_comparable_value_below_its_evidence(capsys) -> None:
+    assert main(["published", "--evidence"]) == 0
+    printed = capsys.readouterr().out
+    comparable = [v for v in published.load_all() if evidence_for(v)]
+    assert printed.endswith(f"{len(comparable)} comparable values\n")
+    for line in evidence():
+        assert f"comparability.csv, line {line.line}: {line.text}" in printed
+    assert main(["published", "--evidence", "--preset", "demo"]) == 2
+
+
+def test_all_52_values_of_fed_deap_s_code_name_its_class_sorted_test_batches() -> None:
+    marked = [
+        v for v in published.load_all() if "sorted by class with the mean embedding" in comparability(v).text
+    ]
+    assert len(marked) == 52 and {v.paper for v in marked} == {"feddeap"}
+    assert {v.method for v in marked} == {
+        "FedDEAP",
+        "FedDEAP [FedDEAP]",
+        "FedDEAP [w/ Personalized Prompt]",
+        "FedDEAP [w/o Semantic Align.]",
+        "FedDEAP [w/o Domain Align.]",
+    }
+    assert not any(comparability(v).state == "comparable" for v in published.load("feddeap"))
+
+
+@pytest.mark.parametrize("paper", ["fedot", "feddeap"])
+def test_only_baselines_with_public_code_are_said_to_follow_it(paper: str) -> None:
+    follows = {
+        v.method
+        for v in published.load(paper)
+        for _, text in comparability(v).reasons
+        if "of this baseline" in text and "public code" in text and "no code of it" not in text
+    }
+    without = {"CLIP-FC", "ResNet-full", "ResNet-tuning", "ViT-full", "ViT-tuning", "FedAKT(C)", *VPT_FORMS}
+    assert follows and not follows & without
+    texts = {v.method: comparability(v).text for v in published.load(paper)}
+    expected = {
+        "fedot": {"FedAKT(C)": "no code of it is public", "VPT": "anew for each task"},
+        "feddeap": {
+            "CLIP-FC": "neither a paper nor public code",
+            "FedAPT": "follows FedAPT's public code",
+            "ViT-full": "torchvision's IMAGENET1K_V1",
+        },
+    }
+    for method, text in expected[paper].items():
+        assert text in texts[method]
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "fields"),
+    [
+        ("fedgh", "momentum 0.9, weight decay 1e-3 and ten local epochs are its public code's",
+         {"momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10, "batch_size": 32}),
+        ("facmic", "which weights clients by their samples and keeps Adam's state",
+         {"weighting": "samples", "optimiser_state": "kept", "optimiser": "adam", "target": "none"}),
+        ("fedapt", "random keys that are never trained or sent", {"keys": "frozen"}),
+        ("clip-fc", "momentum 0.9 and weight decay 5e-4", {"momentum": 0.9, "weight_decay": 5e-4}),
+    ],
+)  # fmt: skip
+def test_what_a_reason_says_of_a_baseline_is_what_it_trains_with(
+    method: str, said: str, fields: dict
+) -> None:
+    assert any(said in reason.text for reason in reasons())
+    full = registry.build_config(method, {}).model_dump()
+    assert {name: full[name] for name in fields} == fields
+
+
+def test_sdfed_s_values_name_the_splits_of_the_code_that_it_builds_on() -> None:
+    single = [v for v in published.load("sdfed") if v.table in ("1", "4", "6")]
+    assert len({v.dataset for v in single}) == 5
+    for value in single:
+        assert "coop-split" in comparability(value).text, value
+        assert ("Faces_easy" in comparability(value).text) == (value.dataset == "Caltech101")
+
+
+def test_the_comprehensive_cells_that_the_paper_s_own_tables_contradict_are_flagged_and_no_others() -> None:
+    """A comprehensive cell is the mean of a generalisation cell and the personalisation cells of its row."""
+    parts: dict[tuple, list[float]] = defaultdict(list)
+    cells: dict[tuple, published.PublishedValue] = {}
+    for v in published.load("fedot"):
+        if v.target == "avg" or v.method == "Zero Shot":
+            continue
+        if v.table in ("5", "6") and v.metric == "generalization":
+            parts[v.dataset, v.method, v.target].append(v.value)
+        elif v.table in ("7", "8") and v.metric == "personalization":
+            parts[v.dataset, v.method, v.setting.removeprefix("held out ")].append(v.value)
+        elif v.table in ("9", "10") and v.metric == "comprehensive":
+            cells[v.dataset, v.method, v.target] = v
+    assert len(cells) == 320 and all(len(parts[key]) == 4 for key in cells)
+    odd = {key: np.mean(parts[key]) for key, v in cells.items() if abs(v.value - np.mean(parts[key])) > 0.011}
+    flags = {key: comparability(v).text for key, v in cells.items() if "this cell" in comparability(v).text}
+    assert len(odd) == 8 and flags.keys() == odd.keys()
+    for key, follows in odd.items():
+        assert f"give {follows:.2f} for this cell, which prints {cells[key].value:.2f}" in flags[key]
 
 
 @pytest.mark.parametrize(
@@ -127,11 +266,10 @@ def feddeap(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
 def test_a_run_is_judged_by_the_test_sets_that_it_recorded(feddeap) -> None:
     db, experiment = feddeap
     row = find(reproductions(Store(db), experiment), table="1", method="CLIP-zs", target="avg")
-    assert comparability(row.published).state == "comparable"
-    assert (row.status, row.comparability.state) == ("measured", "with a caveat"), (
-        "200 images, not 411 and 788"
-    )
-    assert comparability(row.published, ROUNDED_UP).state == "comparable"
+    rounded = "fit test sets of a fifth of each class"
+    assert rounded not in comparability(row.published).text
+    assert row.status == "measured" and rounded in row.comparability.text, "200 images, not 411 and 788"
+    assert rounded not in comparability(row.published, ROUNDED_UP).text
     assert row.measured_text.endswith(" †")
 
 
@@ -146,13 +284,14 @@ def test_a_value_that_is_not_comparable_has_no_difference(tmp_path: Path) -> Non
 
 def test_exports_name_the_state_and_the_reasons(feddeap) -> None:
     db, experiment = feddeap
-    lookup = partial(printed_values, experiments=[experiment])
-    table = csv.DictReader(io.StringIO(tables.table_csv(Store(db), [1], printed=lookup)))
+    comparison = compare(Store(db), [1])
+    found = printed_values(comparison, [experiment])
+    table = csv.DictReader(io.StringIO(tables.table_csv(comparison, printed=found)))
     rows = {(r["label"], r["metric"]): r for r in table}
     row = rows["FedDEAP", "personal"]
     assert row["comparability"] == "with a caveat" and "rounded up" in row["reasons_against_comparing"]
     assert not rows["FedDEAP", "worst"]["comparability"]
-    lines = latex.summary_latex(Store(db), [1], "last", printed=lookup)
+    lines = latex.summary_latex(comparison, found)
     assert r"$^\dagger$" in lines and "FedDEAP printed: the printed accuracies fit" in lines
 
 

@@ -36,22 +36,6 @@ def test_a_file_that_exists_is_not_overwritten(tmp_path: Path, capsys: pytest.Ca
     assert file.read_text() == "# edited" and not (tmp_path / "demo.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [
-        ("experiments/fedot/table1-pacs.toml", "fedot/table1-pacs"),
-        ("experiments/demo.toml", "demo"),
-        ("/elsewhere/experiments/sdfed/table4-dtd.toml", "sdfed/table4-dtd"),
-    ],
-)
-@pytest.mark.parametrize("command", [["run"], ["published"], ["data", "partition"]], ids=" ".join)
-def test_the_path_of_a_former_file_names_the_preset(
-    command: list[str], file: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*command, file]) == 2
-    assert f"{file} is a preset now, not a file; use --preset {name}\n" in capsys.readouterr().err
-
-
 def test_an_experiment_is_a_file_or_a_preset_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ["run"],
@@ -63,7 +47,7 @@ def test_an_experiment_is_a_file_or_a_preset_and_not_both(capsys: pytest.Capture
         assert "give either an experiment file or --preset NAME" in capsys.readouterr().err
     assert cli.main(["run", "--demo", "--preset", "fedot/table1-pacs"]) == 2
     assert cli.main(["run", "--preset", "fedot/table1-pac"]) == 2
-    assert "did you mean fedot/table1-pacs" in capsys.readouterr().err
+    assert "did you mean 'fedot/table1-pacs" in capsys.readouterr().err
 
 
 def test_a_preset_takes_its_data_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,12 @@ from fedcore import config
 from fedcore.cli import main as cli
 from fedcore.cli.published import reproductions_text
 from fedcore.config import Experiment, MethodEntry
-from fedcore.engine.events import Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.papers import published
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.papers.variants import contents
+from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

@@ -11,32 +11,32 @@ from fedcore.config import Experiment
 from fedcore.engine.plan import plan
 from fedcore.papers.comparability import Comparability
 from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.mini import DATA
 from fedcore.papers.names import CATALOG
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.papers.reproductions import Reproduction, reproductions
-from fedcore.papers.tables import export, latex
+from fedcore.papers.tables import export
+from fedcore.papers.tables.availability import Availability, find_available
+from fedcore.papers.tables.cells import Measurement, Memory, TableCell, count, measure, table_cells
 from fedcore.papers.tables.filling import fillings, missing_parts, queue, run_count
-from fedcore.papers.tables.here import Here, look
 from fedcore.papers.tables.layout import BOOKS, all_tables, tables
 from fedcore.papers.tables.recorded import Recorded
-from fedcore.papers.tables.rehearsal import DATA
 from fedcore.papers.tables.sources import Source, source_of
-from fedcore.papers.tables.standing import CellStanding, Measurement, Memory, count, measure, standings
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of
 from tests.support.papers import preset as cut
 
-HERE = Here(dict.fromkeys(CATALOG.values(), "/data"))
+AVAILABLE = Availability(dict.fromkeys(CATALOG.values(), "/data"))
 PACS = "fedot/table1-pacs"
 
 
 def cells_of(
-    db: Path, values: tuple[PublishedValue, ...], rehearsal: bool = False, here: Here = HERE
-) -> dict[PublishedValue, CellStanding]:
+    db: Path, values: tuple[PublishedValue, ...], rehearsal: bool = False, available: Availability = AVAILABLE
+) -> dict[PublishedValue, TableCell]:
     store = Store(db)
     recorded = Recorded(store, {DATA} if rehearsal else set(CATALOG.values()))
-    return standings(recorded, values, measure(recorded, values, rehearsal), here, rehearsal)
+    return table_cells(recorded, values, measure(recorded, values, rehearsal), available, rehearsal)
 
 
 def test_every_published_value_has_one_cell() -> None:
@@ -103,7 +103,7 @@ def test_values_are_those_of_the_tab_published(measured) -> None:
         cell = found[row.published]
         assert cell.stat == row.measured
         assert cell.comparability == row.comparability
-        assert cell.standing == row.comparability.state
+        assert cell.status == row.comparability.state
         assert cell.gap_text == row.difference
 
 
@@ -120,7 +120,7 @@ def test_missing_seeds_of_a_measured_value_can_be_queued(measured) -> None:
 def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").prepare()
     values = load_all()
-    found = cells_of(tmp_path / "runs.db", values, here=look(Store(tmp_path / "runs.db")))
+    found = cells_of(tmp_path / "runs.db", values, available=find_available(Store(tmp_path / "runs.db")))
     counts = count(found.values())
     assert not counts["can be run"]
     assert counts["needs data"] + counts["not implemented"] + counts["no single run"] == counts.total()
@@ -133,15 +133,15 @@ def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(tmp_path: Path) ->
     Store(db).prepare()
     value = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
     cells = cells_of(db, (value,), rehearsal=True)
-    (filling,) = fillings(cells.values(), HERE)
+    (filling,) = fillings(cells.values(), AVAILABLE)
     assert filling.wanted == {("FedOT", 50, "sketch")}
     (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
     (run,) = Store(db).runs.of_experiments([created.experiment_id])
     assert (run.method, run.seed, run.held_out) == ("fedot", 50, "sketch")
     again = cells_of(db, (value,), rehearsal=True)
-    assert again[value].standing == "in progress"
-    assert not fillings(again.values(), HERE)
-    assert cells_of(db, (value,))[value].standing in ("can be run", "needs weights")
+    assert again[value].status == "in progress"
+    assert not fillings(again.values(), AVAILABLE)
+    assert cells_of(db, (value,))[value].status in ("can be run", "needs weights")
     assert not Store(db).experiments.get(created.experiment_id).config.reproduces
 
 
@@ -149,7 +149,7 @@ def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").prepare()
     table = next(t for t in tables("fedot") if t.name == "fedot-1")
     cells = cells_of(tmp_path / "runs.db", table.values, rehearsal=True)
-    every = fillings(cells.values(), HERE)
+    every = fillings(cells.values(), AVAILABLE)
     keys = [key for filling in every for key in filling.wanted]
     planned = [plan(filling.experiment) for filling in every]
     assert [len(f.reduced(p).runs) for f, p in zip(every, planned, strict=True)] == [
@@ -166,30 +166,39 @@ def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
     Store(db).prepare()
     table = next(t for t in tables("feddeap") if t.name == "feddeap-5")
     cells = cells_of(db, table.values, rehearsal=True)
-    (filling,) = fillings(cells.values(), HERE)
+    (filling,) = fillings(cells.values(), AVAILABLE)
     (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
     finish(db, created.experiment_id)
     after = cells_of(db, table.values, rehearsal=True)
-    assert {cell.standing for cell in after.values()} == {"rehearsed"}
+    assert {cell.status for cell in after.values()} == {"rehearsed"}
     assert not any(cell.gap_text for cell in after.values())
     lines = export.csv_text(table, [after[v] for v in table.values], lambda cell: None).splitlines()
     read = list(csv.DictReader(lines))
     assert all(line["rehearsed"] and not line["ours"] and not line["n"] for line in read)
     assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
-    assert export.file_name(table, rehearsal=True).endswith("-rehearsal.csv")
-    text = latex.table_latex(table, after)
+    assert export.file_name(table, True, "csv").endswith("-rehearsal.csv")
+    text = export.table_latex(table, after)
     assert r"\textit{" in text, "a rehearsed value is set apart"
     assert "no evidence" in text
-    assert latex.file_name(table, rehearsal=True).endswith("-rehearsal.tex")
-    assert {c.standing for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+    assert export.file_name(table, True, "tex").endswith("-rehearsal.tex")
+    assert {c.status for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+
+
+def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(tmp_path: Path) -> None:
+    table = next(t for t in all_tables() if t.name == "fedot-9")
+    Store(tmp_path / "runs.db").prepare()
+    cells = cells_of(tmp_path / "runs.db", table.values)
+    text = export.csv_text(table, [cells[v] for v in table.values], lambda cell: None)
+    said = {line["printed"]: line["reasons"] for line in csv.DictReader(text.splitlines())}
+    assert "Tables 5 and 7 give 64.70 for this cell, which prints 71.40" in said["71.4"]
 
 
 def test_a_table_as_latex_has_printed_own_and_difference_in_every_cell() -> None:
     table = next(t for t in tables("fedot") if len(t.panels[0].rows[0].heads) > 1)
     measured = Measurement(Stat(table.values[0].value - 1.5, 0.25, 3), (1, 2, 3), Comparability())
-    cells = {v: CellStanding(v, "can be run") for v in table.values}
-    cells[table.values[0]] = CellStanding(table.values[0], "comparable", measurement=measured)
-    text = latex.table_latex(table, cells)
+    cells = {v: TableCell(v, "can be run") for v in table.values}
+    cells[table.values[0]] = TableCell(table.values[0], "comparable", measurement=measured)
+    text = export.table_latex(table, cells)
     own = next(line for line in text.splitlines() if r"$\pm$" in line and "shortstack" in line)
     first = own.split(r"\shortstack{")[1]
     assert first.startswith(cells[table.values[0]].printed_text)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.methods.presentation import FieldChart
 from fedcore.plots import analyses
 from fedcore.plots.theme import Theme
+from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow, confusion, space_table
 from fedcore.results.statistics import Stat
 

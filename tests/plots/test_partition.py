@@ -43,7 +43,7 @@ def test_of_many_clients_some_are_drawn_and_all_are_counted():
     names = [str(j) for j in range(MAX_BUBBLES)]
     found = partition_picture(counts, [f"c{i}" for i in range(1000)], names, Theme())
     assert len(bubbles(found.html)) == MAX_CELLS
-    assert found.alt.startswith("1000 clients, 40 classes; a client holds 80 training samples")
+    assert found.alt.startswith("1,000 clients, 40 classes; a client holds 80 training samples")
     assert "The picture shows 50 of the clients" in found.alt
     assert "c0, class" in found.html and "c999, class" in found.html
 
@@ -55,12 +55,12 @@ def test_of_many_classes_a_client_is_one_strip_of_shades():
     strips = [s for s in ElementTree.fromstring(found.html).iter("span") if s.get("title")]
     assert [s.get("title") for s in strips] == [
         "a<b>: 15 training samples of 2 classes",
-        "c: 10 training samples of 1 classes",
+        "c: 10 training samples of 1 class",
     ]
     first, second = (s.get("style") for s in strips)
     assert "100%,transparent) 0.00% 1.00%" in first and "65%,transparent) 99.00% 100.00%" in first
     assert "100%,transparent) 50.00% 51.00%" in second and second.count("color-mix") == 1
-    assert found.alt.endswith("The stronger the colour, the more samples.")
+    assert found.alt.endswith("Stronger colours mean more samples.")
 
 
 def test_nothing_is_a_picture_too():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import xml.etree.ElementTree as ET
@@ -17,17 +18,20 @@ import pytest
 
 from fedcore.config import MethodEntry, load
 from fedcore.errors import FedLensError
-from fedcore.reports.content import Choice, Report, read_report
+from fedcore.reports.content import Choice, Report, checked_comparison, read_report
+from fedcore.reports.exports import WRITERS
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
 from fedcore.reports.reproduce import reproduction_files
 from fedcore.reports.tables import notices
+from fedcore.results import comparison
 from fedcore.results.comparison import compare
-from fedcore.results.exports import tables
-from fedcore.store import Recorder, Store
+from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.database import writing
+from fedcore.store.integrity.guard import Integrity
 from tests.support import fill
+from tests.support.exported import exported
 
 HOSTILE = '"><script>window.owned=1</script><img src=x onerror="window.owned=1">{{ 7*7 }} $(touch owned) `id`'
 BASELINE = "$x_{$ & <b>%"
@@ -93,7 +97,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(db: Path, **choice: object) -> Report:
-    return read_report(Store(db), [1], Choice(**choice))
+    with checked_comparison(Store(db), [1], Choice(**choice)) as checked:
+        return read_report(checked)
 
 
 OWN_CELLS = (
@@ -170,15 +175,16 @@ def test_the_policy_names_both_scripts_and_forbids_all_else(filled: Path) -> Non
 
 @pytest.fixture(scope="module")
 def files(hostile: Path) -> dict[str, bytes]:
-    return report_files(Store(hostile), content(hostile, baseline=BASELINE))
+    with checked_comparison(Store(hostile), [1], Choice(baseline=BASELINE)) as checked:
+        return report_files(checked)
 
 
 def test_the_folder_has_the_files_of_the_exports(
     hostile: Path, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     store = Store(hostile)
-    assert files["summary.csv"].decode() == tables.table_csv(store, [1], baseline=BASELINE)
-    assert files["configs.csv"].decode() == tables.table_csv(store, [1], "configs")
+    assert files["summary.csv"].decode() == exported(store, [1], baseline=BASELINE)
+    assert files["configs.csv"].decode() == exported(store, [1], "configs")
     assert json.loads(files["summary.json"])["summary"]
     folder = tmp_path / "report"
     write_folder(files, folder)
@@ -187,6 +193,33 @@ def test_the_folder_has_the_files_of_the_exports(
         write_folder(files, folder)
     with zipfile.ZipFile(io.BytesIO(zipped(files, "a report"))) as archive:
         assert {n.removeprefix("a report/") for n in archive.namelist()} == set(files)
+
+
+def test_a_folder_is_one_comparison_and_one_check(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def spied(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *args, **options: calls.append(name) or real(*args, **options)
+        )
+
+    spied(Integrity, "findings")
+    spied(comparison, "run_results")
+    with checked_comparison(Store(filled), [1]) as checked:
+        report_files(checked)
+    assert calls == ["findings", "run_results"]
+
+
+def test_every_file_is_of_the_moment_of_the_check(filled: Path, tmp_path: Path) -> None:
+    """What is written or deleted while the files are made changes none of them."""
+    db = shutil.copytree(filled.parent, tmp_path / "copy") / filled.name
+    with checked_comparison(Store(db), [1]) as checked:
+        before = [write(checked) for write in WRITERS.values()]
+        Store(db).experiments.delete(1)
+        assert [write(checked) for write in WRITERS.values()] == before
+    with pytest.raises(FedLensError, match="no experiment 1"):
+        exported(Store(db), [1])
 
 
 def test_figures_have_the_width_of_a_column_and_text_that_is_text(files: dict[str, bytes]) -> None:
@@ -264,13 +297,39 @@ def test_what_cannot_be_reported_is_said(filled: Path) -> None:
 
 def test_a_notice_of_several_runs_names_them_in_the_plural(filled: Path) -> None:
     report = content(filled)
-    noted = [replace(run, notices=[{"message": "same for all"}]) for run in report.runs[:2]]
-    assert "Runs 1 to 2: same for all" in notices(replace(report, runs=tuple(noted)))
-    assert "Run 1: same for all" in notices(replace(report, runs=tuple(noted[:1])))
+    noted = [replace(run, notices=[{"message": "same for all"}]) for run in report.comparison.runs[:2]]
+
+    def said(runs: list[RunRow]) -> list[str]:
+        return notices(replace(report, comparison=replace(report.comparison, runs=tuple(runs))))
+
+    assert "Runs 1 to 2: same for all" in said(noted)
+    assert "Run 1: same for all" in said(noted[:1])
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_report_that_is_cut_off_leaves_nothing_and_can_be_repeated(tmp_path: Path, exists: bool) -> None:
+    """A process that was killed left half of the files, and the next one refused to write beside them."""
+
+    class CutOff(dict[str, bytes]):
+        def items(self):  # type: ignore[no-untyped-def, override]
+            yield "report.html", b"page"
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "new" / "report"
+    if exists:
+        folder.mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(CutOff(), folder)
+    assert not folder.exists() or not any(folder.iterdir())
+    write_folder({"figures/a.svg": b"a", "README.txt": b"b"}, folder)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
+        "new/report/figures/a.svg", "new/report/README.txt",
+    }  # fmt: skip
 
 
 def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
-    report = read_report(Store(filled), [2], Choice(unfinished=True))
+    with checked_comparison(Store(filled), [2], Choice(unfinished=True)) as checked:
+        report = read_report(checked)
     assert any("failed: CUDA out of memory" in text for text in notices(report))
     rows = compare(Store(filled), [2], unfinished=True).groups
     assert [g.label for g in report.comparison.groups] == [g.label for g in rows]

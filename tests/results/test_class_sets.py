@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import Entity, RoundFinished, Started
+from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
-from fedcore.results.exports import tables
 from fedcore.results.metrics import METRICS
-from fedcore.results.panels.comparison import mean_panels
+from fedcore.results.panels.means import mean_panels
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.exported import exported
 
 NAMES = (
     *((0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")),
@@ -62,7 +62,7 @@ def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
 
 def test_the_export_of_rounds_names_it(recorded):
     db, experiment = recorded
-    rows = list(csv.DictReader(io.StringIO(tables.rounds_csv(Store(db), [experiment]))))
+    rows = list(csv.DictReader(io.StringIO(exported(Store(db), [experiment], "rounds"))))
     sets = {
         (r["model"], r["test_set"], r["correct"], r["total"])
         for r in rows

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.engine.events import ClientRound
 from fedcore.plots import heatmaps
 from fedcore.plots.theme import Theme
+from fedcore.records.events import ClientRound
 from fedcore.results.comparison import compare
-from fedcore.results.panels.comparison import client_by_round_panels
+from fedcore.results.panels.means import client_by_round_panels
 from fedcore.store import Store
 from tests.support import fill
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from fedcore.config import Experiment, expand
-from fedcore.data.split_codes import VALIDATION
-from fedcore.engine.events import Started
 from fedcore.methods import registry
+from fedcore.records.events import Started
+from fedcore.records.split_codes import VALIDATION
 from fedcore.results import curves, settings
 from fedcore.results.comparison import (
     compare,

@@ -18,6 +18,7 @@ from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.exported import exported
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -27,7 +28,7 @@ def rows(text: str) -> list[dict[str, str]]:
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
     """Tidy: a row per method and metric, machine names, numbers that pandas reads as such."""
     found = compare(Store(filled), [1], "last")
-    frame = pd.read_csv(io.StringIO(tables.table_csv(Store(filled), [1], baseline="PromptFL")))
+    frame = pd.read_csv(io.StringIO(exported(Store(filled), [1], baseline="PromptFL")))
     assert len(frame) == sum(len(g.stats) for g in found.groups)
     assert not frame.duplicated(["label", "metric"]).any()
     assert set(frame["metric"]) <= set(METRICS) and set(frame["rule"]) == {"last"}
@@ -47,13 +48,13 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
 
 def test_another_rule_is_another_file(filled: Path) -> None:
     for rule in RULES:
-        assert {r["rule"] for r in rows(tables.table_csv(Store(filled), [1], rule=rule))} == {rule}
+        assert {r["rule"] for r in rows(exported(Store(filled), [1], rule=rule))} == {rule}
 
 
 def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
     found = compare(Store(filled), [1])
     summary, domains, configs = (
-        pd.read_csv(io.StringIO(tables.table_csv(Store(filled), [1], table)))
+        pd.read_csv(io.StringIO(exported(Store(filled), [1], table)))
         for table in ("summary", "domains", "configs")
     )
     assert len(configs) == len(found.groups) and configs["row"].is_unique
@@ -72,7 +73,7 @@ def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
-    table = rows(tables.rounds_csv(Store(filled), [2]))
+    table = rows(exported(Store(filled), [2], "rounds"))
     runs = {r.id: r for r in Store(filled).runs.of_experiments([2])}
     expected = sum(len(Store(filled).cells.of_runs(runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
     assert len(table) == expected > 1000
@@ -100,13 +101,13 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
-    assert {r["label"] for r in rows(tables.table_csv(Store(db), [number]))} == {"'=1+1"}
-    table = rows(tables.rounds_csv(Store(db), [number]))
+    assert {r["label"] for r in rows(exported(Store(db), [number]))} == {"'=1+1"}
+    table = rows(exported(Store(db), [number], "rounds"))
     assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
 
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
-    text = latex.summary_latex(Store(filled), [1])
+    text = latex.summary_latex(compare(Store(filled), [1]))
     found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).groups}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
@@ -115,21 +116,20 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
     assert latex.tex("a_b & 5%") == r"a\_b \& 5\%"
 
 
-def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
     """82.64 and 82.63 are equal on the screen, not in the file."""
     found = compare(Store(filled), [1])
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
     rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.groups)
     assert len(ranks(rows, "personal")[1]) == 2
-    monkeypatch.setattr(latex, "compare", lambda *args, **options: replace(found, groups=rows))
-    text = latex.summary_latex(Store(filled), [1])
+    text = latex.summary_latex(replace(found, groups=rows))
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
-    one = latex.summary_latex(Store(filled), [1], digits=1)
+    one = latex.summary_latex(replace(found, groups=rows), digits=1)
     assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
 
 
 def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
-    text = latex.summary_latex(Store(filled), [1], "best")
+    text = latex.summary_latex(compare(Store(filled), [1], "best"))
     assert r"\label{tab:rotated-digits-by-domain-mini-vit-best}" in text
     assert text.index(r"\caption") < text.index(r"\label") < text.index(r"\begin{tabular}")
 
@@ -141,7 +141,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
-    lines = latex.summary_latex(Store(db), [number]).splitlines()
+    lines = latex.summary_latex(compare(Store(db), [number])).splitlines()
     assert "last round, one seed.}" in lines[2]
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
@@ -158,11 +158,11 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
     why = "recorded before written descriptions were kept with a run"
-    lines = latex.summary_latex(Store(db), [number]).splitlines()
+    lines = latex.summary_latex(compare(Store(db), [number])).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
-    table = rows(tables.table_csv(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
+    table = rows(exported(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
     assert {(r["label"], why in r["remark"]) for r in table} == {
         ("Zero-shot CLIP", False),
         ("FedAlign", True),
@@ -171,7 +171,7 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     assert tested and all(r.startswith("n = 3 cannot reach below 0.25; recorded before") for r in tested)
 
 
-def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     found = compare(Store(filled), [1])
     group = next(g for g in found.groups if g.label == "FedOT")
     first, *rest = group.runs
@@ -179,29 +179,21 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
-    for module in (tables, latex):
-        monkeypatch.setattr(module, "compare", lambda *args, **options: changed)
-    last = next(line for line in latex.summary_latex(Store(filled), [1]).splitlines() if "FedOT" in line)
+    last = next(line for line in latex.summary_latex(changed).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
-    only = next(
-        line
-        for line in latex.summary_latex(Store(filled), [1], "last", ("global",)).splitlines()
-        if "FedOT" in line
-    )
-    assert only.endswith(r"& 2 \\")
-    table = rows(tables.table_csv(Store(filled), [1]))
+    table = rows(tables.table_csv(changed))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
 def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
-    content = json.loads(tables.summary_json(Store(filled), [1]))
+    content = json.loads(exported(Store(filled), [1], "summary", "json"))
     assert len(content["runs"]) == 15
     first = content["runs"][0]
     assert first["config"] == Store(filled).runs.config(first["id"]).model_dump(mode="json")
 
 
 def test_json_holds_numbers_and_nulls(filled: Path) -> None:
-    content = json.loads(tables.summary_json(Store(filled), [1]))
+    content = json.loads(exported(Store(filled), [1], "summary", "json"))
     for row in content["summary"]:
         assert isinstance(row["mean"], float) and isinstance(row["n"], int) and row["baseline"] is None
         assert row["printed"] is None and row["difference"] is None
@@ -212,7 +204,7 @@ def test_json_holds_numbers_and_nulls(filled: Path) -> None:
 
 def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
-    table = rows(tables.table_csv(Store(filled), [1], "breakdowns"))
+    table = rows(exported(Store(filled), [1], "breakdowns"))
     for part, stats in group.breakdowns.items():
         found = {r["name"]: r for r in table if (r["label"], r["breakdown"]) == ("SDFed", part)}
         assert found.keys() == stats.keys()
@@ -226,7 +218,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
     pinned = next(g for g in found.groups if g.label == "PromptFL")
     for test in ("t", "wilcoxon"):
         tested = significance(found.groups, pinned, "personal", test)
-        table = rows(tables.table_csv(Store(filled), [1], baseline="PromptFL", test=test))
+        table = rows(exported(Store(filled), [1], baseline="PromptFL", test=test))
         for group in found.groups:
             (row,) = [r for r in table if (r["label"], r["metric"]) == (group.label, "personal")]
             if group.key == pinned.key:
@@ -241,7 +233,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
 
 
 def test_clients_have_their_rounds(filled: Path) -> None:
-    table = rows(tables.clients_csv(Store(filled), [1]))
+    table = rows(exported(Store(filled), [1], "clients"))
     runs = Store(filled).runs.of_experiments([1])
     assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
     run = next(r for r in runs if r.method == "fedot")
@@ -255,11 +247,11 @@ def test_clients_have_their_rounds(filled: Path) -> None:
     assert (untrained["took_part"], untrained["steps"], untrained["train_loss"]) == ("0", "", "")
 
 
-def test_file_names_are_safe() -> None:
-    name = tables.file_name('../=<b>"Try it"</b> 😀', "summary", "csv")
+def test_file_names_are_safe(filled: Path) -> None:
+    experiment = replace(Store(filled).experiments.get(1), name='../=<b>"Try it"</b> 😀')
+    name = tables.file_name([experiment], "summary", "csv")
     assert name.startswith("fedlens-b-try-it-b-summary-")
-    assert name.endswith(".csv")
-    assert tables.file_name("a", "summary", "csv", "0badcafe").endswith("-0badcafe.csv")
+    assert name.endswith(f"-{tables.fingerprint([experiment])}.csv")
 
 
 def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
@@ -281,4 +273,4 @@ def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
     with pytest.raises(
         FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
     ):
-        tables.table_csv(Store(filled), [1], baseline="FedAvg")
+        exported(Store(filled), [1], baseline="FedAvg")

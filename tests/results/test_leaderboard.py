@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from fedcore.errors import FedLensError
+from fedcore.plots.ranks import rank_chart, rank_table
+from fedcore.plots.theme import Theme
 from fedcore.results.leaderboard import board as boards
 from fedcore.results.leaderboard.power import power, seeds_for_power, separation
 from fedcore.results.leaderboard.ranks import mean_order, pairwise_tests, rank_intervals
@@ -113,6 +115,31 @@ def test_a_board_holds_all_experiments_of_one_protocol(store: Store) -> None:
     means = [g.stats["personal"].mean for g in shown.rows]
     assert means == sorted(means, reverse=True)
     assert shown.finding
+
+
+def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    for method, seeds in (("promptfl", 3), ("zero-shot", 3), ("fedot", 2), ("fedalign", 1)):
+        seeds_of = tuple(range(1, seeds + 1))
+        fill.done(store.path, fill.an_experiment(methods=(method,), seeds=seeds_of, rounds=2))
+    ids = [1, 2, 3, 4]
+    (setting,) = boards.board_settings(store, store.runs.of_experiments(ids))
+    shown = boards.board(store, setting, "personal")
+    assert [(g.label, shown.rank_text(g)) for g in shown.rows] == [
+        ("PromptFL", "1"), ("Zero-shot CLIP", "2"), ("FedOT", "not ranked yet, 1 more seed"),
+        ("FedAlign", "not ranked yet, 2 more seeds"),
+    ]  # fmt: skip
+    assert shown.rows[2].stats["personal"].mean > shown.rows[0].stats["personal"].mean, "though it looks best"
+    assert shown.finding == (
+        "PromptFL is first: significantly better than the other ranked row. 2 rows are not ranked; the table "
+        "says why."
+    )
+    assert len(shown.tests) == 1 and shown.pairs(shown.rows[2]) == 3
+    assert rank_chart(shown, Theme()).figure.data[0].customdata[0].startswith("PromptFL: rank 1,")
+    assert rank_table(shown)["rank"][2] == "not ranked yet, 1 more seed"
+    alone = boards.board(store, setting, "personal", where="method = fedot or method = fedalign")
+    assert alone.finding == "No row is ranked yet: the table says what each of them lacks."
+    assert (alone.ranks, alone.tests) == ({}, {})
 
 
 def test_any_share_of_clients_has_a_board_of_its_own(tmp_path: Path) -> None:

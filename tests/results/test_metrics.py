@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedcore.engine.events import Cell, Started
 from fedcore.papers import published
 from fedcore.papers.measures import MEASURES, RunReader
+from fedcore.records.events import Cell, Started
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import (
     accuracy_by_client,
@@ -22,8 +22,6 @@ from fedcore.results.metrics import (
 )
 from fedcore.store import NamedCell, Store
 from tests.support import fill
-
-OUT = {"A": "A", "B": "B", "C": "C"}
 
 
 def cell(model: str, test_set: str, correct: int, total: int, domain: str | None = None) -> NamedCell:
@@ -66,7 +64,7 @@ def test_two_clients_of_a_domain_are_one_domain():
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
     reader = RunReader(Store("none.db"))
-    reader.own_and_domains = lambda run, round_: CELLS
+    reader.own_and_global = lambda run, round_: CELLS
     published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
     value = SimpleNamespace(run=SimpleNamespace(id=1, held_out="C"), rounds=(5,))
     average = replace(published_value, setting="", target="avg")

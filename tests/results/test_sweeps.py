@@ -12,7 +12,7 @@ from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
-from fedcore.store import Store
+from fedcore.store import Recorder, Store
 from tests.support import fill
 
 SWEEP = {"methods.fedot.blocks": (1, 2), "partition.alpha": (0.1, 0.5)}
@@ -111,6 +111,55 @@ def test_a_missing_combination_is_a_gap(swept):
     assert "1 combination was not run" in chart.alt
 
 
+def recorded_sweep(db: Path, correct: dict[int, tuple[int, ...]]) -> list[str]:
+    """The findings on a sweep over blocks: value -> correct of 100 for each seed."""
+    Store(db).prepare()
+    for blocks, counts in correct.items():
+        for seed, count in enumerate(counts, 1):
+            with Recorder(
+                db, method="own", seed=seed, experiment="Sweep", config={"blocks": blocks}, rounds_total=1
+            ) as run:
+                run.round(1, accuracy={("a", "a"): (count, 100)})
+    comparison = compare(Store(db), [1])
+    (family,) = sweeps.sweep_families(comparison, "personal", [{"methods.own.blocks": tuple(correct)}])
+    return sweeps.findings(comparison, family, "personal")
+
+
+def test_a_value_is_the_best_only_if_the_test_separates_it(tmp_path):
+    (level,) = recorded_sweep(tmp_path / "level.db", {1: (80, 83, 79), 2: (81, 81, 82)})
+    assert level == (
+        "own: the highest mean is that of blocks 2 (81.3 ± 0.6 %). It cannot be told apart from blocks 1 "
+        "(p = 0.691)."
+    )
+    (clear,) = recorded_sweep(tmp_path / "clear.db", {1: (60, 61, 62), 2: (80, 81, 83)})
+    assert clear.startswith(
+        "own: the best is blocks 2 (81.3 ± 1.5 %), significantly better than each other one"
+    )
+    (few,) = recorded_sweep(tmp_path / "few.db", {1: (60, 61), 2: (80, 82)})
+    assert few == (
+        "own: the highest mean is that of blocks 2 (81.0 ± 1.4 %). It cannot be told apart from blocks 1, "
+        "with fewer than 3 seeds in common."
+    )
+
+
+def test_no_chart_of_a_sweep_calls_a_value_the_best(swept):
+    comparison = swept[1]
+    families = sweeps.sweep_families(comparison, "personal", [SWEEP])
+    fedot = families[0]
+    grid = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
+    lines = sweeps.sweep_lines(fedot, "method.config.blocks")
+    charts = (
+        parallel_chart(families, Theme(), "Accuracy"),
+        sweep_heatmap(grid, Theme(), "Accuracy", (0, 100)),
+        sweep_line_chart(lines, Theme(), "method.config.blocks", "Accuracy"),
+    )
+    assert not [chart.alt for chart in charts if "best" in chart.alt]
+    said = sweeps.findings(comparison, fedot, "personal")
+    assert len(said) == 2, "one per partition: values on other clients are not compared"
+    assert all("alpha" in text and "fewer than 3 seeds" in text for text in said)
+    assert sweeps.findings(comparison, families[1], "personal") == [], "PromptFL has one row per partition"
+
+
 def test_values_are_ordered_by_size_words_after_numbers():
     assert sweeps.sorted_values(["b", 10, 2.5, None, "a", 10]) == [None, 2.5, 10, "a", "b"]
     assert sweeps.sorted_values([("b", "a"), 3, ("a",)]) == [3, ("a",), ("b", "a")]
@@ -130,5 +179,4 @@ def test_figures_show_the_means_of_the_table(swept):
     assert list(dimensions["Personal accuracy"].values) == means
     assert list(dimensions["Dirichlet alpha"].ticktext) == ["0.1", "0.5"]
     assert list(dimensions["Blocks"].ticktext) == ["n/a", "1", "2"], "PromptFL has no blocks"
-    best = max((p for f in families for p in f.rows), key=lambda p: p.stat.mean)
-    assert f"{best.stat.text()} %." in chart.alt
+    assert f"from {min(means):.1f} to {max(means):.1f} %." in chart.alt

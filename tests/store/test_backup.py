@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results.exports.tables import rounds_csv
 from fedcore.store import Store, schema
-from fedcore.store.database import writing
+from fedcore.store.database import kept_open, writing
+from fedcore.store.integrity import backup as backups
 from fedcore.store.integrity.backup import back_up, restore, vacuum
+from fedcore.system_errors import DiskFull, Locked
 from tests.support import fill
+from tests.support.exported import exported
 
 
 @pytest.fixture
@@ -35,10 +40,10 @@ def damage(path: Path) -> None:
 
 
 def test_a_backup_holds_what_the_database_held(filled, tmp_path):
-    expected = rounds_csv(Store(filled), [1])
+    expected = exported(Store(filled), [1], "rounds")
     made = back_up(filled)
     assert made.parent == filled.parent and made.name.startswith("runs-") and made.name.endswith(".backup.db")
-    assert rounds_csv(Store(made), [1]) == expected
+    assert exported(Store(made), [1], "rounds") == expected
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -111,6 +116,120 @@ def test_a_damaged_or_foreign_backup_changes_nothing(filled, tmp_path):
         with pytest.raises(FedLensError, match=message):
             restore(filled, backup)
     assert names(filled) == ["Kept"] and not list(tmp_path.glob("*.replaced.db"))
+
+
+@pytest.fixture
+def crowded(filled, small_disk) -> tuple[Path, Path]:
+    """A database of 6 MB, a backup of 3 MB, and room for little more than the database."""
+    Store(filled).experiments.edit(1, notes="a" * 1_500_000)  # each row has a second copy
+    made = shutil.copy(back_up(filled), small_disk.path / "made.db")
+    Store(filled).experiments.edit(1, notes="b" * 3_000_000)
+    db = shutil.copy(back_up(filled), small_disk.path / "runs.db")
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    free = shutil.disk_usage(small_disk.path).free
+    (small_disk.path / "filler").write_bytes(bytes(free - db.stat().st_size - 900_000))
+    return db, made
+
+
+def test_a_restore_without_room_for_both_copies_is_refused(crowded):
+    """The database was deleted when the disk was full, and nothing named the copy of it."""
+    db, made = crowded
+    with kept_open(db), pytest.raises(DiskFull):
+        restore(db, made)
+    assert Store(db).experiments.get(1).notes == "b" * 3_000_000
+    assert not list(db.parent.glob("*.replaced.db"))
+
+
+def test_a_disk_that_fills_up_during_a_restore_leaves_the_database_as_it_was(crowded, monkeypatch):
+    db, made = crowded
+    monkeypatch.setattr(backups, "check_room", lambda folder, needed: None)  # room that another program takes
+    with kept_open(db), pytest.raises(DiskFull, match="is as it was, and a copy of it is ") as refusal:
+        restore(db, made)
+    assert Store(db).experiments.get(1).notes == "b" * 3_000_000
+    assert Store(db).integrity.findings() == []
+    (kept,) = db.parent.glob("*.replaced.db")
+    assert str(kept) in str(refusal.value)
+    assert Store(kept).experiments.get(1).notes == "b" * 3_000_000
+
+
+def test_a_restore_gives_up_where_another_program_keeps_the_lock(filled):
+    made = back_up(filled)
+    Store(filled).experiments.edit(1, name="later")
+    with closing(sqlite3.connect(filled)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Locked, match="stays locked by another program"):
+            restore(filled, made, patience=0.1)
+    assert names(filled) == ["later"] and not list(filled.parent.glob("*.replaced.db*"))
+
+
+def test_every_commit_is_in_the_copy_or_follows_the_restore(filled):
+    """Commits that were made between keeping the database and replacing it were lost."""
+    Store(filled).experiments.edit(1, notes="a" * 3_000_000)
+    made = back_up(filled)
+    acknowledged: list[int] = []
+    stopping = threading.Event()
+
+    def commit() -> None:
+        with closing(sqlite3.connect(filled, timeout=60)) as connection:
+            connection.execute("PRAGMA synchronous=OFF")
+            while not stopping.is_set():
+                number = len(acknowledged)
+                with connection:
+                    connection.execute(
+                        "INSERT INTO views(page, name, query, created_at) VALUES ('p', ?, '', 0)", [number]
+                    )
+                acknowledged.append(number)
+
+    def wait_for_more(count: int) -> None:
+        target = len(acknowledged) + count
+        while len(acknowledged) < target and writer.is_alive():
+            time.sleep(0.001)
+
+    def recorded(db: Path) -> set[int]:
+        with closing(sqlite3.connect(db)) as connection:
+            return {int(name) for (name,) in connection.execute("SELECT name FROM views")}
+
+    writer = threading.Thread(target=commit)
+    writer.start()
+    try:
+        wait_for_more(20)
+        kept = restore(filled, made)
+        wait_for_more(20)
+    finally:
+        stopping.set()
+        writer.join()
+    assert kept is not None
+    before, after = recorded(kept), recorded(filled)
+    assert before and after and not before & after
+    assert sorted(before | after) == acknowledged
+
+
+def test_two_restores_in_one_second_keep_both_copies(filled, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda form: "20261124-000000")
+    made = back_up(filled)
+    kept = []
+    for name in ("first", "second"):
+        Store(filled).experiments.edit(1, name=name)
+        kept.append(restore(filled, made))
+    assert [names(path) for path in kept] == [["first"], ["second"]]
+
+
+def test_the_log_of_a_missing_database_is_kept_and_not_applied_to_the_restored_one(filled):
+    made = back_up(filled)
+    log = filled.with_name("runs.db-wal")
+    with closing(sqlite3.connect(filled)) as connection:
+        with connection:
+            connection.execute("UPDATE experiments SET name='only in the log'")
+        content = log.read_bytes()
+        filled.unlink()
+        for path in filled.parent.glob("runs.db-*"):
+            path.rename(path.with_name(f"moved-{path.name}"))
+    log.write_bytes(content)
+    restore(filled, made)
+    assert names(filled) == ["Kept"] and Store(filled).integrity.findings() == []
+    (kept,) = filled.parent.glob("*.replaced.db-wal")
+    assert kept.read_bytes() == content
 
 
 def test_vacuum_gives_room_back(filled):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from fedcore.engine.events import RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
+from fedcore.records.events import RoundFinished
 from fedcore.store import Store, database, network, schema
 from fedcore.store.liveness import new_owner
 from fedcore.store.run_writer import RunWriter

@@ -147,7 +147,7 @@ def test_edit_refuses_an_empty_name_and_an_unknown_experiment(db, queued):
 def test_delete_refuses_while_a_run_is_running(db, queued):
     queued()
     Store(db).jobs.claim(new_owner(), "cpu")
-    with pytest.raises(FedLensError, match="stop them first"):
+    with pytest.raises(FedLensError, match="has 1 running run; stop first"):
         Store(db).experiments.delete(1)
     assert len(Store(db).experiments.all()) == 1
 

@@ -80,12 +80,12 @@ def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
         ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
         ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
         ("mine,1,1,b,b,6,10,dev", "line 3: no split 'dev'"),
-        ("mine,1,1,b,b,6,10,test,later", "line 3: no point 'later'"),
+        ("mine,1,1,b,b,6,10,test,later", "line 3: no stage 'later'"),
         ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
     ],
 )
 def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
-    text = f"{HEAD},split,point\nmine,1,1,b,a,6,10\n{line}\n"
+    text = f"{HEAD},split,stage\nmine,1,1,b,a,6,10\n{line}\n"
     with pytest.raises(FedLensError, match=message) as caught:
         Store(db).imports.csv(file(tmp_path, text), "Mine")
     assert caught.value.field == "file"
@@ -247,3 +247,9 @@ def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_p
         bring()
         found = [e for e in Store(db).experiments.all() if e.id >= newest.id]
         assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)
+
+
+def test_a_column_called_point_is_refused_and_not_ignored(db, tmp_path):
+    text = f"{HEAD},point\nmine,1,1,b,a,6,10,local\n"
+    with pytest.raises(FedLensError, match="line 1: rename the column point to stage"):
+        Store(db).imports.csv(file(tmp_path, text), "Mine")

@@ -6,23 +6,25 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results.exports.tables import clients_csv, rounds_csv, summary_json, table_csv
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.integrity import copies
+from fedcore.store.integrity.check import findings
 from fedcore.store.writer import delete_rounds_after
 from tests.support import fill
+from tests.support.exported import exported
 
 EXPORTS = (
-    table_csv,
-    summary_json,
-    rounds_csv,
-    clients_csv,
+    exported,
+    partial(exported, table="summary", format="json"),
+    partial(exported, table="rounds"),
+    partial(exported, table="clients"),
     lambda store, ids: store.experiments.to_json(ids),
 )
 
@@ -40,17 +42,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def db(sound: Path, tmp_path: Path) -> Path:
     return shutil.copy(sound, tmp_path / "runs.db")
-
-
-def altered(db: Path, statement: str) -> None:
-    """Change rows as damage would: past the triggers."""
-    with closing(sqlite3.connect(db)) as connection, connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.execute(statement)
-        for _, sql in triggers:
-            connection.execute(sql)
 
 
 def exports(db: Path) -> list[str]:
@@ -87,7 +78,7 @@ def test_what_was_recorded_is_sound(db):
     ],
 )
 def test_every_changed_value_is_noticed(db, statement, finding):
-    altered(db, statement.replace("rowid_is", "run_id=1 AND split=2 AND stage=1 AND round=2 AND model=1"))
+    fill.alter(db, statement.replace("rowid_is", "run_id=1 AND split=2 AND stage=1 AND round=2 AND model=1"))
     assert any(finding in line for line in Store(db).integrity.findings())
     if "DELETE FROM experiments" not in statement:
         for export in EXPORTS:
@@ -95,20 +86,13 @@ def test_every_changed_value_is_noticed(db, statement, finding):
                 export(Store(db), [1])
 
 
-def test_rounds_without_digests_are_checked_by_what_follows_from_them(db):
-    """Runs of earlier versions have none."""
-    altered(db, "DELETE FROM digests")
-    assert Store(db).integrity.findings() == []
-    altered(
-        db, "UPDATE accuracy SET correct=correct-1 WHERE run_id=1 AND round=2 AND model=test_set AND model=1"
-    )
-    assert "run 1, round 2: the mean accuracy does not follow" in Store(db).integrity.findings()[0]
-
-
-def test_rows_of_unknown_models_are_noticed_without_digests(db):
-    altered(db, "DELETE FROM digests")
-    altered(db, "UPDATE accuracy SET test_set=99 WHERE run_id=1 AND round=2 AND model=0 AND test_set=1")
-    assert "belong to no known model or test set" in Store(db).integrity.findings()[0]
+def test_a_finding_of_the_check_is_damage_and_not_a_failure_of_the_machine(db):
+    """A lock that outlasts the wait was listed as damage."""
+    with closing(sqlite3.connect(db)) as other, closing(sqlite3.connect(db, timeout=0.01)) as connection:
+        other.execute("PRAGMA journal_mode=DELETE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            findings(connection)
 
 
 def test_what_a_person_changes_with_another_program_is_no_damage(db):
@@ -119,7 +103,7 @@ def test_what_a_person_changes_with_another_program_is_no_damage(db):
         connection.execute("CREATE VIEW view_of_mine AS SELECT * FROM runs")
         connection.execute("DELETE FROM entities WHERE run_id=1 AND entity=99")
     assert Store(db).integrity.findings() == []
-    assert "renamed elsewhere" in rounds_csv(Store(db), [1])
+    assert "renamed elsewhere" in exported(Store(db), [1], "rounds")
 
 
 def test_what_fedlens_changes_is_no_damage(db):
@@ -134,7 +118,7 @@ def test_what_fedlens_changes_is_no_damage(db):
 
 def test_damage_of_another_experiment_stops_no_export(db):
     fill.done(db, fill.an_experiment("Other", methods=("zero-shot",), seeds=(1,), rounds=1))
-    altered(db, "UPDATE rounds SET train_loss=1 WHERE run_id=(SELECT max(id) FROM runs) AND round=0")
+    fill.alter(db, "UPDATE rounds SET train_loss=1 WHERE run_id=(SELECT max(id) FROM runs) AND round=0")
     assert len(Store(db).integrity.findings()) == 1
     assert all(exports(db))
 
@@ -144,6 +128,20 @@ def test_a_resumed_run_leaves_no_digest_of_a_deleted_round(db):
         delete_rounds_after(database, 1, 1)
     with reading(db) as connection:
         assert [r[0] for r in connection.execute("SELECT round FROM digests WHERE run_id=1")] == [0, 1]
+
+
+def test_last_rounds_that_are_lost_with_their_digests_are_noticed(db):
+    with writing(db) as database:
+        delete_rounds_after(database, 1, 1)
+    assert Store(db).integrity.findings() == ["run 1 lost rounds: 3 were recorded"]
+
+
+def test_a_migration_writes_the_digests_that_early_rounds_lack(db):
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("DELETE FROM digests")
+        connection.execute("DELETE FROM _sqlite_migrations WHERE name='0010_complete_digests'")
+    Store(db).prepare()
+    assert Store(db).integrity.findings() == []
 
 
 def test_flipped_bits_are_refused_or_change_nothing(sound, tmp_path):
@@ -170,5 +168,5 @@ def test_copies_follow_a_table_that_a_migration_changed(db):
         database.execute("ALTER TABLE runs ADD COLUMN more TEXT DEFAULT 'x'")
         copies.create_triggers(database)
     assert Store(db).integrity.findings() == []
-    altered(db, "UPDATE runs SET more='y' WHERE id=1")
+    fill.alter(db, "UPDATE runs SET more='y' WHERE id=1")
     assert Store(db).integrity.findings() == ["runs: row 1 is not as it was written"]

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from sqlite_utils import Database
 
-from fedcore.engine.events import STAGES, Entity, RoundFinished, Started
+from fedcore.records.events import STAGES, Entity, RoundFinished, Started
 from fedcore.store import Store, schema
 from fedcore.store.database import reading
 from tests.support import fill

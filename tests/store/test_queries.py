@@ -28,6 +28,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.get": lambda store: store.runs.get([1, 2]),
     "runs.active_experiments": lambda store: store.runs.active_experiments(),
     "runs.states": lambda store: store.runs.states([1, 2]),
+    "runs.listed": lambda store: store.runs.listed([1, 2]),
     "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
     "runs.newest_id": lambda store: store.runs.newest_id(),
     "runs.count_after": lambda store: store.runs.count_after(1),
@@ -38,6 +39,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.environment": lambda store: store.runs.environment(1),
     "runs.error": lambda store: store.runs.error(1),
     "runs.peak_memory": lambda store: store.runs.peak_memory(),
+    "runs.trained_locally": lambda store: store.runs.trained_locally(200),
     "runs.folder": lambda store: store.runs.folder(1),
     "runs.log_path": lambda store: store.runs.log_path(1),
     "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
@@ -57,6 +59,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "tasks.find": lambda store: store.tasks.find("check", "a"),
     "tasks.get": lambda store: store.tasks.get(1),
     "tasks.recent": lambda store: store.tasks.recent("check"),
+    "tasks.listed": lambda store: store.tasks.listed("check"),
     "tasks.folder": lambda store: store.tasks.folder("check", "a", 1),
     "rounds.of_runs": lambda store: store.rounds.of_runs([1, 2]),
     "rounds.traffic": lambda store: store.rounds.traffic([1, 2]),
@@ -74,7 +77,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: 3, 2: 3}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
-    "cells.own_and_domains": lambda store: store.cells.own_and_domains({1: [3], 2: [3]}),
+    "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
     "diagnostics.names": lambda store: store.diagnostics.names(1),
     "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
     "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
@@ -85,12 +88,12 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 
 CHANGES = {
     "experiments": {"create", "create_claimed", "edit", "delete", "clone"},
-    "runs": {"stop", "resume", "retry", "mark"},
+    "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
     "queue": {"move", "move_experiments", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
-    "integrity": {"findings", "require"},
+    "integrity": {"findings", "require", "warning", "watched"},
     "views": {"save", "delete"},
 }
 """Methods that write: by experiment, run or task, found by its key; and those that read all to check it."""
@@ -114,7 +117,9 @@ def test_every_query_is_among_those_whose_plans_are_read(db):
         f"{subject}.{name}"
         for subject, part in vars(Store(db)).items()
         for name in dir(part)
-        if not name.startswith("_") and subject != "path" and name not in CHANGES.get(subject, ())
+        if not name.startswith("_")
+        and subject not in ("path", "_file")
+        and name not in CHANGES.get(subject, ())
     }
     assert methods == set(QUERIES)
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 
 from fedcore.errors import FedLensError
+from fedcore.results.leaderboard.board import board, board_settings
 from fedcore.store import Recorder, Store
 from fedcore.store.writer import MEASURES
 
@@ -70,9 +73,9 @@ def test_splits_of_one_round_come_in_several_calls(db):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"number": -1, "accuracy": {}}, "below 0"),
-        ({"number": 1, "accuracy": {("a", "a"): (5, 4)}}, "5 of 4 correct"),
-        ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 of 0 correct"),
+        ({"number": -1, "accuracy": {}}, "round is '-1'; give a whole number from 0"),
+        ({"number": 1, "accuracy": {("a", "a"): (5, 4)}}, "5 correct of 4; total is at least 1"),
+        ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 correct of 0; total is at least 1"),
         ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "split": "dev"}, "no split 'dev'"),
         ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
     ],
@@ -83,15 +86,6 @@ def test_bad_rounds_are_refused(db, arguments, message):
         run.round(**arguments)
     run.finish()
     assert Store(db).rounds.of_runs([run.run_id]) == []
-
-
-def test_the_earlier_name_of_the_stage_goes_on_with_a_warning(db):
-    with Recorder(db, method="mine", seed=1) as run:
-        with pytest.warns(FutureWarning, match="now called stage"):
-            run.round(1, {("a", "a"): (1, 2)}, point="local")
-        run.round(1, {("a", "a"): (2, 2)}, stage="after_aggregation")
-    shares = [Store(db).rounds.mean_accuracy([run.run_id], stage=s)[0].personal_mean for s in (0, 1)]
-    assert shares == [0.5, 1.0]
 
 
 def test_a_script_that_breaks_leaves_a_failed_run(db):
@@ -147,7 +141,107 @@ def test_joining_does_not_inherit_the_held_out_domain(db, make):
     assert [r.held_out for r in Store(db).runs.of_experiments([1])] == ["rot0", None, "rot30"]
 
 
-def test_the_former_import_still_works_with_a_warning():
-    with pytest.warns(FutureWarning, match="fedcore.runs is now called fedcore.store"):
-        from fedcore.runs import Recorder as former
-    assert former is Recorder
+@pytest.mark.parametrize(
+    "pair",
+    [(np.int64(3), np.int32(4)), (torch.tensor(3), torch.tensor(4)), np.array([3, 4]), torch.tensor([3, 4])],
+    ids=["numpy", "torch", "array", "tensor"],
+)
+def test_whole_numbers_of_other_libraries_are_counts(db, pair):
+    with Recorder(db, method="mine", seed=1) as run:
+        run.round(1, {("a", "a"): pair})
+    (row,) = Store(db).runs.get([run.run_id])
+    assert row.last_test == 3 / 4
+
+
+NO_COUNTS = {
+    "percentage of 100": ((93.5, 100), "93.5"),
+    "share of 1": ((0.91, 1), "0.91"),
+    "boolean": ((True, 1), "True"),
+    "boolean of numpy": ((np.bool_(True), 1), "True"),
+    "boolean of torch": ((torch.tensor(True), 1), "True"),
+    "not a number": ((float("nan"), 4), "nan"),
+    "float of numpy": ((np.float64(3), 4), "3.0"),
+    "float of torch": ((torch.tensor(3.0), 4), "3.0"),
+}
+
+
+@pytest.mark.parametrize("name", NO_COUNTS)
+def test_numbers_that_are_no_counts_are_refused_as_in_a_csv_file(db, tmp_path, name):
+    pair, shown = NO_COUNTS[name]
+    file = tmp_path / "rows.csv"
+    file.write_text(
+        f"method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,{'x' if shown == '3.0' else shown},4"
+    )
+    with pytest.raises(FedLensError) as of_file:
+        Store(db).imports.csv(file, "CSV")
+    run = Recorder(db, method="mine", seed=1)
+    with pytest.raises(FedLensError, match="model 'a' on 'a': ") as recorded:
+        run.round(1, {("a", "a"): pair})
+    run.finish()
+    sentence = "; give a whole number from 0 to 1,000,000,000,000"
+    assert f"correct is '{shown}'{sentence}" in str(recorded.value)
+    assert sentence in str(of_file.value)
+    assert Store(db).rounds.of_runs([run.run_id]) == []
+
+
+@pytest.mark.parametrize(
+    "accuracy", [93.5, {("a", "a"): 93.5}, {("a", "a"): np.float32(0.9)}, {"ab": (1, 2)}]
+)
+def test_what_is_no_pair_of_counts_is_told_to_be_one(db, accuracy):
+    run = Recorder(db, method="mine", seed=1)
+    with pytest.raises(FedLensError, match=r"give (counts: )?\{\(model, test set\): \(correct, total\)\}"):
+        run.round(1, accuracy)
+    with pytest.raises(FedLensError, match="round is '1.5'; give a whole number"):
+        run.round(1.5, {("a", "a"): (1, 2)})
+    run.finish()
+
+
+def test_an_unknown_data_set_is_said_at_once_and_kept(db):
+    with pytest.warns(UserWarning, match="knows no data set 'rotated-digit'.* did you mean 'rotated-digits'"):
+        run = Recorder(db, method="mine", seed=1, dataset="rotated-digit", experiment="Mine")
+    run.finish()
+    (row,) = Store(db).runs.get([run.run_id])
+    assert "did you mean 'rotated-digits'?" in row.notices[0]["message"]
+    assert Store(db).runs.config(run.run_id).data.name == "rotated-digit", "it may be the user's own data"
+
+
+def test_a_name_of_several_experiments_is_said_with_the_number_chosen(db, queued):
+    for _ in range(3):
+        queued()
+    with pytest.warns(UserWarning, match=r"3 experiments are called 'a test'; .* number 3 \(.*: 2, 1\)"):
+        run = Recorder(db, method="mine", seed=1, experiment="a test")
+    assert run.experiment_id == 3
+    run.finish()
+
+
+def test_its_last_round_is_its_length_from_the_first_round_on(db, queued):
+    queued(rounds=20)
+
+    def lengths() -> tuple[int, int]:
+        (row,) = Store(db).runs.get([run.run_id])
+        return row.rounds_total, Store(db).runs.config(run.run_id).rounds
+
+    run = Recorder(db, method="mine", seed=1, experiment="a test")
+    assert lengths() == (0, 0)
+    for t in (0, 1, 5, 3):
+        run.round(t, {("a", "a"): (1, 2)})
+    assert lengths() == (5, 5)
+    run.fail("gave up")
+    assert lengths() == (5, 5)
+    run = Recorder(db, method="mine", seed=1, experiment="a test", rounds_total=4)
+    run.round(1, {("a", "a"): (1, 2)})
+    assert lengths() == (4, 4)
+    run.finish()
+    assert lengths() == (1, 1)
+
+
+def test_the_leaderboard_offers_a_setting_of_recorded_runs(db):
+    for method, bonus in (("mine", 0), ("theirs", 1)):
+        for seed in (1, 2):
+            with Recorder(db, method=method, seed=seed, dataset="shapes", experiment="Mine") as run:
+                for t in (1, 2):
+                    run.round(t, {("a", "a"): (t + bonus, 10), ("b", "b"): (t, 10)})
+    store = Store(db)
+    (setting,) = board_settings(store, store.runs.of_experiments([1]))
+    assert setting.rounds == 2
+    assert [g.label for g in board(store, setting, "personal").rows] == ["theirs", "mine"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fedcore.config import expand
-from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.paths import PROJECT
 from fedcore.progress import Progress
+from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedcore.cluster.connection import SETTINGS
 from fedcore.cluster.stream import RemoteEngine
-from fedcore.jobs.cluster import ClusterLanes, ClusterLauncher
+from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.paths import PROJECT
@@ -63,9 +63,9 @@ def supervisor_of(
     db: Path, watch: ClusterWatch, engine: type[RemoteEngine] = RemoteEngine, shared: Path | None = None
 ) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
-    lanes = ClusterLanes(watch)
-    launcher = ClusterLauncher(lanes, watch.ray, engine=engine, shared=shared)
-    supervisor = Supervisor(Store(db), lanes=lanes, launcher=launcher, device_ids=["cpu"])
+    pools = ClusterPools(watch)
+    launcher = ClusterLauncher(pools, watch.ray, engine=engine, shared=shared)
+    supervisor = Supervisor(Store(db), pools=pools, launcher=launcher, device_ids=["cpu"])
     try:
         yield supervisor
     finally:

@@ -21,7 +21,12 @@ from safetensors.numpy import save
 from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.events import (
+from fedcore.jobs import job, launcher
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs import training as job_training
+from fedcore.jobs.handlers import Job
+from fedcore.progress import Work
+from fedcore.records.events import (
     Cell,
     ClientRound,
     Diagnostic,
@@ -33,15 +38,9 @@ from fedcore.engine.events import (
     RoundFinished,
     Started,
 )
-from fedcore.jobs import job, launcher
-from fedcore.jobs import supervisor as worker
-from fedcore.jobs import training as job_training
-from fedcore.jobs.handlers import Job
-from fedcore.progress import Work
 from fedcore.store import Store
 from fedcore.store.jobs import TRAINING, Claim
 
-CLIENTS = 3
 TOTAL = 1000
 
 
@@ -164,7 +163,7 @@ def handle(job: Job) -> Work[dict]:
     return {"sum": args.get("result", 0)}
 
 
-def start(claim: Claim, lane: str) -> subprocess.Popen:
+def start(claim: Claim, pool: str) -> subprocess.Popen:
     """Start this file as the process of a job."""
     arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
     log = claim.folder / launcher.PROCESS_LOG

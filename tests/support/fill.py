@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
 from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
-from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
 from fedcore.methods import registry
+from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
@@ -224,3 +226,14 @@ def mixed(db: Path) -> int:
         )
         database.execute("UPDATE runs SET started_at=? WHERE id=?", [now - 30, writers[1].run_id])
     return created.experiment_id
+
+
+def alter(db: Path, statement: str) -> None:
+    """Change rows as damage would: past the triggers."""
+    with closing(sqlite3.connect(db)) as connection, connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+        for _, sql in triggers:
+            connection.execute(sql)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,9 +93,6 @@ def recorded(db: Path, run_id: int) -> dict[str, list[tuple[object, ...]]]:
             )
         ]
     return found
-
-
-PYTHON = sys.executable
 
 
 def row(db: Path, run_id: int) -> RunRow:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torchvision.models import VisionTransformer
-
 NETWORK = ("w1", "b1", "w2", "b2")
 
 
@@ -28,7 +26,20 @@ LORA = {**SMALL, "rank": 2}
 FACMIC = {"w1", "b1", "gamma", "beta", "w2", "b2", "running_mean", "running_var"}
 
 
-TINY_VIT = {name for name, _ in VisionTransformer(16, 16, 2, 3, 24, 48).named_parameters()}
+BLOCK = ("ln_1.", "self_attention.in_proj_", "self_attention.out_proj.", "ln_2.", "mlp.0.", "mlp.3.")
+
+
+TINY_VIT = {"class_token", "encoder.pos_embedding"} | {
+    prefix + kind
+    for prefix in (
+        "conv_proj.",
+        "encoder.ln.",
+        "heads.head.",
+        *(f"encoder.layers.encoder_layer_{block}.{layer}" for block in range(2) for layer in BLOCK),
+    )
+    for kind in ("weight", "bias")
+}
+"""Parameters of a vision transformer of torchvision with two blocks."""
 
 
 # case -> method, config, what crosses upwards, what crosses downwards, what stays
@@ -62,8 +73,15 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     "fedapt": (
         "fedapt",
         {**SMALL, "lr": 0.05, "context_length": 3},
-        {"context", "query_w", "query_b", "key"},
-        {"context", "query_w", "query_b", "keys"},
+        {"context", "query_w"},
+        {"context", "query_w"},
+        set(),
+    ),
+    "fedapt-trained-keys": (
+        "fedapt",
+        {**SMALL, "lr": 0.05, "context_length": 3, "keys": "trained"},
+        {"context", "query_w", "key"},
+        {"context", "query_w", "keys"},
         set(),
     ),
     "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),

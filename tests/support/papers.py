@@ -8,10 +8,10 @@ import numpy as np
 
 from fedcore import config
 from fedcore.config import Experiment
-from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.papers import experiments, published
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import Reproduction
+from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

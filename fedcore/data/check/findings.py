@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from fedcore.data.image_files import FileCheck
-from fedcore.data.readers.files import SUFFIXES
+from fedcore.data.readers.files import SUFFIXES, leaves
 from fedcore.data.readers.listing import Listing
-from fedcore.data.split_codes import TEST, TRAIN
+from fedcore.records.split_codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "link": ("links that leave the folder", "refused: copy what they point to, or give that folder"),
@@ -151,7 +151,7 @@ class FindingCollector:
             used = {*listing.files, *listing.label_files, *(file for file, _ in listing.left_out)}
         unused = []
         for file in _files(root) if root.is_dir() else ():
-            if file.is_symlink() and not file.resolve().is_relative_to(root):
+            if file.is_symlink() and leaves(root, file):
                 self.add("link", file)
             elif file.is_dir() or file in used:
                 continue

@@ -2,7 +2,7 @@
 
 A drawing is a mask (the area of the shape) that a style of :mod:`fedcore.data.drawn.drawing_styles` paints.
 The same code draws the embedded data set :mod:`fedcore.data.drawn.shapes` and the images on which
-``scripts/pretraining/train.py`` trains the embedded CLIP.
+``tools/pretraining/train.py`` trains the embedded CLIP.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ of ``ddr`` and is the sixth class of ``ddr-all``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,10 +24,10 @@ from fedcore.data.entry import Entry
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.data.slow_work import require_slow_work, results_folder, write_whole
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.data.slow_work import read_result, require_slow_work, results_folder, write_result
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10
@@ -123,10 +122,7 @@ def _graded(path: Path) -> list[tuple[str, str]]:
 def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Measurement | None]:
     """Measure all files; stored measurements are used where a file has not changed."""
     folder = results_folder(root)
-    try:
-        stored = json.loads((folder / _MEASUREMENTS).read_text(encoding="utf-8")) if folder else {}
-    except (OSError, ValueError):
-        stored = {}
+    stored = (read_result(folder / _MEASUREMENTS) if folder else None) or {}
     rows: dict[str, list[float]] = {}
     new = []
     for path, key in files:
@@ -167,4 +163,4 @@ def _measure_all(
             rows[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
     finally:
         if folder is not None:
-            write_whole(folder / _MEASUREMENTS, json.dumps(rows))
+            write_result(folder / _MEASUREMENTS, rows)

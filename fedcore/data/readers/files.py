@@ -28,17 +28,24 @@ class NotInFolder(FedLensError):
 def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
     """Find the folder that holds all of these files or folders, nearest to the roots.
 
+    Args:
+        needles: paths within the folder; ``*`` stands for any text.
+
     Raises:
         NotInFolder: ``data.root``, where no folder holds them all.
     """
     level = list(roots)
     for _ in range(MAX_DEPTH + 1):
         for folder in level:
-            if all((folder / needle).exists() for needle in needles):
+            if all(_holds(folder, needle) for needle in needles):
                 return folder
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
     wanted = " and ".join(f"'{n}'" for n in needles)
     raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}", "data.root")
+
+
+def _holds(folder: Path, needle: str) -> bool:
+    return any(folder.glob(needle)) if "*" in needle else (folder / needle).exists()
 
 
 def read_lines(path: Path) -> list[str]:
@@ -62,7 +69,7 @@ def existing_folder(root: str | Path) -> Path:
     """
     path = user_path(root, "data.root")
     if str(path.resolve()) in WHOLE_SYSTEMS:
-        raise FedLensError(f"{path} is no data set; give the folder that holds one", "data.root")
+        raise FedLensError(f"{path} is not a data set; give the folder that holds one", "data.root")
     if not path.exists():
         raise FedLensError(f"no folder {path}; give the folder that holds the data set", "data.root")
     if not path.is_dir():
@@ -74,10 +81,10 @@ def folders_in(root: Path, folder: Path) -> list[str]:
     """Return the names of the visible folders in a folder, sorted.
 
     Raises:
-        FedLensError: ``data.root``, for a link that points outside the root.
+        FedLensError: ``data.root``, for a link that points outside the root, or to a folder that it lies in.
     """
     with _readable(folder), os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if _visible(e) and e.is_dir())
+        names = sorted(e.name for e in entries if _visible(e) and _is_folder(e))
     for name in names:
         _refuse_leaving(root, folder / name)
     return names
@@ -93,7 +100,11 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
         return
     with _readable(folder), os.scandir(folder) as entries:
         for entry in entries:
-            if _visible(entry) and os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir():
+            if (
+                _visible(entry)
+                and os.path.splitext(entry.name)[1].lower() in SUFFIXES
+                and not _is_folder(entry)
+            ):
                 path = folder / entry.name
                 if entry.is_symlink():
                     _refuse_leaving(root, path)
@@ -126,10 +137,26 @@ def _visible(entry: os.DirEntry[str]) -> bool:
     return not hidden and not entry.name.startswith("unpacked-")
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which leads nowhere, as one to a missing file does
+        return False
+
+
+def leaves(root: Path, path: Path) -> bool:
+    """Return whether a path lies outside a folder once its links are followed."""
+    return not Path(os.path.realpath(path)).is_relative_to(root)  # Path.resolve raises for a link to itself
+
+
 def _refuse_leaving(root: Path, path: Path) -> None:
-    if path.is_symlink() and not path.resolve().is_relative_to(root):
+    if not path.is_symlink():
+        return
+    if leaves(root, path):
         raise FedLensError(
             f"{path} is a link that leaves the folder; copy what it points to, "
             "or give the folder it points to as root",
             "data.root",
         )
+    if path.is_dir() and not leaves(Path(os.path.realpath(path)), path.parent):
+        raise FedLensError(f"{path} is a link to a folder that it lies in; remove the link", "data.root")

@@ -14,12 +14,12 @@ from PIL import Image
 from fedcore.data.entry import ONE_DOMAIN, select_domains
 from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.files import existing_folder
+from fedcore.data.readers.files import existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut, ReadReport
 from fedcore.data.slow_work import version_line
-from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import PARTS
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -318,7 +318,7 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
     if not cell.get("path"):
         return b""
     file = path / str(cell["path"])
-    if not file.resolve().is_relative_to(path):
+    if leaves(path, file):
         raise FedLensError(
             f"{path}: {key} points to {file}, outside the folder; load the images into the data set before "
             "save_to_disk",

@@ -21,8 +21,8 @@ from fedcore.data.readers.files import (
     folders_in,
     holds_images,
 )
-from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import PARTS
 
 WHOLE = "full"
 """The folder beside the parts that holds all images a second time in VLCS' first release."""

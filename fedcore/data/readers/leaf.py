@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -19,16 +20,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from fedcore.cache import integrity
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
 from fedcore.data.slow_work import require_slow_work, results_folder, version_line
-from fedcore.data.split_codes import SPLITS, TEST, TRAIN
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
+from fedcore.records.split_codes import SPLITS, TEST, TRAIN
 
 SIDE = 28
 _PIXELS, _ROWS = "pixels.npy", "rows.npz"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -180,17 +183,40 @@ def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
     parent = files[0][0].parent
     name = f"converted-{_stamp(files)}"
     folder = parent / name
-    if not (folder / _ROWS).is_file():
-        results = results_folder(parent)
-        if results is None:
-            return result_of(_parse(files))
+    samples = _converted(folder)
+    if samples is not None:
+        return samples
+    results = results_folder(parent)
+    if results is None:
+        return result_of(_parse(files))
+    if results != parent:
         folder = results / name
-    if not (folder / _ROWS).is_file():
+        samples = _converted(folder)
+    if samples is None:
         require_slow_work(f"LEAF's json in {parent} has to be read", lambda: _convert(files, folder))
-    with np.load(folder / _ROWS) as rows:
+        samples = _converted(folder)
+    if samples is None:
+        raise FedLensError(f"{folder} changed while it was read; check the disk and try again", "data.root")
+    return samples
+
+
+def _converted(folder: Path) -> LeafSamples | None:
+    """Load converted samples; None if there are none, or if they are not as they were written.
+
+    The pixels are memory-mapped, so that only the check of their digest, once per process, reads all of them.
+    """
+    pixels, rows_file = folder / _PIXELS, folder / _ROWS
+    try:
+        checked = result_of(integrity.check(pixels, {_ROWS: integrity.file_digest(rows_file)}))
+    except FileNotFoundError:
+        return None
+    if checked.state != "intact":
+        _log.warning("%s is not used: %s", folder, checked.damage or f"it is {checked.state}")
+        return None
+    with np.load(rows_file) as rows:
         names = tuple(rows["names"].tolist())
         labels, writer, part = rows["labels"], rows["writer"], rows["part"]
-    return LeafSamples(names, np.load(folder / _PIXELS, mmap_mode="r"), labels, writer, part)
+    return LeafSamples(names, np.load(pixels, mmap_mode="r"), labels, writer, part)
 
 
 def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
@@ -199,15 +225,18 @@ def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
     unfinished = folder.with_name(f"{folder.name}.part-{os.getpid()}")
     unfinished.mkdir(exist_ok=True)
     try:
-        np.save(unfinished / _PIXELS, samples.pixels)
+        pixels, rows_file = unfinished / _PIXELS, unfinished / _ROWS
+        np.save(pixels, samples.pixels)
         np.savez(
-            unfinished / _ROWS,
+            rows_file,
             names=np.array(samples.names),
             labels=samples.labels,
             writer=samples.writer,
             part=samples.part,
         )
-        if not folder.exists():  # another process may have been faster
+        yield from integrity.write_described(pixels, {_ROWS: integrity.file_digest(rows_file)})
+        if _converted(folder) is None:  # another process may have been faster
+            shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -17,8 +17,9 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import Layout
 from fedcore.data.slow_work import version_line
-from fedcore.data.split_codes import SPLITS
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
+from fedcore.records.split_codes import SPLITS
 
 
 @dataclass
@@ -95,7 +96,7 @@ class ReadReport:
         if self.left_out:
             first = "; ".join(f"{x.path}: {x.reason}" for x in self.left_out[:3])
             more = "; ..." if len(self.left_out) > 3 else ""
-            lines.append(f"{self.root}: {len(self.left_out)} images left out ({first}{more})")
+            lines.append(f"{self.root}: {counted(len(self.left_out), 'image')} left out ({first}{more})")
         if self.empty:
             pairs = ", ".join(f"{d}/{c}" for d, c in self.empty[:5])
             lines.append(f"{self.root}: no images of {pairs}{', ...' if len(self.empty) > 5 else ''}")

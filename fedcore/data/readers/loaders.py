@@ -12,6 +12,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import (
     archives,
+    coop_split,
     ddr,
     domainnet,
     hf,
@@ -58,6 +59,7 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listi
     "flowers": torchvision_sets.flowers,
     "dtd": torchvision_sets.dtd,
     "tiny": tiny_imagenet.load,
+    "coop": coop_split.load,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
 
@@ -127,6 +129,8 @@ def names(
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if entry.loader == "tiny":
             return tiny_imagenet.names(entry, roots), chosen_domains(entry, domains)
+        if entry.loader == "coop":
+            return coop_split.names(entry, roots), chosen_domains(entry, domains)
         if entry.loader == "leaf":
             return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore.data.entry import ONE_DOMAIN, select_domains
+from fedcore.data.readers.files import leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
-from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
+from fedcore.records.split_codes import PARTS
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
@@ -94,7 +95,7 @@ def list_images(manifest: Manifest) -> Listing:
     owners = []
     for row in sorted(manifest.rows, key=lambda r: r.path):
         file = _file(root, row)
-        if not file.resolve().is_relative_to(root):
+        if leaves(root, file):
             raise FedLensError(
                 f"{manifest.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
                 "manifest above its images, or copy them into its folder",

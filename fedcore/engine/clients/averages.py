@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, Ragged, Uploads, Weighting
-from fedcore.methods.optional import RoundLog
+from fedcore.methods.base import Method, Ragged, Uploads, Weighting, overrides
 from fedcore.methods.tensors import weighted_mean
 
 if TYPE_CHECKING:
@@ -20,9 +19,7 @@ _LEVELS = 4
 
 def needs_only_means(method: Method) -> bool:
     """Return whether the server reads nothing of the uploads but their mean, so that none has to be kept."""
-    cls = type(method)
-    own = (cls.aggregate, cls.diagnostics) != (Method.aggregate, Method.diagnostics)
-    return method.trains and not own and not isinstance(method, RoundLog)
+    return method.trains and not overrides(type(method), "aggregate", "diagnostics", "round_log")
 
 
 @dataclass(frozen=True)

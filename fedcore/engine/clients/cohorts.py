@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
-from fedcore.engine.checkpoint import PARTS
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
 from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import FedLensMethodError, Method, MethodConfig, RunContext
+from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, MethodConfig, RunContext
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,7 +158,7 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
 def _check_state(one: Cohort, other: Cohort) -> None:
     with torch.no_grad():
         states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
-    for part in PARTS:
+    for part in STATE_PARTS:
         left, right = (getattr(state, part) for state in states)
         for name in dict.fromkeys([*left, *right]):
             if not _equal(left.get(name), right.get(name)):

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from fedcore.engine.evaluate import Evaluator, Scores
-from fedcore.engine.events import Cell
+from fedcore.engine.clients.contract import GlobalModel
+from fedcore.engine.clients.evaluator import Evaluator, Scores
 from fedcore.lazy import torch
 from fedcore.methods.base import Models, Params, State
+from fedcore.records.events import Cell
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +27,7 @@ class OwnModels:
     """Models of some clients of a cohort.
 
     Attributes:
-        full: whether the whole matrix is wanted, see ``Evaluator.after_aggregation``.
+        full: whether the whole matrix is wanted, see ``AfterAggregation.cells``.
 
     Shape: clients (chunk,), ascending; params (chunk, ...).
     """
@@ -93,6 +94,7 @@ class PartEvaluator:
                 each = torch.arange(len(part.clients), device=device)  # what was broadcast is written out
                 own = {name: value[each] for name, value in given.items()}
                 return PartResult(evaluator.own_models(own, part.clients, part.full))
+            given = GlobalModel(given)
             if self._head[0] != part.model:
                 self._head = part.model, evaluator.method.head(given, None)
             scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
@@ -115,6 +117,12 @@ class AfterAggregation:
 
     def cells(self, state: State, full: bool) -> list[Cell]:
         """Evaluate every model, each through its own cohort's backbone.
+
+        On test samples: the global model on every test set; the clients' models on all test sets (``full``)
+        or on their own and the domains' ones, and on their class sets; where only a sample of the clients is
+        evaluated and not ``full``, on their own and their class sets. On validation samples: the clients'
+        models on their own, the global model on all clients' ones. If every client predicts with the
+        global model, its passes serve all.
 
         Raises:
             Stopped: when ``should_stop`` says so.

@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
+from fedcore.engine.clients.contract import FirstStep
 from fedcore.engine.clients.evaluation import Part, PartEvaluator, PartResult
+from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.engine.evaluate import Evaluator, evaluated_clients
-from fedcore.engine.events import Cell
 from fedcore.lazy import torch
 from fedcore.methods.base import Params, Ragged
-from fedcore.methods.optional import LearningRates, LocalModels
+from fedcore.records.events import Cell
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,6 +108,7 @@ class Worker:
     conditions: dict[str, str] = field(default_factory=dict)
     evaluators: list[Evaluator] = field(init=False)
     parts: PartEvaluator = field(init=False)
+    _first_steps: dict[int, FirstStep] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         evaluated, mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
@@ -140,11 +141,11 @@ class Worker:
         )
         if chunk.lr is not None:
             optimiser.config = method.config.model_copy(update={"lr": chunk.lr})
-        if isinstance(method, LearningRates):
-            optimiser.lr_factors = method.lr_factors()
+        optimiser.lr_factors = method.lr_factors()
         trained = train_clients(
-            method, params, data, chunk.round, optimiser, should_stop, cohort.max_steps, set(received)
-        )
+            method, params, data, chunk.round, optimiser, should_stop, cohort.max_steps, set(received),
+            self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
+        )  # fmt: skip
         with torch.no_grad():
             sent = method.upload(trained.params, trained.record, data)
         begin = time.perf_counter()
@@ -163,9 +164,8 @@ class Worker:
         """Evaluate some clients' models as trained. Shape: received and trained (clients, ...)."""
         evaluator = self.evaluators[cohort]
         with torch.no_grad():
-            if isinstance(evaluator.method, LocalModels):
-                trained = evaluator.method.before_aggregation(trained, received)
-            return evaluator.before_aggregation(trained, clients)
+            models = evaluator.method.before_aggregation(trained, received)
+            return evaluator.before_aggregation(models, clients)
 
     def evaluate(self, part: Part) -> PartResult:
         """Compute a part of the evaluation after aggregation."""

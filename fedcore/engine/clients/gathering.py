@@ -10,9 +10,9 @@ from fedcore.engine.clients.averages import MeanUploads, RunningMeans
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.transport import Traffic, Transport, traffic
-from fedcore.engine.events import Cell
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, Uploads
+from fedcore.records.events import Cell
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedcore.engine.clients import arithmetic
+from fedcore.engine.clients.contract import FirstStep
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.clients.schedule import Schedule, Turn
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
-from fedcore.methods.optional import RoundConstants
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,22 +53,25 @@ def train_clients(
     should_stop: Callable[[], bool] = lambda: False,
     max_steps: int | None = None,
     received: Collection[str] = (),
+    first_step: FirstStep | None = None,
 ) -> Trained:
     """Train all clients of ``data`` for one round.
 
     Args:
         max_steps: most steps of each client over all its epochs; None: as many as its batches.
         received: names of the parameters that the server sent, near which a proximal term holds the clients.
+        first_step: checks the method's contract with the first step that is taken.
 
     Shape: params (participants, ...); they are not changed in place.
 
     Raises:
         Stopped: when ``should_stop`` says so between two steps.
         FedLensError: when a client's loss is no longer finite; names the client.
+        FedLensMethodError: when the method does not keep its contract.
     """
     with torch.no_grad():
-        const = method.round_constants(params, data) if isinstance(method, RoundConstants) else {}
-    phases = method.phases
+        const = method.round_constants(params, data)
+    phases = method.phases if first_step is None else first_step.phases()
     if method.trains and method.config.proximal:
         const = const | {_ANCHOR + name: params[name] for name in received}
         phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)

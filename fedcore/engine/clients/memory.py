@@ -12,13 +12,14 @@ from fedcore import memory_limits
 from fedcore.engine.clients.schedule import batch_slots, make_batch
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State
-from fedcore.methods.optional import RoundConstants
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.federation import Federation
 
+CHUNK = 32
+"""Clients trained at once unless memory requires fewer."""
 _MOST = 4 * 2**30
 """Bytes that the activations of a chunk may take, or a quarter of the run's share of memory if that is less.
 
@@ -54,7 +55,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     params: Params = {name: value[None].clone() for name, value in state.shared.items()}
     params |= {n: v[client.to(v.device)] for n, v in (state.personal | state.local).items()}
     with torch.no_grad():
-        const = method.round_constants(params, data) if isinstance(method, RoundConstants) else {}
+        const = method.round_constants(params, data)
     slots = batch_slots(data, 1, 0, method.config.batch_size)
     batch = make_batch(data, slots[:, 0], torch.tensor([0]))
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}

@@ -20,6 +20,7 @@ from fedcore.methods import (
     State,
     Step,
     WeightDecay,
+    Weighting,
     cosine_logits,
     cross_entropy,
     draw_linear,
@@ -37,6 +38,7 @@ KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the five RBF kernels over the mean squared distance: powers of 2 (kernel_mul)."""
 BN_MOMENTUM, BN_EPS = 0.1, 1e-5
 SLOPE = 0.01
+_WEIGHTS = ("w1", "b1", "gamma", "beta", "w2", "b2")
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -44,6 +46,14 @@ class FACMICConfig(FedCLIPConfig):
     """Hyper-parameters of FACMIC: FedCLIP's, and those of the alignment."""
 
     weight_decay: WeightDecay = Field(0.02, description="Weight decay of the clients (authors' code: 0.02)")
+    optimiser_state: Literal["fresh", "kept"] = Field(
+        "kept",
+        description="State of the local optimiser: kept by the client across rounds (authors' code), or new "
+        "each round",
+    )
+    weighting: Weighting = Field(
+        "samples", description="Server mean over clients: weighted by sample counts (authors' code), or plain"
+    )
     target: Literal["none", "held_out"] = Field(
         "none",
         title="aligned with",
@@ -54,6 +64,13 @@ class FACMICConfig(FedCLIPConfig):
     )
     alignment: float = Field(
         1.0, ge=0, le=1000, title="alignment weight", description="Weight of the alignment term (authors: 1)"
+    )
+    target_features: Literal["raw", "adapted"] = Field(
+        "raw",
+        title="target features",
+        description="Target embeddings that the alignment term compares with the clients' adapted ones: raw, "
+        "as the image encoder gives them (authors' code); adapted, by the same adapter (paper)",
+        json_schema_extra={"words": {"raw": "as encoded", "adapted": "adapted"}},
     )
     target_images: int = Field(
         256,
@@ -121,8 +138,7 @@ class FACMIC(Method[FACMICConfig]):
     )
     clients_use_global = True
     Config = FACMICConfig
-    weights = ("w1", "b1", "gamma", "beta", "w2", "b2")
-    shared = (*weights, *STATISTICS)
+    shared = (*_WEIGHTS, *STATISTICS)
 
     def __init__(self, config: FACMICConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -188,10 +204,11 @@ class FACMIC(Method[FACMICConfig]):
             everything = torch.ones_like(const["target"][..., 0], dtype=torch.bool)
             target = self._adapt(params, const["target"], everything)[0]
             guessed = cosine_logits(target, self.text.expand(len(target), -1, -1), self.scale).softmax(-1)
-            unit = F.normalize(h, dim=-1), F.normalize(target, dim=-1)
+            compared = const["target"] if self.config.target_features == "raw" else target
+            unit = F.normalize(h, dim=-1), F.normalize(compared, dim=-1)
             terms["alignment"] = lmmd(unit[0], batch.labels, batch.mask, unit[1], guessed)
             loss = loss + self.config.alignment * terms["alignment"]
-        return Step({self.weights: loss}, moved=moved, terms=terms)
+        return Step({_WEIGHTS: loss}, moved=moved, terms=terms)
 
     def _adapt(self, params: Params, h: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Params]:
         """Return A(h) * h, and the running statistics as a batch moves them; without a mask these are used.

@@ -32,11 +32,29 @@ if TYPE_CHECKING:
 
 
 class FedGHConfig(CLIPFCConfig):
-    """Hyper-parameters of FedGH(C); the header is that of CLIP-FC."""
+    """Hyper-parameters of FedGH(C); the header is that of CLIP-FC.
+
+    The authors' code also clips gradients to a norm of 50. That is left out: on raw embeddings a gradient is
+    at most sqrt(2 (|h|^2 + 1)) long, and CLIP's embeddings are too short for 50.
+    """
 
     lr: LearningRate = Field(1e-2, description="Learning rate of the clients (FedGH: 0.01)")
-    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (FedGH names none)")
-    momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum of the clients (FedGH names none)")
+    weight_decay: WeightDecay = Field(
+        1e-3, description="Weight decay of the clients (authors' code: 0.001; the paper names none)"
+    )
+    momentum: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        description="SGD momentum of the clients (authors' code: 0.9; the paper names none)",
+    )
+    local_epochs: int = Field(
+        10,
+        ge=1,
+        le=1000,
+        description="Passes over a client's data in one round (E; authors' code: 10); what a client sends "
+        "does not depend on them",
+    )
     weighting: Weighting = Field("uniform", description="No effect: the server trains, it averages nothing")
     fewest_images: int = Field(
         2,

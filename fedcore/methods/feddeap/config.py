@@ -66,6 +66,13 @@ class FedDEAPConfig(MethodConfig):
         "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
         json_schema_extra={"words": {"train_mean": "mean training image", "batch": "mean of the test batch"}},
     )
+    test_order: Literal["shuffled", "sorted"] = Field(
+        "shuffled",
+        title="order of test images",
+        description="Order in which test images form batches where a batch's mean enters the prediction; "
+        "sorted: by class (authors' code), so that the mean can tell the classes",
+        json_schema_extra={"words": {"sorted": "sorted by class"}},
+    )
     unseen: Literal["semantic_only", "mean_image"] = Field(
         "semantic_only",
         title="global model's context",
@@ -86,7 +93,17 @@ class FedDEAPConfig(MethodConfig):
                 "personal_length is that of the domain prompt, which personal_prompt = false removes; "
                 "leave it out"
             )
+        if self.test_order == "sorted" and not self.batch_mean_in_tests:
+            raise ValueError(
+                "test_order matters only if a test batch's mean enters the prediction; "
+                "choose image_context = batch with it, or leave it out"
+            )
         return self
+
+    @property
+    def batch_mean_in_tests(self) -> bool:
+        """Whether the mean of a test batch takes part in the prediction."""
+        return self.personal_prompt and (self.image_context == "batch" or self.unseen == "mean_image")
 
     @property
     def lengths(self) -> dict[str, int]:

@@ -28,6 +28,7 @@ from fedcore.methods import (
     method,
     weighted_mean,
 )
+from fedcore.methods.base import BatchOrder
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.networks import (
     LAYERS,
@@ -205,9 +206,16 @@ class FedDEAP(Method[FedDEAPConfig]):
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
 
-    def predicts_in_batches(self) -> bool:
-        """True if a test batch's mean image takes part in the prediction."""
-        return self.config.image_context == "batch" or self.config.unseen == "mean_image"
+    def batch_order(self) -> BatchOrder | None:
+        """Return the order of test batches if their mean image takes part in the prediction."""
+        return self.config.test_order if self.config.batch_mean_in_tests else None
+
+    @classmethod
+    def result_caveat(cls, config: FedDEAPConfig, embedded: bool) -> str:
+        """Say that a sorted test set can give its labels away."""
+        if config.test_order == "shuffled":
+            return ""
+        return "tested on images sorted by class, whose batch means can tell the classes"
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""
@@ -278,9 +286,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             own = mean[:, None, None]
             size = (-1, context.shape[1], self.lengths["personal_length"], -1)
             own = own * params["p_d"] if "p_d" in params else own.expand(size)
-            if self.problem.backbone.texts_by_client:
-                return self.texts.encode(context, own)
-            context = torch.cat([context, own], dim=2)
+            return self.texts.encode(context, own)
         return encode_class_context(self.problem.backbone, context, self.suffix)
 
     def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:

@@ -73,7 +73,8 @@ class SDFedConfig(MethodConfig):
         "svd",
         title="null space basis",
         description="Directions beyond the global prompt's rank: the SVD's own choice, or a fixed random "
-        "basis drawn by seed",
+        "basis drawn by seed. The SVD's can jump with the last bits of the prompt; choose seeded to compare "
+        "runs with and without --over, or from several machines",
         json_schema_extra={"words": {"svd": "the SVD's", "seeded": "drawn by seed"}},
     )
     projector: Literal["leading", "rank", "random"] = Field(

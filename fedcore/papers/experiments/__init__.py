@@ -1,15 +1,12 @@
-"""The papers' experiments as presets: FedLens makes each of them on demand from the papers' settings."""
+"""Presets: the demonstration, and the papers' experiments, built on demand from their settings."""
 
 from __future__ import annotations
 
 import re
-import warnings
-from difflib import get_close_matches
 from functools import cache
-from pathlib import PurePath
 
 from fedcore.config import Experiment, load
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.papers.experiments import fedalign, feddeap, fedot, sdfed
 from fedcore.paths import ASSETS
 
@@ -35,25 +32,14 @@ def preset(name: str) -> Experiment:
     """Return the preset of this name: ``demo`` or an experiment of a paper.
 
     Raises:
-        FedLensError: ``preset``, when there is no such preset.
+        FedLensError: with field ``preset``, if the name is unknown.
     """
     if name == DEMO:
         return load(DEMO_FILE)
-    current = _current(name)
-    if current != name:
-        warnings.warn(f"the preset '{name}' is called '{current}' now", FutureWarning, stacklevel=2)
-    name = current
     if name not in published():
-        close = get_close_matches(name, [DEMO, *published()], n=3)
-        meant = f"did you mean {' or '.join(close)}?" if close else "`fedlens presets` lists them"
-        raise FedLensError(f"there is no preset '{name}'; {meant}", "preset")
+        meant = did_you_mean(name, [DEMO, *published()], "`fedlens presets` lists them", number=3)
+        raise FedLensError(f"unknown preset '{name}'; {meant}", "preset")
     return published()[name]
-
-
-def _current(name: str) -> str:
-    """Return a preset's name in this release: FedAlign's baselines were PromptFL alone."""
-    current = name.removesuffix("-promptfl") + "-baselines"
-    return current if name.endswith("-promptfl") and current in published() else name
 
 
 def title(name: str) -> str:
@@ -61,10 +47,3 @@ def title(name: str) -> str:
     paper, _, rest = published()[name].name.partition(", ")
     place = _PLACE.search(name)
     return f"{paper}, {place[1].capitalize()} {place[2]}: {rest}" if place else f"{paper}: {rest}"
-
-
-def former_file(path: PurePath) -> str | None:
-    """Return the preset that replaces a file of the former folder ``experiments/``; else None."""
-    folder, name = path.parent.name, path.stem
-    candidate = DEMO if (folder, name) == ("experiments", DEMO) else _current(f"{folder}/{name}")
-    return candidate if candidate == DEMO or candidate in published() else None

@@ -17,10 +17,10 @@ ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
 
 SETTINGS = (
     "{clients}, split 80/20 and rounded in each class, as the printed accuracies say (PACS: 411 test images "
-    "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods are the "
-    "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC, FedCLIP and "
-    "FACMIC keep their own learning rates. The paper gives no seeds: one seed here, so that values have no "
-    "spread."
+    "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods, CLIP-FC "
+    "and the vision networks are the paper's; the prompt methods' momentum 0.9 and weight decay 1e-5 are its "
+    "authors' code's. FedCLIP and FACMIC keep their own learning rates. The paper gives no seeds: "
+    "one seed here, so that values have no spread."
 )
 ONE_CLIENT = SETTINGS.format(clients="one client per domain")
 UNGRADABLE = (
@@ -94,7 +94,7 @@ def _methods(dataset: str) -> tuple[MethodEntry, ...]:
     return (
         *zero_shot,
         *(method("fedavg-vision", label, **fields, **rate) for label, fields in networks),
-        method("clip-fc", "CLIP-FC", **size),
+        method("clip-fc", "CLIP-FC", **rate),
         method("fedclip", "FedCLIP", **size),
         method("facmic", "FACMIC", **size),
         method(

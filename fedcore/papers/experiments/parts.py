@@ -9,7 +9,7 @@ from fedcore.config import BackboneConfig, Experiment, MethodEntry, Reproduces
 
 NOT_PRINTED = " The paper plots this figure without printing its values. "
 SPLITS = {"EuroSAT": "80/20", "Caltech101": "80/20", "Flower102": "swapped", "Flowers102": "swapped"}
-"""How single-domain data sets are split that do not use their official split."""
+"""Data sets of one domain that do not use their official split -> their split."""
 
 
 def clip(name: str) -> BackboneConfig:
@@ -45,7 +45,7 @@ def figure(table: Experiment, labels: Sequence[str] = (), **changes: Any) -> Exp
         changes: fields of ``Experiment`` that replace the table's.
 
     Raises:
-        pydantic.ValidationError: when a change is no valid field.
+        pydantic.ValidationError: if a change is not a valid field.
     """
     kept = {name: value for name, value in table if name != "reproduces"}
     methods = tuple(entry for entry in table.methods if entry.label in labels)

@@ -23,7 +23,8 @@ SETTINGS = (
 )
 CLASSES = (
     " The paper says only that each client has a distinct subset of classes. As in the code that it builds "
-    "on, nine clients have the tenth part of the classes, rounded, and the last client has the rest."
+    "on, nine clients have the tenth part of the classes, rounded, and the last client has the rest. That "
+    "code uses CoOp's splits, where Caltech-101 lacks Faces_easy: the data set coop-split reads them."
 )
 FLOWERS = (
     " The official training part of Flowers-102 has ten images per class, too few for 16 shots: clients "

@@ -1,1 +1,1 @@
-"""The papers' tables as they are printed, what fills each of their cells here, and what is missing for it."""
+"""The papers' tables as printed, with our values or the runs that are missing for them."""

@@ -1,32 +1,34 @@
-"""Export a paper's table with our values beside the printed ones."""
+"""A paper's table with our values beside the printed ones, as CSV and LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 
-from fedcore.papers.published import PAPERS
-from fedcore.papers.tables.layout import PrintedTable
-from fedcore.papers.tables.standing import STANDINGS, CellStanding, Standing
+from fedcore.papers.published import PAPERS, PublishedValue
+from fedcore.papers.tables.cells import STATUSES, CellStatus, TableCell
+from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
+from fedcore.results.exports.latex import tex
 
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",
     "printed", "printed_std", "rule", "ours", "ours_std", "n", "difference", "standing", "reasons",
     "rehearsed", "rehearsed_std", "rehearsed_n", "missing_runs", "seconds", "lacks",
 )  # fmt: skip
-"""Columns of the CSV file. Empty cells: there is no such number. ``rule`` is a key of ``RULES``."""
+"""Columns of the CSV file; a cell is empty if the number does not exist. ``rule`` is a key of ``RULES``."""
 
 
 def csv_text(
-    table: PrintedTable, cells: Sequence[CellStanding], cost: Callable[[CellStanding], float | None]
+    table: PrintedTable, cells: Sequence[TableCell], cost: Callable[[TableCell], float | None]
 ) -> str:
     """Return a table as CSV, a line per printed value in the order of the paper's file.
 
-    A rehearsed value has columns of its own, so that files laid together never pass it off as ours.
+    Rehearsed values have separate columns, so that they are not mistaken for ours when files are combined.
 
     Args:
-        cost: seconds that the missing runs of a cell take; None if they were never measured.
+        cost: seconds that the missing runs of a cell take; None if that was never measured.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -36,11 +38,11 @@ def csv_text(
     return file.getvalue()
 
 
-def _line(cell: CellStanding, seconds: float | None) -> list[object]:
+def _line(cell: TableCell, seconds: float | None) -> list[object]:
     value, stat = cell.value, cell.stat
     reasons = [text for _, text in cell.comparability.reasons] or [cell.reason]
     numbers = ["", "", ""] if stat is None else [stat.mean, "" if stat.std is None else stat.std, stat.n]
-    rehearsed = cell.standing == "rehearsed"
+    rehearsed = cell.status == "rehearsed"
     return [
         PAPERS[value.paper].title,
         value.table,
@@ -55,7 +57,7 @@ def _line(cell: CellStanding, seconds: float | None) -> list[object]:
         value.rule,
         *(["", "", ""] if rehearsed else numbers),
         "" if cell.gap is None else cell.gap,
-        cell.standing,
+        cell.status,
         "; ".join(filter(None, reasons)),
         *(numbers if rehearsed else ["", "", ""]),
         len(cell.missing),
@@ -64,12 +66,94 @@ def _line(cell: CellStanding, seconds: float | None) -> list[object]:
     ]
 
 
-def file_name(table: PrintedTable, rehearsal: bool) -> str:
-    """Return the name of a table's CSV file; a rehearsal's says so."""
-    return f"{table.name}{'-rehearsal' if rehearsal else ''}.csv"
+def file_name(table: PrintedTable, rehearsal: bool, suffix: str) -> str:
+    """Return the file name for an exported table; it tells a rehearsal apart."""
+    return f"{table.name}{'-rehearsal' if rehearsal else ''}.{suffix}"
 
 
-def counts(standings: Iterable[Standing]) -> list[tuple[Standing, int]]:
-    """Return the number of values of every standing, also of those that do not occur."""
-    given = list(standings)
-    return [(standing, given.count(standing)) for standing in STANDINGS]
+def counts(statuses: Iterable[CellStatus]) -> list[tuple[CellStatus, int]]:
+    """Return the number of values of every status, with 0 for those that do not occur."""
+    given = list(statuses)
+    return [(status, given.count(status)) for status in STATUSES]
+
+
+_MARKS = {"with a caveat": r"$^\dagger$", "not comparable": r"$^\ddagger$"}
+
+
+def table_latex(table: PrintedTable, by_value: Mapping[PublishedValue, TableCell]) -> str:
+    """Return a booktabs table for each panel, with the rows and columns of the paper.
+
+    A cell has three lines: as printed; ours as mean, sample standard deviation and number of seeds; the
+    difference. A rehearsed value is in italics and has no difference.
+    """
+    lines = [r"% needs \usepackage{booktabs}"]
+    for number, panel in enumerate(table.panels, 1):
+        lines += _latex_panel(table, panel, number, by_value)
+    return "\n".join([*lines, ""])
+
+
+def _latex_panel(
+    table: PrintedTable, panel: PrintedPanel, number: int, by_value: Mapping[PublishedValue, TableCell]
+) -> list[str]:
+    width = len(panel.rows[0].heads)
+    cells = [by_value[table.values[i]] for row in panel.rows for i in row.cells if i is not None]
+    parts = (PAPERS[table.paper].title, table.title, panel.title)
+    title = f"{tex(', '.join(filter(None, parts)))}: {tex(table.caption)}"
+    lines = [
+        r"\begin{table}",
+        rf"  \caption{{{title}. Each cell: as printed; ours{_ours_text(cells)}; difference.}}",
+        rf"  \label{{tab:{table.name}-{number}}}",
+        rf"  \begin{{tabular}}{{{'l' * width}{'c' * len(panel.columns)}}}",
+        r"    \toprule",
+        *_heads(panel, width),
+        r"    \midrule",
+    ]
+    before: tuple[str, ...] = ()
+    for row in panel.rows:
+        # a heading that goes on is printed once; in braces a bracket is no argument of the line's end
+        heads = [
+            "" if before[: i + 1] == row.heads[: i + 1] and i < width - 1 else f"{{{tex(head)}}}"
+            for i, head in enumerate(row.heads)
+        ]
+        before = row.heads
+        values = ["" if i is None else _latex_cell(by_value[table.values[i]]) for i in row.cells]
+        lines.append("    " + " & ".join([*heads, *values]) + r" \\")
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    reasons = [(c.status, text) for c in cells if c.stat is not None for _, text in c.comparability.reasons]
+    for status, text in dict.fromkeys(reasons):
+        lines.append(rf"  \par\smallskip{{\footnotesize {_MARKS.get(status, '')} {tex(text)}}}")
+    return [*lines, r"\end{table}"]
+
+
+def _ours_text(cells: list[TableCell]) -> str:
+    measured = r" (mean $\pm$ sample standard deviation, number of seeds)"
+    if any(c.status == "rehearsed" for c in cells):
+        return measured + r", \textit{in italics: a rehearsal with a miniature model, no evidence}"
+    return measured
+
+
+def _heads(panel: PrintedPanel, width: int) -> list[str]:
+    """Return a line for each level of column headings."""
+    lines = []
+    for level in range(len(panel.columns[0])):
+        cells = [""] * width
+        for heads, group in groupby(panel.columns, key=lambda column: column[: level + 1]):
+            span = len(list(group))
+            text = tex(heads[-1])
+            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{text}}}" if span > 1 else f"{{{text}}}")
+        lines.append("    " + " & ".join(cells) + r" \\")
+    return lines
+
+
+def _latex_cell(cell: TableCell) -> str:
+    lines = [tex(cell.printed_text)]
+    if cell.stat is None:
+        lines.append("--")
+    else:
+        ours = tex(cell.stat.text(cell.digits))
+        ours = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else ours + _MARKS.get(cell.status, "")
+        lines.append(f"{ours} ({cell.stat.n})")
+    if cell.gap_text:
+        lines.append(tex(cell.gap_text))
+    stacked = r" \\ ".join(lines).replace("±", r"$\pm$")
+    return rf"\shortstack{{{stacked}}}"

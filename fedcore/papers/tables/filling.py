@@ -1,4 +1,4 @@
-"""The runs that fill cells of a paper's table: which experiments to queue, and what they cost."""
+"""The runs that would fill cells of a paper's table: the experiments to queue, and their cost."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.plan import Plan
-from fedcore.papers.tables.here import Here, Lack
+from fedcore.jobs import forecast
+from fedcore.papers.tables.availability import Availability, Lack
+from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.sources import Part, Source
-from fedcore.papers.tables.standing import CellStanding
-from fedcore.results.runs import forecast
 from fedcore.store import Created, Store
 
 NAMED = 3
-"""Methods that the name of an experiment lists at most."""
+"""Maximum of methods in the name of an experiment."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Filling:
     """An experiment of a preset, reduced to the methods and seeds that are missing.
 
     Attributes:
-        experiment: what to plan; it holds out all domains that the paper does.
+        experiment: the experiment to plan; it holds out all of the paper's domains.
         wanted: method, seed and held-out domain of each run to queue.
-        lacks: what the runs need and this machine does not have.
+        lacks: data and weights that the runs need and this machine does not have.
     """
 
     preset: str
@@ -43,38 +43,38 @@ class Filling:
         return replace(plan, runs=runs)
 
 
-def missing_parts(cells: Iterable[CellStanding], seeds: int | None = None) -> dict[Source, list[Part]]:
+def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[Source, list[Part]]:
     """Return the runs that are neither done nor queued for some cells, each run once.
 
     Args:
-        seeds: only of the paper's first so many seeds.
+        seeds: the number of the paper's seeds to use, from the first on; None: all.
     """
     parts: dict[Source, list[Part]] = {}
-    known: set[tuple[str, Part]] = set()
+    listed: set[tuple[str, Part]] = set()
     for cell in cells:
         if cell.source is None:
             continue
         allowed = cell.source.experiment.seeds[:seeds]
         for part in cell.missing:
-            if part[0] in allowed and (cell.source.key, part) not in known:
-                known.add((cell.source.key, part))
+            if part[0] in allowed and (cell.source.key, part) not in listed:
+                listed.add((cell.source.key, part))
                 parts.setdefault(cell.source, []).append(part)
     return parts
 
 
-def fillings(cells: Iterable[CellStanding], here: Here, seeds: int | None = None) -> list[Filling]:
+def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
     """Return the experiments whose runs fill some cells, one per preset.
 
     Args:
-        seeds: only the paper's first so many seeds; default: all.
+        seeds: the number of the paper's seeds to use, from the first on; None: all.
     """
     by_preset: dict[str, dict[Source, list[Part]]] = {}
     for source, parts in missing_parts(cells, seeds).items():
         by_preset.setdefault(source.preset, {})[source] = parts
-    return [_filling(preset, parts, here) for preset, parts in by_preset.items()]
+    return [_filling(preset, parts, available) for preset, parts in by_preset.items()]
 
 
-def _filling(preset: str, parts: dict[Source, list[Part]], here: Here) -> Filling:
+def _filling(preset: str, parts: dict[Source, list[Part]], available: Availability) -> Filling:
     first = next(iter(parts))
     paper = first.experiment
     methods = tuple(paper.methods[i] for i in sorted(source.index for source in parts))
@@ -87,20 +87,20 @@ def _filling(preset: str, parts: dict[Source, list[Part]], here: Here) -> Fillin
         labels = [source.title for source in sorted(parts, key=lambda s: s.index)]
         more = f" and {len(labels) - NAMED} more" if labels[NAMED:] else ""
         changes["name"] = f"{paper.name}: {', '.join(labels[:NAMED])}{more}"[:500]
-    root = here.roots.get(paper.data.name)
+    root = available.roots.get(paper.data.name)
     if root is not None and paper.data.root is None and not first.rehearsal:
         changes["data"] = paper.data.model_copy(update={"root": root})
-    lacks = dict.fromkeys(lack for source in parts for lack in here.lacks(source.config))
+    lacks = dict.fromkeys(lack for source in parts for lack in available.lacks(source.config))
     return Filling(preset, paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
 
 
 def run_count(fillings: Iterable[Filling]) -> int:
-    """Return the number of runs that some fillings queue."""
+    """Return the number of runs that some fillings would queue."""
     return sum(len(filling.wanted) for filling in fillings)
 
 
 def seconds(past: forecast.Precedents, parts: dict[Source, list[Part]]) -> float | None:
-    """Return the seconds of missing runs by what runs of their kind took here; None if any is unmeasured."""
+    """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
     runs: list[RunConfig] = [source.config for source, own in parts.items() for _ in own]
     return forecast.seconds(past, runs) if runs else 0.0
 

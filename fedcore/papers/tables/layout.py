@@ -15,14 +15,14 @@ BOOKS: dict[str, tuple[str, ...]] = {
     "fedalign": ("fedalign",),
     "feddeap": ("feddeap",),
 }
-"""The four papers -> the files of published values that belong to each."""
+"""Paper -> its files of published values."""
 Heads = tuple[str, ...]
 """The headings of a row or column, outermost first."""
 
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row of a table. cells: positions in the table's ``values``, None where nothing is printed."""
+    """A row of a table; its cells are positions in the table's ``values``, None if nothing is printed."""
 
     heads: Heads
     cells: tuple[int | None, ...]
@@ -30,7 +30,7 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class PrintedPanel:
-    """A table, or one of the parts of a table that the paper prints under headings of their own."""
+    """A table, or a part of one that the paper prints under a separate heading."""
 
     title: str
     columns: tuple[Heads, ...]
@@ -42,7 +42,7 @@ class PrintedTable:
     """A table of a paper.
 
     Attributes:
-        values: as in the paper's file; a value that is printed twice is here twice.
+        values: as in the paper's file, with duplicates if the paper prints a value twice.
     """
 
     paper: str
@@ -54,7 +54,7 @@ class PrintedTable:
 
     @property
     def name(self) -> str:
-        """A name for addresses and files, such as ``fedot-1``; unique among all tables."""
+        """Unique name for URLs and files, such as ``fedot-1``."""
         return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
 
 
@@ -91,19 +91,19 @@ class _Place:
         return self._by_dataset(self.setting)
 
     def _by_dataset(self, field: Callable[[int], str]) -> dict[str, list[str]]:
-        """Return the different names of each data set, in order."""
+        """Return the distinct values of a field for each data set, in order."""
         names: dict[str, dict[str, None]] = {}
         for i in range(len(self.values)):
             names.setdefault(self.dataset(i), {})[field(i)] = None
         return {dataset: list(own) for dataset, own in names.items()}
 
     def same_target(self, i: int) -> str:
-        """The names in a row of FedOT's Table 2, which holds one domain of each data set."""
+        """The heading of a row of FedOT's Table 2: the names of one domain per data set."""
         position = self._targets[self.dataset(i)].index(self.target(i))
         return " · ".join(dict.fromkeys(names[position] for names in self._targets.values()))
 
     def block(self, i: int) -> str:
-        """The held-out domains of a block of FedOT's Tables 7 and 8, one of each data set."""
+        """The held-out domains of a block of FedOT's Tables 7 and 8, one per data set."""
         position = self._settings[self.dataset(i)].index(self.setting(i))
         return ", ".join(names[position] for names in self._settings.values())
 
@@ -149,7 +149,7 @@ _LAYOUTS: dict[tuple[str, str], tuple[str, str, str]] = {
     ("feddeap", "4"): ("", "metric", "method"),
     ("feddeap", "5"): ("", "setting", "target"),
 }
-"""Table -> the fields whose values are its panels, the headings of its rows and those of its columns."""
+"""Table -> methods of ``_Place`` that name its panels, its rows and its columns, separated by spaces."""
 _USUAL = ("", "method", "dataset target")
 
 
@@ -200,7 +200,7 @@ def _heads(place: _Place, names: str, i: int) -> Heads:
 
 
 def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:
-    """Return headings with those of one outer heading side by side, each in the order of first appearance."""
+    """Return headings grouped by their outer headings, in the order of first appearance."""
     ordered = list(heads)
     first: dict[Heads, int] = {}
     for i, head in enumerate(ordered):

@@ -1,4 +1,4 @@
-"""The recorded runs that count for published values, found by their config."""
+"""The recorded runs that measure published values, found by their config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVE = ("queued", "running", "stopping")
 class Recorded:
     """The runs of a store that FedLens trained on some data sets, by the content of their config.
 
-    Runs of archived experiments are left out. Of a repeated seed the newest run counts.
+    Runs of archived experiments are left out. If a seed was repeated, its newest run counts.
 
     Args:
         data: names of the data sets.
@@ -48,7 +48,6 @@ class Recorded:
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
 
     def has(self, key: str) -> bool:
-        """Return whether there are runs of this content."""
         return key in self._runs
 
     def done(self, key: str) -> dict[Part, RunRow]:
@@ -68,7 +67,7 @@ class Recorded:
         """Return the results of the finished runs of this content.
 
         Args:
-            unfinished: of the runs that are not finished but have a round, instead.
+            unfinished: instead return results of the unfinished runs that have recorded a round.
         """
         if (key, rule, unfinished) not in self._results:
             started = (r for r in self.active(key).values() if r.rounds_done)
@@ -91,7 +90,7 @@ class Recorded:
     def _read(self, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
         """Read the cells of some runs in the rounds that a rule selects, with two queries for all of them.
 
-        The results have no values: the readers take those that the papers print from the same cells.
+        The results carry no metrics: readers compute those that the papers print from the same cells.
         """
         if not runs:
             return []
@@ -99,7 +98,7 @@ class Recorded:
         missing = {
             run: [r for r in rounds if (run, r) not in self._cells] for run, rounds in selected.items()
         }
-        self._cells |= group_by(self.store.cells.own_and_domains(missing), lambda c: (c.run_id, c.round))
+        self._cells |= group_by(self.store.cells.own_and_global(missing), lambda c: (c.run_id, c.round))
         return [
             RunResult(
                 run, rounds, {}, test_images=test_images([self._cells.get((run.id, r), []) for r in rounds])
@@ -109,10 +108,10 @@ class Recorded:
         ]
 
     def reader(self, domains: Mapping[str, str]) -> RunReader:
-        """Return what reads metrics from the runs; it keeps the cells that it has read.
+        """Return a reader of metrics from the runs, which caches the cells that it has read.
 
         Args:
-            domains: the paper's domains -> those of the runs, where they differ.
+            domains: the paper's domains -> the runs' domains, if they differ.
         """
         return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
 
@@ -121,7 +120,7 @@ class Recorded:
         return result_caveat(self._configs[key])
 
     def version(self, key: str) -> str:
-        """Return a text that changes when a run of this content has finished, or one is gone."""
+        """Return a text that changes when a run of this content finishes or is deleted."""
         if key not in self._versions:
             self._versions[key] = repr(sorted(r.version for r in self.done(key).values()))
         return self._versions[key]
@@ -130,7 +129,7 @@ class Recorded:
 def _key(config: RunConfig) -> str | None:
     try:
         return content_key(config)
-    except FedLensError:  # a user's own method whose file is not loaded
+    except FedLensError:  # a method of the user's that is not loaded
         return None
 
 

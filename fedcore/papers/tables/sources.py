@@ -1,4 +1,4 @@
-"""The runs that give each published value: a preset, one of its methods, seeds and held-out domains."""
+"""The runs whose mean is compared with a published value: a preset's method, its seeds and domains."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from functools import cache, cached_property
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.methods import registry
-from fedcore.papers import variants
+from fedcore.papers import mini, variants
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.experiments import published
 from fedcore.papers.measures import held_out_of
 from fedcore.papers.published import PublishedValue, values_of
-from fedcore.papers.tables import rehearsal as rehearsals
 
 Part = tuple[int, str | None]
 """A run of a source: its seed and held-out domain, None if nothing is held out."""
@@ -21,7 +20,7 @@ Part = tuple[int, str | None]
 
 @dataclass(frozen=True)
 class Source:
-    """A method of a preset. rehearsal: whether its small version on embedded data is meant."""
+    """A method of a preset, or of the preset's rehearsal."""
 
     preset: str
     index: int
@@ -39,7 +38,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """What is equal in the configs of all runs of the source (``content_key``)."""
+        """Identifies the configs of all runs of the source (``content_key``)."""
         return _key(self)
 
     @property
@@ -50,8 +49,8 @@ class Source:
 
     @property
     def domains(self) -> dict[str, str]:
-        """The paper's domains -> those of the runs, where they differ: in rehearsals."""
-        return rehearsals.stand_ins(published()[self.preset]) if self.rehearsal else {}
+        """The paper's domains -> the runs' domains, if they differ, as in rehearsals."""
+        return mini.stand_ins(published()[self.preset]) if self.rehearsal else {}
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -59,14 +58,14 @@ class Source:
         return published()[self.preset].held_out
 
     def parts(self, value: PublishedValue) -> list[Part]:
-        """Return the runs that a value is a mean of."""
+        """Return the runs whose mean is compared with a value."""
         return list(_parts(self, value))
 
 
 @cache
 def _experiment(preset: str, rehearsal: bool) -> Experiment:
     experiment = published()[preset]
-    return rehearsals.rehearsal(experiment) if rehearsal else experiment
+    return mini.rehearsal(experiment) if rehearsal else experiment
 
 
 @cache
@@ -145,7 +144,7 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> Source | NoEqui
     """Return the runs that give a value, or the reason why none can.
 
     Args:
-        rehearsal: whether the small version on embedded data is meant.
+        rehearsal: whether to return the runs of the rehearsal.
     """
     found = _INDEX.find(value)
     if isinstance(found, Source) and rehearsal:

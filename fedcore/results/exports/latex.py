@@ -5,50 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fedcore.results.comparison import Comparison, Group, compare, ranks, shown_metrics
-from fedcore.results.metrics import METRIC_HEADINGS, RULES, Metric, Rule
-from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
-from fedcore.store import Store
+from fedcore.results.comparison import Comparison, Group, ranks, shown_metrics
+from fedcore.results.metrics import METRIC_HEADINGS, RULES, Metric
+from fedcore.results.printed import PrintedValue, PrintedValues, State
 
-_MARKS = {"comparable": "", "with a caveat": r"$^\dagger$", "not comparable": r"$^\ddagger$"}
+_MARKS: dict[State, str] = {
+    "comparable": "",
+    "with a caveat": r"$^\dagger$",
+    "not comparable": r"$^\ddagger$",
+}
 
 
 def summary_latex(
-    store: Store,
-    experiment_ids: Iterable[int],
-    rule: Rule = "last",
-    metrics: Sequence[Metric] | None = None,
-    *,
-    unfinished: bool = False,
-    printed: PrintedLookup = nothing_printed,
+    comparison: Comparison,
+    printed: PrintedValues | None = None,
     digits: int = 2,
-    where: str = "",
 ) -> str:
     """Return a booktabs table per setting: best bold, second underlined, spread in small type.
 
     Args:
+        printed: the values of papers, which have columns of their own beside ours.
         digits: decimals of all accuracies; what they print alike is equally good.
-        printed: finds the values of papers, which have columns of their own beside ours.
-        where: keeps some runs only, see ``compare``.
     """
-    comparison = compare(store, experiment_ids, rule, unfinished=unfinished, where=where)
-    values, tables = printed(comparison), []
-    for setting, title in comparison.settings.items():
-        shown = shown_metrics(comparison.groups_in(setting))
-        chosen = shown if metrics is None else [m for m in metrics if m in comparison.metrics]
-        tables.append(_table(comparison, setting, title, chosen, values, digits))
-    return "\n".join(tables)
+    values = printed or PrintedValues()
+    return "\n".join(_table(comparison, setting, values, digits) for setting in comparison.settings)
 
 
-def _table(
-    comparison: Comparison,
-    setting: str,
-    title: str,
-    metrics: Sequence[Metric],
-    printed: PrintedValues,
-    digits: int,
-) -> str:
-    groups = comparison.groups_in(setting)
+def _table(comparison: Comparison, setting: str, printed: PrintedValues, digits: int) -> str:
+    title, groups = comparison.settings[setting], comparison.groups_in(setting)
+    metrics = shown_metrics(groups)
     with_printed = printed.metrics(groups)
     heads = [
         [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in with_printed else [])]
@@ -81,15 +66,20 @@ def _table(
             cells.append(_cell(group, m, marked[m], digits))
             cells += [_printed_cell(printed.of(group, m))] if m in with_printed else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
-        label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
+        label = f"{{{tex(group.label)}}}" + (_MARKS[_state(group)] if group.remark else "")
         lines.append("    " + " & ".join([label, *cells, _seeds(group, metrics)]) + r" \\")
     lines += [r"    \bottomrule", r"  \end{tabular}"]
-    caveats = [("with a caveat", f"{g.label}: {g.caveat}") for g in groups if g.caveat]
+    caveats = [(_state(g), f"{g.label}: {g.remark}") for g in groups if g.remark]
     shown = [v for g in groups for m in metrics for v in printed.of(g, m)]
     against = [(s, f"{v.method} printed: {text}") for v in shown for s, text in v.comparability.reasons]
     for state, text in dict.fromkeys([*caveats, *against]):
         lines.append(rf"  \par\smallskip{{\footnotesize {_MARKS[state]} {tex(text)}}}")
     return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _state(group: Group) -> State:
+    """Return the state of a row with a remark, whose mark it has."""
+    return "not comparable" if group.other_tests else "with a caveat"
 
 
 def _slug(title: str) -> str:

@@ -8,7 +8,13 @@ from typing import Any
 
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_title
-from fedcore.results.comparison import Comparison, Group, difference, significance
+from fedcore.results.comparison import (
+    Comparison,
+    Group,
+    difference,
+    reason_not_comparable,
+    significance,
+)
 from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import PairedTest, Stat, Test
@@ -24,13 +30,12 @@ SUMMARY_COLUMNS = (
     "test", "pairs", "p", "p_holm", "remark", "printed", "printed_std", "printed_in", "comparability",
     "reasons_against_comparing",
 )  # fmt: skip
-BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n")
+BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n", "remark")
 DIGITS = 6
 
 
 def summary_rows(
     comparison: Comparison,
-    experiments: Mapping[int, str],
     baseline: str | None = None,
     test: Test = "t",
     printed: PrintedValues | None = None,
@@ -38,7 +43,6 @@ def summary_rows(
     """Return a row per setting, method and metric; accuracies and differences are per cent and points.
 
     Args:
-        experiments: id -> name.
         baseline: label of the row from which differences are taken.
         printed: values of papers; of several for one cell the first is written.
     """
@@ -48,7 +52,10 @@ def summary_rows(
         pinned = next((g for g in groups if g.label == baseline), None)
         tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
         for group in groups:
-            shared = _shared(group, experiments)
+            shared = _shared(group, comparison.names)
+            apart = pinned and not group.other_tests and reason_not_comparable(group, pinned)
+            remarks = [f"not compared with {pinned.label}: {apart}"] if pinned and apart else []
+            remarks += [group.remark] if group.remark else []
             for metric, stat in group.stats.items():
                 gap = difference(group, pinned, metric)
                 row: Row = dict.fromkeys(SUMMARY_COLUMNS) | shared | _numbers(stat)
@@ -60,36 +67,38 @@ def summary_rows(
                     "runs": " ".join(str(v.run.id) for v in group.runs),
                     "baseline": pinned.label if pinned else None,
                     "difference": None if gap is None else round(gap, DIGITS),
-                    "remark": group.caveat or None,
+                    "remark": "; ".join(remarks) or None,
                 }
-                row |= _of_test(tested.get(metric, {}).get(group.key), group.caveat)
+                row |= _of_test(tested.get(metric, {}).get(group.key), remarks)
                 rows.append(row | _of_paper(printed.of(group, metric)))
     return rows
 
 
-def breakdown_rows(comparison: Comparison, experiments: Mapping[int, str]) -> list[Row]:
+def breakdown_rows(comparison: Comparison) -> list[Row]:
     """Return a row per setting, method and domain, client or held-out domain."""
     return [
-        {**_shared(group, experiments), "rule": comparison.rule, "breakdown": part, "name": name}
+        {**_shared(group, comparison.names), "rule": comparison.rule, "breakdown": part, "name": name}
         | _numbers(stat)
+        | {"remark": group.remark or None}
         for group in comparison.groups
         for part, stats in group.breakdowns.items()
         for name, stat in stats.items()
     ]
 
 
-def domain_rows(comparison: Comparison, experiments: Mapping[int, str]) -> list[Row]:
+def domain_rows(comparison: Comparison) -> list[Row]:
     """Return the wide table: a row per method, a column per domain and one for its spread over seeds.
 
     Where domains were held out, a second row per method has G by held-out domain.
     """
     return [
         {
-            **_shared(group, experiments),
+            **_shared(group, comparison.names),
             "rule": comparison.rule,
             "breakdown": part,
             **{name: round(stat.mean, DIGITS) for name, stat in stats.items()},
             **{f"{name}_std": _rounded(stat.std) for name, stat in stats.items()},
+            "remark": group.remark or None,
         }
         for group in comparison.groups
         for part, stats in group.breakdowns.items()
@@ -97,20 +106,20 @@ def domain_rows(comparison: Comparison, experiments: Mapping[int, str]) -> list[
     ]
 
 
-def config_rows(comparison: Comparison, experiments: Mapping[int, str]) -> list[Row]:
+def config_rows(comparison: Comparison) -> list[Row]:
     """Return the config of each method's row, a column per field, such as ``method.config.lr``."""
     return [
-        {**_shared(group, experiments), **{name: _plain(value) for name, value in group.fields.items()}}
+        {**_shared(group, comparison.names), **{name: _plain(value) for name, value in group.fields.items()}}
         for group in comparison.groups
     ]
 
 
-def _shared(group: Group, experiments: Mapping[int, str]) -> Row:
+def _shared(group: Group, names: Mapping[int, str]) -> Row:
     config = group.config
-    names = dict.fromkeys(experiments[v.run.experiment_id] for v in group.runs)
+    experiments = dict.fromkeys(names[v.run.experiment_id] for v in group.runs)
     return {
         "row": hashlib.sha256(f"{group.setting}/{group.key}".encode()).hexdigest()[:8],
-        "experiment": "; ".join(names),
+        "experiment": "; ".join(experiments),
         "data": data_title(config.data),
         "split": config.data.split,
         "backbone": backbone_names(config),
@@ -130,11 +139,11 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
 
 
-def _of_test(test: PairedTest | None, caveat: str) -> Row:
-    """Return the columns of a test; its remark is joined with the row's caveat."""
+def _of_test(test: PairedTest | None, remarks: Sequence[str]) -> Row:
+    """Return the columns of a test; its remark is joined with those of the row."""
     if test is None:
         return {}
-    remark = "; ".join(filter(None, (test.remark, caveat))) or None
+    remark = "; ".join(filter(None, (test.remark, *remarks))) or None
     return {"test": test.test, "pairs": test.n, "p": test.p, "p_holm": test.adjusted, "remark": remark}
 
 

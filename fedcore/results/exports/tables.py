@@ -1,7 +1,6 @@
-"""Comparison files: summary, rounds and clients as CSV, LaTeX and JSON, with the numbers of the screen.
+"""A comparison as CSV and JSON files: its tables, and the rounds and clients of its runs.
 
-Each file is made of a database that was checked a moment before; a damaged one is refused (``FedLensError``,
-field ``db``). The LaTeX table is drawn on the page too, so its callers check before they write it to a file.
+Numbers that leave FedLens come from a checked database: callers compare and write within ``Store.checked``.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from fedcore.data.split_codes import SPLITS, TEST, VALIDATION
-from fedcore.errors import FedLensError
-from fedcore.results import run_filter
-from fedcore.results.comparison import compare
+from fedcore.records.events import STAGES
+from fedcore.records.split_codes import SPLITS, TEST, VALIDATION
+from fedcore.results.comparison import Comparison
 from fedcore.results.exports.summary import (
     BREAKDOWN_COLUMNS,
     ROW_COLUMNS,
@@ -28,13 +26,12 @@ from fedcore.results.exports.summary import (
     domain_rows,
     summary_rows,
 )
-from fedcore.results.metrics import Rule
-from fedcore.results.printed import PrintedLookup, nothing_printed
+from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, Store
 
 ROUND_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "stage", "model",
     "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
 )  # fmt: skip
 CLIENT_FIELDS = (
@@ -42,8 +39,6 @@ CLIENT_FIELDS = (
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
-STAGES = {BEFORE_AGGREGATION: "local", AFTER_AGGREGATION: "broadcast"}
-"""Stages as the column ``point`` of the rounds names them."""
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -68,37 +63,22 @@ TABLES: dict[TableName, str] = {
 
 
 def table_csv(
-    store: Store,
-    experiment_ids: Iterable[int],
+    comparison: Comparison,
     table: TableName = "summary",
-    rule: Rule = "last",
     baseline: str | None = None,
-    *,
     test: Test = "t",
-    unfinished: bool = False,
-    printed: PrintedLookup = nothing_printed,
-    where: str = "",
+    printed: PrintedValues | None = None,
 ) -> str:
-    """Return one of ``TABLES`` as CSV, with the round that a rule selects.
+    """Return one of ``TABLES`` as CSV.
 
     Args:
         baseline, test, printed: of the summary, see ``summary_rows``.
-        where: keeps some runs only, see ``compare``.
-
-    Raises:
-        FedLensError: field ``baseline``, when no row has that label.
     """
-    ids = list(experiment_ids)
-    store.integrity.require(ids)
-    comparison, names = compare(store, ids, rule, unfinished=unfinished, where=where), _names(store)
-    labels = dict.fromkeys(g.label for g in comparison.groups)
-    if baseline is not None and baseline not in labels:
-        raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
     if table == "summary":
-        rows = summary_rows(comparison, names, baseline, test, printed(comparison))
+        rows = summary_rows(comparison, baseline, test, printed)
     else:
         rows = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table](
-            comparison, names
+            comparison
         )
     first = {"summary": SUMMARY_COLUMNS, "breakdowns": BREAKDOWN_COLUMNS}.get(table, ROW_COLUMNS)
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
@@ -110,16 +90,9 @@ def _cell(value: object) -> object:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
-def _names(store: Store) -> dict[int, str]:
-    return {e.id: e.name for e in store.experiments.all(include_archived=True)}
-
-
-def rounds_csv(store: Store, experiment_ids: Iterable[int], where: str = "") -> str:
+def rounds_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round, split, stage, model and test set, with counts."""
-    ids = list(experiment_ids)
-    store.integrity.require(ids)
-    runs = {r.id: r for r in run_filter.kept_runs(store, ids, where)}
-    names = _names(store)
+    runs, names = {r.id: r for r in comparison.runs}, comparison.names
 
     def rows() -> Iterable[list[object]]:
         for split, stage in EXPORTED:
@@ -135,15 +108,12 @@ def rounds_csv(store: Store, experiment_ids: Iterable[int], where: str = "") -> 
     return _csv(ROUND_FIELDS, rows())
 
 
-def clients_csv(store: Store, experiment_ids: Iterable[int], where: str = "") -> str:
+def clients_csv(store: Store, comparison: Comparison) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-    ids = list(experiment_ids)
-    store.integrity.require(ids)
-    runs = run_filter.kept_runs(store, ids, where)
-    names = _names(store)
+    names = comparison.names
 
     def rows() -> Iterable[list[object]]:
-        for run in runs:
+        for run in comparison.runs:
             took_part = {(c.round, c.client): c for c in store.rounds.clients(run.id)}
             own = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
             clients = {e.entity: e for e in store.cells.entities(run.id) if e.kind == "client"}
@@ -173,47 +143,30 @@ def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def summary_json(
-    store: Store,
-    experiment_ids: Iterable[int],
-    rule: Rule = "last",
-    *,
-    unfinished: bool = False,
-    printed: PrintedLookup = nothing_printed,
-    where: str = "",
-) -> str:
+def summary_json(store: Store, comparison: Comparison, printed: PrintedValues | None = None) -> str:
     """Return the summary and its breakdowns, with the config and environment of every run."""
-    ids = list(experiment_ids)
-    store.integrity.require(ids)
-    comparison, names = compare(store, ids, rule, unfinished=unfinished, where=where), _names(store)
-    runs = run_filter.kept_runs(store, ids, where)
-    configs = store.runs.configs([r.id for r in runs])
+    configs = store.runs.configs([r.id for r in comparison.runs])
     content = {
         "format": "fedlens-summary-2",
-        "summary": summary_rows(comparison, names, printed=printed(comparison)),
-        "breakdowns": breakdown_rows(comparison, names),
+        "summary": summary_rows(comparison, printed=printed),
+        "breakdowns": breakdown_rows(comparison),
         "runs": [
             {
                 "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
                 "seed": r.seed, "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
                 "config": configs[r.id].model_dump(mode="json"), "environment": store.runs.environment(r.id),
             }
-            for r in runs
+            for r in comparison.runs
         ],
     }  # fmt: skip
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
-    """Return a file name such as ``fedlens-digits-summary-20261121-1f0c2a7b.csv``, safe on every system.
-
-    Args:
-        mark: fingerprint of the data in the file, see ``fingerprint``.
-    """
+def file_name(experiments: Sequence[ExperimentRow], table: str, suffix: str) -> str:
+    """Return a file name such as ``fedlens-digits-summary-20261121-1f0c2a7b.csv``, safe on every system."""
+    name = "-".join(e.name for e in experiments)
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-") or "experiments"
-    return (
-        "-".join(["fedlens", slug, table, time.strftime("%Y%m%d"), *([mark] if mark else [])]) + f".{suffix}"
-    )
+    return f"fedlens-{slug}-{table}-{time.strftime('%Y%m%d')}-{fingerprint(experiments)}.{suffix}"
 
 
 def fingerprint(experiments: Iterable[ExperimentRow]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
+from math import comb
 
 from fedcore.config import SHARED, Experiment, RunConfig
 from fedcore.config.grouping import group_hash
@@ -20,7 +21,7 @@ from fedcore.results.leaderboard.ranks import (
 )
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.settings import setting_keys, setting_title
-from fedcore.results.statistics import PairedTest, group_by
+from fedcore.results.statistics import MIN_PAIRS, PairedTest, group_by
 from fedcore.store import RunRow, Store
 
 
@@ -42,11 +43,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Board:
-    """The rows of a leaderboard, the highest mean first.
+    """The rows of a leaderboard: the ranked ones first, among these the highest mean.
 
     Attributes:
         comparison: these rows only, for curves and costs.
-        tests: by pair, in the order of the rows.
+        ranks: of the rows that are ranked: comparable ones with three seeds at least.
+        tests: of the ranked rows by pair, in the order of the rows.
     """
 
     comparison: Comparison
@@ -56,22 +58,45 @@ class Board:
     tests: dict[Pair, PairedTest]
 
     @property
-    def first(self) -> tuple[Group, ...]:
-        """The rows that may be the best."""
-        return tuple(g for g in self.rows if self.ranks[g.key].best == 1)
+    def ranked(self) -> tuple[Group, ...]:
+        """The rows that have a rank."""
+        return tuple(g for g in self.rows if g.key in self.ranks)
+
+    def rank_text(self, row: Group) -> str:
+        """Return a row's rank, or the reason why it has none."""
+        if row.other_tests:
+            return f"not ranked: {row.other_tests}"
+        if row.key not in self.ranks:
+            missing = MIN_PAIRS - row.stats[self.metric].n
+            return f"not ranked yet, {missing} more seed{'s' * (missing > 1)}"
+        return self.ranks[row.key].text
+
+    def pairs(self, *joined: Group) -> int:
+        """Return the number of pairs that are tested once some more rows are ranked."""
+        return comb(len(self.ranks.keys() | {g.key for g in joined}), 2)
 
     @property
     def finding(self) -> str:
-        """What the ranks say, in a sentence."""
-        first, tied = self.first, len(self.rows) - len(self.first)
-        if len(self.rows) < 2:
-            return "There is one row only, so nothing to rank."
+        """What the ranks say, in a sentence or two."""
+        others = len(self.rows) - len(self.ranks)
+        rest = f"{others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."
+        return " ".join([self._finding_of_ranked(), *([rest] if others and self.ranks else [])])
+
+    def _finding_of_ranked(self) -> str:
+        ranked = self.ranked
+        first = [g for g in ranked if self.ranks[g.key].best == 1]
+        if not ranked:
+            return "No row is ranked yet: the table says what each of them lacks."
+        if len(ranked) == 1:
+            return f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
         if len(first) == 1:
-            return f"{first[0].label} is first: significantly better than each of the other {tied} rows."
-        if not tied:
-            return f"Nothing separates the {len(first)} rows: each of them may be first."
+            others = len(ranked) - 1
+            beaten = "the other ranked row" if others == 1 else f"each of the other {others} ranked rows"
+            return f"{first[0].label} is first: significantly better than {beaten}."
+        if len(first) == len(ranked):
+            return f"Nothing separates the {len(first)} ranked rows: each of them may be first."
         names = ", ".join(g.label for g in first[:4]) + (f" and {len(first) - 4} more" if first[4:] else "")
-        return f"{len(first)} of {len(self.rows)} rows may be first: {names}."
+        return f"{len(first)} of {len(ranked)} ranked rows may be first: {names}."
 
 
 def board_settings(store: Store, runs: Sequence[RunRow]) -> list[Setting]:
@@ -112,12 +137,13 @@ def board(store: Store, setting: Setting, metric: Metric, rule: Rule = "last", w
         )
     ]
     values = {g.key: value_per_seed(g.runs, metric) for g in groups}
-    order = mean_order(values)
-    tests = pairwise_tests({k: values[k] for k in order})
     by_key = {g.key: g for g in groups}
-    rows = tuple(by_key[k] for k in order)
+    in_order = [by_key[k] for k in mean_order(values)]
+    order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
+    tests = pairwise_tests({k: values[k] for k in order})
+    rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
     titles = {k: t for k, t in compared.settings.items() if k == key}
-    only = Comparison(rule, rows, titles, compared.notes)
+    only = replace(compared, groups=rows, settings=titles)
     return Board(only, metric, rows, rank_intervals(order, tests), tests)
 
 
@@ -125,7 +151,7 @@ def separating(shown: Board, a: Group, b: Group) -> Separation | None:
     """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
     ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
     common = sorted(set(ours) & set(theirs))
-    return separation([ours[s] - theirs[s] for s in common], len(shown.tests))
+    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
 
 
 def missing_runs(store: Store, a: Group, b: Group, total: int) -> list[tuple[Experiment, list[RunConfig]]]:

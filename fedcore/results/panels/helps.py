@@ -11,6 +11,10 @@ from fedcore.results.panels.panel import Panel
 from fedcore.results.statistics import group_by
 
 EMPTY = "no model was tested on another client's samples in this round"
+COMMON = "one common model: nothing to show"
+LEAST_GAIN = 1.0
+"""Points from which on a gain or loss is an arrow of its own."""
+_EQUAL = 1e-9  # points; means over seeds of equal accuracies differ in their last bits
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
         now: models by test sets of the round to show.
         start: the same at the first evaluated round; its diagonal is where each client began.
 
-    Returns: the panel; its diagonal, the global model and test sets of domains are left out.
+    Returns: the panel, whose diagonal is what clients gain on their own samples; the global model and test
+        sets of domains are left out.
     """
     clients = [i for i, own in enumerate(now.own_columns) if own >= 0]
     names = tuple(now.rows[i] for i in clients)
@@ -38,10 +43,8 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
         start.rows[i]: start.values[i, own] for i, own in enumerate(start.own_columns) if own >= 0
     }  # a client that the first round did not test has no start
     values = now.values[np.ix_(clients, columns)] - np.array([began.get(n, np.nan) for n in names])
-    np.fill_diagonal(values, np.nan)
     counts = np.zeros(values.shape, dtype=np.int64)
-    known = not np.isnan(values).all() if values.size else False
-    if not known:
+    if np.isnan(values[~np.eye(len(names), dtype=bool)]).all():
         return Panel(
             now.title, now.method, (), (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)),
             row_title="model of", column_title="test samples of", empty_text=EMPTY,
@@ -57,18 +60,42 @@ def edges(panel: Panel) -> list[Edge]:
     found = [
         Edge(panel.rows[i], panel.columns[j], float(panel.values[i, j]))
         for i, j in np.argwhere(~np.isnan(panel.values))
+        if i != j
     ]
     return sorted(found, key=lambda e: -e.gain)
 
 
+def is_common(panel: Panel) -> bool:
+    """Return whether every client's model gains the same on each client's samples, as one common model does.
+
+    Then no client helps another more than any other does, and an order of theirs is that of the rows.
+    """
+    if not panel.values.size:
+        return False
+    known = panel.values[:, ~np.isnan(panel.values).all(axis=0)]
+    return bool((np.nanmax(known, axis=0) - np.nanmin(known, axis=0) <= _EQUAL).all())
+
+
 def main_edges(panel: Panel) -> list[Edge]:
-    """Return for each client who helps it most and who harms it most, if anybody does."""
+    """Return for each taker the one giver that helps it most and the one that harms it most.
+
+    Either is left out below ``LEAST_GAIN`` points, and where two givers do equally much.
+    """
+    if is_common(panel):
+        return []
     takers = group_by(edges(panel), lambda e: e.taker)
     kept: list[Edge] = []
     for name in panel.columns:
         own = takers.get(name, [])
-        kept += [e for e in own[:1] if e.gain > 0] + [e for e in own[-1:] if e.gain < 0]
+        most, least = (tied(own, own[0].gain), tied(own, own[-1].gain)) if own else ([], [])
+        kept += [e for e in most if len(most) == 1 and e.gain >= LEAST_GAIN]
+        kept += [e for e in least if len(least) == 1 and e.gain <= -LEAST_GAIN]
     return kept
+
+
+def tied(among: Sequence[Edge], gain: float) -> list[Edge]:
+    """Return the edges of this gain."""
+    return [e for e in among if abs(e.gain - gain) <= _EQUAL]
 
 
 def findings(panels: Sequence[Panel]) -> list[str]:
@@ -80,19 +107,24 @@ def _finding(panel: Panel) -> str:
     found = edges(panel)
     if not found:
         return f"{panel.title}: {panel.empty_text}."
+    if is_common(panel):
+        return f"{panel.title}: {COMMON}."
     harmful = sum(e.gain < 0 for e in found)
     mean, best, worst = float(np.mean([e.gain for e in found])), found[0], found[-1]
-    if best.gain == worst.gain == 0:
-        return f"{panel.title}: no client's model changes the accuracy on another's samples."
     text = (
         f"{panel.title}: a client's model changes the accuracy on another's samples by {mean:+.1f} points "
         "over that client's start, on average"
     )
     if best.gain > 0:
-        text += f"; most of all {best.giver}'s on {best.taker} ({best.gain:+.1f})"
+        text += f"; most of all {_names(tied(found, best.gain))} ({best.gain:+.1f})"
     if harmful:
         text += (
-            f". {harmful} of {len(found)} pairs lose (negative transfer), most of all {worst.giver}'s on "
-            f"{worst.taker} ({worst.gain:+.1f})"
+            f". {harmful} of {len(found)} pairs lose (negative transfer), most of all "
+            f"{_names(tied(found, worst.gain))} ({worst.gain:+.1f})"
         )
     return f"{text}."
+
+
+def _names(equal: Sequence[Edge]) -> str:
+    named = [f"{e.giver}'s on {e.taker}" for e in equal]
+    return " and ".join(named) if len(named) <= 2 else f"{len(named)} pairs"

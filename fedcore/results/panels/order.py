@@ -10,15 +10,15 @@ import numpy as np
 
 from fedcore.results.panels.panel import Panel
 
-Order = Literal["recorded", "mean", "alike"]
-ORDERS: dict[Order, str] = {
+RowOrder = Literal["recorded", "mean", "alike"]
+ORDERS: dict[RowOrder, str] = {
     "recorded": "As recorded",
     "mean": "Highest mean first",
     "alike": "Alike rows together",
 }
 
 
-def ordered_panels(panels: Sequence[Panel], order: Order) -> list[Panel]:
+def ordered_panels(panels: Sequence[Panel], order: RowOrder) -> list[Panel]:
     """Return panels with their rows in an order, the same for all panels that have the same rows.
 
     Rows without a column of their own, such as the global model, stay first. Where each row has such a
@@ -33,7 +33,7 @@ def ordered_panels(panels: Sequence[Panel], order: Order) -> list[Panel]:
     return arranged
 
 
-def row_order(values: np.ndarray, own_columns: Sequence[int], order: Order) -> list[int]:
+def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -> list[int]:
     """Return the indices of rows in an order; values that are missing count as the mean of their column.
 
     Hierarchical clustering with average linkage of Euclidean distances, leaves in optimal order (scipy).

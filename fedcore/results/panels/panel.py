@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcore.engine.events import MAX_EVALUATED_CLIENTS
 from fedcore.errors import FedLensError
-from fedcore.methods.presentation import MatrixChart
+from fedcore.records.events import MAX_EVALUATED_CLIENTS
+from fedcore.records.presentation import MatrixChart
 from fedcore.results.metrics import is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
@@ -53,6 +53,17 @@ class Panel:
     column_title: str = "test set"
     matrix: MatrixChart | None = None
     empty_text: str = "no round yet"
+
+    @property
+    def own_cells(self) -> list[tuple[int, int]]:
+        """Row and column of each accuracy of a model on the samples of its own client or domain.
+
+        In a matrix of clients by rounds all cells are such, and none is named.
+        """
+        if self.matrix is not None or self.column_title == "round":
+            return []
+        own = ((i, j) for i, j in enumerate(self.own_columns) if j >= 0)
+        return [(i, j) for i, j in own if not np.isnan(self.values[i, j])]
 
     @property
     def own_mean(self) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedcore.data.split_codes import TEST
-from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
-from fedcore.methods.presentation import MatrixChart
+from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
+from fedcore.records.presentation import MatrixChart
+from fedcore.records.split_codes import TEST
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
 from fedcore.results.panels.helps import gains_panel
@@ -196,7 +196,7 @@ def _held_out_panel(
 ) -> Panel:
     """Return the panel of held-out domains by domains of one method, a row per run at its last round."""
     last = _last_rounds(store, runs, split, stage, until)
-    cells = group_by(store.cells.own_and_domains(last, split, stage), lambda c: c.run_id)
+    cells = group_by(store.cells.own_and_global(last, split, stage), lambda c: c.run_id)
     shares = {
         (run.held_out or "", domain): share
         for run in runs

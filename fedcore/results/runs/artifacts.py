@@ -21,8 +21,6 @@ from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
-    "chunkwise": "Evaluated and averaged chunk by chunk",
-    "models_in_chunks": "Evaluated chunk by chunk after aggregation too",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "clients_device": "Device that trained the clients",
@@ -38,8 +36,6 @@ _ENVIRONMENT_TITLES = {
     "open_clip_torch": "open_clip",
     "pillow": "Pillow",
     "processor_features": "Vector instructions of the processor",
-    "text_padding": "Padding behind class names",
-    "text_batches": "Class names behind learned prompts, encoded for",
     "weights": "Weights and preprocessing",
     "weights_digest": "Digest of the weights' files",
     "data": "Data set's fingerprint",
@@ -142,15 +138,6 @@ def count_images(images: ImageSet) -> DataCounts:
     return DataCounts(images.domains, images.classes, counts)
 
 
-def size_text(size: float) -> str:
-    """Format a number of bytes: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            value = size / scale
-            return f"{value:,.{int(value < 9.95)}f} {unit}"
-    return f"{size:.0f} bytes"
-
-
 ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
 """In what encodings of one data set, backbone and depth can differ; the most informative first."""
 
@@ -161,10 +148,10 @@ class Encoding:
 
     Attributes:
         name: of its file without suffix; ``delete_encoding`` takes it.
-        backbone, reads: empty for files of an older release, which did not record them.
+        backbone, reads: empty where the description beside the file cannot be read.
         images: rows on the disk.
         total: rows when it is complete.
-        details: values of ``ENCODING_DETAILS``; empty for files of an older release.
+        details: values of ``ENCODING_DETAILS``; empty where the description cannot be read.
     """
 
     name: str

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.config.field_names import data_title
-from fedcore.results.runs.progress import elapsed
 from fedcore.results.statistics import spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
+NO_BEST = "none (no validation)"
+"""Stands for the best method where several have test accuracies and none was validated."""
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
 
 
@@ -20,6 +21,7 @@ class ExperimentSummary:
     Accuracies are per cent, of the method that is best on validation, mean over seeds.
 
     Attributes:
+        best_text: that method's label, or why there is none.
         state: the most important state of its runs: running, then waiting, then ended without success.
         share: of all rounds done, 0 to 1.
         curve: the method's mean personal accuracy by round.
@@ -49,10 +51,12 @@ def experiment_summaries(store: Store, archived: bool = False) -> list[Experimen
 def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
     """Return a summary of each of some experiments."""
     validated = store.rounds.validated(r.id for e in rows for r in e.runs)
-    best = {e.id: _best_label(e.runs, validated) for e in rows}
-    drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
-    curves = store.rounds.personal_curves(drawn)
-    return [_summary(e, best[e.id], curves) for e in rows]
+    # runs from elsewhere may have been evaluated on other clients: they are shown where there are no others
+    candidates = {e.id: [r for r in e.runs if r.origin == "engine"] or list(e.runs) for e in rows}
+    labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
+    best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
+    curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
+    return [_summary(e, labels[e.id], best[e.id], curves) for e in rows]
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
@@ -65,18 +69,20 @@ def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str |
     return max(known, key=lambda label: known[label]) if known else None
 
 
-def _mean(runs: Sequence[RunRow], label: str | None, field: str) -> float | None:
-    """Return the mean over the runs of one label, in per cent."""
-    values = [getattr(r, field) for r in runs if r.label == label]
+def _mean(runs: Sequence[RunRow], field: str) -> float | None:
+    """Return the mean over some runs, in per cent."""
+    values = [getattr(r, field) for r in runs]
     stat = spread(None if v is None else 100 * v for v in values)
     return None if stat is None else stat.mean
 
 
-def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]]) -> ExperimentSummary:
+def _summary(
+    e: ExperimentRow, label: str | None, best: Sequence[RunRow], curves: dict[int, list[float]]
+) -> ExperimentSummary:
     states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
     state = next((s for s in _ORDER if states[s]), "done")
     total = sum(r.rounds_total for r in e.runs)
-    lines = [curves[r.id] for r in e.runs if r.label == best and r.id in curves]
+    lines = [curves[r.id] for r in best if r.id in curves]
     return ExperimentSummary(
         row=e,
         state=state,
@@ -86,12 +92,12 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],
-        best_text=best or "",
-        last=_mean(e.runs, best, "last_test"),
-        best=_mean(e.runs, best, "best_test"),
-        worst=_mean(e.runs, best, "worst_client"),
+        best_text=label or (NO_BEST if any(r.last_test is not None for r in e.runs) else ""),
+        last=_mean(best, "last_test"),
+        best=_mean(best, "best_test"),
+        worst=_mean(best, "worst_client"),
         curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
-        seconds=sum(known) if (known := [s for r in e.runs if (s := elapsed(r)) is not None]) else None,
+        seconds=sum(known) if (known := [s for r in e.runs if (s := r.elapsed()) is not None]) else None,
     )
 
 

@@ -71,7 +71,7 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
                 run,
                 share=run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done"),
                 seconds_left=None if mean is None else (run.rounds_total - run.rounds_done) * mean,
-                seconds=elapsed(run, now),
+                seconds=run.elapsed(now),
                 queue_position=queued.get(run.id),
                 seconds_per_round=mean,
                 megabytes_up=up,
@@ -79,17 +79,6 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
             )
         )
     return progress
-
-
-def elapsed(run: RunRow, now: float | None = None) -> float | None:
-    """Return the seconds from a run's start to its end, or to now; None where they are unknown.
-
-    They are before the start, and for results from elsewhere, which are recorded in one moment.
-    """
-    if run.started_at is None or (run.origin != "engine" and run.finished_at == run.started_at):
-        return None
-    end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
-    return max(0.0, end - run.started_at)
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore.errors import DAMAGE, FedLensError, first_line
+from fedcore.progress import counted
 from fedcore.store.database import DatabaseFile, resolve
 from fedcore.store.exchange.json_file import read_records
 from fedcore.store.exchange.other_database import copy_of
@@ -80,10 +81,10 @@ class Imports:
         try:
             if file.suffix.lower() == ".csv":
                 count = len(self.csv(file, experiment, dataset or None).run_ids)
-                return f"{count} run{'s' * (count != 1)} recorded."
+                return f"{counted(count, 'run')} recorded."
             merged = self.json(file)
             added, present = len(merged.added), len(merged.present)
-            return f"{added} experiment{'s' * (added != 1)} added, {present} already here."
+            return f"{counted(added, 'experiment')} added, {present} already here."
         except FedLensError as error:
             raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 

@@ -123,6 +123,8 @@ def check(record: ExperimentRecord) -> None:
         ):
             raise ValueError("the method, seed or held-out domain of a run is not that of its config")
         _check_numbers(run.items())
+        if checked.rounds_done > max(tables["rounds"].column("round"), default=0):
+            raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
         for counts in tables["entities"].column("class_counts"):
             _CLASS_COUNTS.validate_python(json.loads(counts or "null"))
         for name, table in tables.items():

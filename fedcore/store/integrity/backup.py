@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError, first_line
 from fedcore.store import schema
 from fedcore.store.integrity.check import findings, structure
-from fedcore.system_errors import check_room, plain_errors
+from fedcore.system_errors import SystemFault, check_room, explain, plain_errors
 
 LOGS = ("-wal", "-shm")
 """Files that SQLite keeps beside a database while it is in use."""
 
 
+PATIENCE = 10.0
+"""Seconds for which a copy waits while another program has locked a database."""
+
+
 def default_target(db: Path, what: str = "backup") -> Path:
-    """Return a name beside the database that says when and why the copy was made."""
-    return db.with_name(f"{db.stem}-{time.strftime('%Y%m%d-%H%M%S')}.{what}{db.suffix}")
+    """Return a new name beside the database that says when and why the copy was made."""
+    stem, number = f"{db.stem}-{time.strftime('%Y%m%d-%H%M%S')}", 1
+    target = db.with_name(f"{stem}.{what}{db.suffix}")
+    while any(target.with_name(target.name + end).exists() for end in ("", *LOGS)):
+        number += 1
+        target = db.with_name(f"{stem}-{number}.{what}{db.suffix}")
+    return target
 
 
 def back_up(db: Path, target: Path | None = None, what: str = "backup") -> Path:
@@ -41,47 +51,48 @@ def back_up(db: Path, target: Path | None = None, what: str = "backup") -> Path:
         raise FedLensError(f"{target} exists already; name another file", "target")
     if not db.is_file():
         raise FedLensError(f"no database at {db}", "db")
-    part = target.with_name(f"{target.name}.part")
     with plain_errors(target):
-        check_room(target.parent, db.stat().st_size)
-        try:
-            with closing(_readable(db)) as source, closing(sqlite3.connect(part)) as copy:
-                source.backup(copy)
-                copy.execute("PRAGMA journal_mode=DELETE")
+        check_room(target.parent, _size(db))
+        with closing(_readable(db)) as source, _copied(source, target) as part:
             _require_sound(part, f"{db} is damaged, so no backup was made")
-            publish(part, target)
-        finally:
-            part.unlink(missing_ok=True)
     return target
 
 
-def restore(db: Path, backup: Path) -> Path | None:
-    """Put a backup in the place of a database, and keep what was there.
+def restore(db: Path, backup: Path, patience: float = PATIENCE) -> Path | None:
+    """Replace the content of a database with that of a backup, and keep a copy of what was there.
 
-    Other programs may have the database open: they see the backup with their next query.
+    Other programs may have the database open, and a file that takes its name would go unnoticed by them: they
+    would write to the old one, and the last of them to close it would delete the new one's write-ahead log.
+    Therefore the content is replaced in one transaction of SQLite. The write lock is held from before the
+    copy is made until the end, so that every commit is in the copy or follows the restore; others see the
+    backup with their next query; and an error at any step, also a full disk, leaves the database as it was.
+    Only where SQLite cannot read the database, so that it has no transactions, are files exchanged.
+
+    Args:
+        patience: seconds to wait while another program has locked the database.
 
     Returns: the file that holds the database as it was before; None if there was none.
 
     Raises:
-        FedLensError: when the backup is damaged or no database of FedLens; then nothing has changed.
+        FedLensError: when the backup is damaged or no database of FedLens, when the database stays locked or
+            the disk has no room for both copies; then nothing has changed.
     """
     if not backup.is_file():
         raise FedLensError(f"no backup at {backup}", "backup")
     if backup.samefile(db) if db.exists() else False:
         raise FedLensError(f"{backup} is the database itself; name a backup", "backup")
-    _require_sound(backup, f"{backup} is damaged, so nothing was restored")
-    with plain_errors(db):
-        check_room(db.parent, 2 * backup.stat().st_size)
-        before = default_target(db, "replaced") if db.exists() else None
-        if before is not None:
-            _keep(db, before)
-        try:
-            _copy_into(backup, db)
-        except sqlite3.DatabaseError:  # too damaged to be opened: start with an empty file
-            for path in (db, *(db.with_name(db.name + end) for end in LOGS)):
-                path.unlink(missing_ok=True)
-            _copy_into(backup, db)
-    return before
+    with closing(_readable(backup)) as source:
+        # a snapshot, so that what is copied is what has been checked
+        _require_sound(backup, f"{backup} is damaged, so nothing was restored", source)
+        with plain_errors(db):
+            # the copy of what was there, the log of the transaction, and the content where it stays
+            check_room(db.parent, _size(db) + 2 * _size(backup))
+            try:
+                return _replace_content(source, db, patience) if db.exists() else _exchange_files(source, db)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                return _exchange_files(source, db)
 
 
 def vacuum(db: Path) -> tuple[int, int]:
@@ -108,41 +119,119 @@ def _readable(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10)
 
 
-@contextmanager
-def _opened(path: Path, refusal: str) -> Iterator[sqlite3.Connection]:
+def _require_sound(path: Path, refusal: str, connection: sqlite3.Connection | None = None) -> None:
+    """Refuse a database that is damaged, or that no FedLens made; those of earlier versions are accepted.
+
+    Args:
+        connection: to the file; the snapshot that it reads stays open.
+    """
     try:
-        with closing(_readable(path)) as connection:
-            yield connection
+        with nullcontext(connection) if connection else closing(_readable(path)) as opened:
+            _begin_reading(opened)
+            applied = schema.applied_migrations(opened)
+            found = findings(opened) if applied == set(schema.STEPS) else list(structure(opened))
     except sqlite3.DatabaseError as error:
+        fault = explain(error, path)
+        if isinstance(fault, SystemFault):
+            raise fault from error
         raise FedLensError(f"{refusal} ({first_line(error)})", "db") from error
-
-
-def _require_sound(path: Path, refusal: str) -> None:
-    """Refuse a database that is damaged, or that no FedLens made; those of earlier versions are accepted."""
-    with _opened(path, refusal) as connection:
-        applied = schema.applied_migrations(connection)
-        if not applied:
-            raise FedLensError(f"{path} is not a database of FedLens; name another file", "db")
-        if applied - set(schema.STEPS):
-            raise FedLensError(f"{path} was made by a newer FedLens; update FedLens", "db")
-        found = findings(connection) if applied == set(schema.STEPS) else list(structure(connection))
+    if not applied:
+        raise FedLensError(f"{path} is not a database of FedLens; name another file", "db")
+    if applied - set(schema.STEPS):
+        raise FedLensError(f"{path} was made by a newer FedLens; update FedLens", "db")
     if found:
         raise FedLensError(f"{refusal} ({found[0]}); `fedlens doctor` shows all", "db")
 
 
-def _keep(db: Path, target: Path) -> None:
-    """Copy a database as it is, damaged or not."""
+def _begin_reading(connection: sqlite3.Connection) -> None:
+    """Read one snapshot from here on; the copy of a changing database would begin again and again."""
+    if not connection.in_transaction:
+        connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+@contextmanager
+def _copied(source: sqlite3.Connection, target: Path, journal: str = "DELETE") -> Iterator[Path]:
+    """Copy a database into a part file for the block, which then gets the target's name."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with closing(_readable(db)) as source, closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE")
-    except sqlite3.DatabaseError:
-        for end in ("", *LOGS):
-            path = db.with_name(db.name + end)
-            if path.exists():
-                shutil.copyfile(path, target.with_name(target.name + end))
+        _begin_reading(source)
+        with closing(sqlite3.connect(part)) as copy:
+            _copy_pages(source, copy)
+            copy.execute(f"PRAGMA journal_mode={journal}")
+        yield part
+        publish(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _copy_into(backup: Path, db: Path) -> None:
-    with closing(_readable(backup)) as source, closing(sqlite3.connect(db, timeout=10)) as target:
-        source.backup(target)
+def _copy_pages(
+    source: sqlite3.Connection, target: sqlite3.Connection, once_locked: Callable[[], None] = lambda: None
+) -> None:
+    """Copy all pages in one transaction of the target, which an error rolls back.
+
+    Args:
+        once_locked: called once, when the target's write lock is held and nothing has been committed.
+    """
+    waiting = [once_locked]
+
+    def after_each_page(status: int, remaining: int, total: int) -> None:
+        if status not in (sqlite3.SQLITE_OK, sqlite3.SQLITE_DONE):  # Python waits for a lock without end
+            error = sqlite3.OperationalError(f"copying a page failed with SQLite's error {status}")
+            error.sqlite_errorcode = status
+            raise error
+        if waiting:
+            waiting.pop()()
+
+    source.backup(target, pages=1, progress=after_each_page)
+
+
+def _is_damage(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _replace_content(source: sqlite3.Connection, db: Path, patience: float) -> Path:
+    """Replace the content of a database in one transaction; returns the copy of what was there."""
+    kept: list[Path] = []
+
+    def keep() -> None:
+        target = default_target(db, "replaced")
+        with closing(_readable(db)) as before, _copied(before, target):
+            pass
+        kept.append(target)
+
+    with closing(sqlite3.connect(db, timeout=patience)) as live:
+        live.execute("PRAGMA journal_mode=WAL")  # otherwise nobody, not even ``keep``, could read meanwhile
+        try:
+            _copy_pages(source, live, keep)
+        except (sqlite3.Error, OSError) as error:
+            fault = explain(error, db)
+            if not kept or fault is None or _is_damage(error):
+                raise
+            raise type(fault)(f"{fault}; {db} is as it was, and a copy of it is {kept[0]}", "db") from error
+        finally:
+            with suppress(sqlite3.Error):  # gives room back; otherwise SQLite does it with a later commit
+                live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return kept[0]
+
+
+def _exchange_files(source: sqlite3.Connection, db: Path) -> Path | None:
+    """Put a checked copy of a backup in the place of a missing file, or of one that SQLite cannot read.
+
+    The old file has a second name before the new one takes its first, so that there is a database at every
+    moment. Its logs must be gone by then, since SQLite would apply them to the new file.
+    """
+    kept = default_target(db, "replaced")
+    with _copied(source, db, journal="WAL") as part:
+        _require_sound(part, f"the copy of the backup, {part}, is damaged, so {db} was left as it is")
+        if db.exists():
+            try:
+                os.link(db, kept)
+            except OSError:  # a file system without links
+                shutil.copyfile(db, kept)
+        for end in LOGS:
+            log = db.with_name(db.name + end)
+            if log.exists():
+                log.rename(kept.with_name(kept.name + end))
+    return kept if kept.exists() else None

@@ -7,18 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from fedcore.errors import DAMAGE, first_line
 from fedcore.store.integrity import copies, digests
+from fedcore.system_errors import SystemFault, explain
 
 MOST = 20
 """Findings that are listed of one kind."""
-UNEQUAL_SCORES = f"""
-SELECT s.round FROM scores s LEFT JOIN
-  (SELECT split, stage, round, avg(1.0 * correct / total) AS mean FROM accuracy
-   WHERE run_id=:run AND model=test_set GROUP BY split, stage, round) c
-  ON c.split=s.split AND c.stage=s.stage AND c.round=s.round
-WHERE s.run_id=:run AND s.personal_mean IS NOT NULL AND
-  (c.mean IS NULL OR abs(c.mean - s.personal_mean) > 1e-9) LIMIT {MOST}
-"""
-"""Rounds whose mean accuracy does not follow from their cells."""
 
 
 def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None = None) -> list[str]:
@@ -27,6 +19,9 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
     Args:
         experiment_ids: whose rounds are compared with their digests; default: all. The structure of the file
             and the rows of experiments, runs and models are always checked as a whole.
+
+    Raises:
+        sqlite3.Error: where the machine failed, so that nothing is known about the content.
     """
     found: list[str] = []
     try:
@@ -34,6 +29,8 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
         if not found:  # otherwise reading rows may fail
             found += _rows(connection, experiment_ids)
     except (sqlite3.Error, *DAMAGE) as error:
+        if isinstance(explain(error, "the database"), SystemFault):
+            raise
         found.append(first_line(error))
     return found
 
@@ -53,20 +50,3 @@ def _rows(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None) 
     chosen = None if experiment_ids is None else set(experiment_ids)
     runs = [run_id for run_id, experiment in rows if chosen is None or experiment in chosen]
     yield from digests.differences(connection, runs)
-    for run_id in runs:
-        if digests.rounds_without(connection, run_id):
-            yield from _old_rounds(connection, run_id)
-
-
-def _old_rounds(connection: sqlite3.Connection, run_id: int) -> Iterator[str]:
-    """Check what follows from other values in a run of an earlier version, whose rounds have no digests."""
-    for (number,) in connection.execute(UNEQUAL_SCORES, {"run": run_id}).fetchall():
-        yield f"run {run_id}, round {number}: the mean accuracy does not follow from the recorded counts"
-    for column in ("model", "test_set"):
-        (unknown,) = connection.execute(
-            f"SELECT count(*) FROM accuracy a WHERE run_id=? AND NOT EXISTS (SELECT 1 FROM entities e "
-            f"WHERE e.run_id=a.run_id AND e.entity=a.{column})",
-            [run_id],
-        ).fetchone()
-        if unknown:
-            yield f"run {run_id}: {unknown} cells belong to no known model or test set"

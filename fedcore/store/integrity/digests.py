@@ -51,12 +51,21 @@ def write_digests(database: Database, run_id: int, rounds: Iterable[int]) -> Non
 
 
 def differences(connection: sqlite3.Connection, run_ids: Iterable[int]) -> Iterator[str]:
-    """Yield one line for each round that is not as its digest says; rounds without one are of older runs."""
+    """Yield one line for each round that is not as its digest says, has none, or is lost."""
     for run_id in run_ids:
         rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
         for number, digest in rows.fetchall():
             if round_digest(connection, run_id, number) != digest:
                 yield f"run {run_id}, round {number} is not as it was recorded"
+        for number in rounds_without(connection, run_id):
+            yield f"run {run_id}, round {number} has no digest, so what it recorded cannot be relied on"
+        lost = connection.execute(
+            "SELECT rounds_done FROM runs WHERE id=:run AND "
+            "rounds_done > (SELECT coalesce(max(round), 0) FROM digests WHERE run_id=:run)",
+            {"run": run_id},
+        ).fetchone()
+        if lost:
+            yield f"run {run_id} lost rounds: {lost[0]} were recorded"
 
 
 def rounds_without(connection: sqlite3.Connection, run_id: int) -> list[int]:

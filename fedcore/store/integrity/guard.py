@@ -1,4 +1,4 @@
-"""The guard at the doors through which numbers leave a store."""
+"""The guard where numbers leave a store, and where pages and commands show them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
+from fedcore.store.integrity import watch
 from fedcore.store.integrity.check import findings
 
 
@@ -22,19 +23,41 @@ class Integrity:
             FedLensError: when the database cannot be opened.
         """
         with self._file.reading() as connection:
+            if not connection.in_transaction:
+                connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
             return findings(connection, experiment_ids)
 
     def require(self, experiment_ids: Iterable[int]) -> None:
-        """Refuse to go on with damaged experiments.
+        """Refuse to go on with damaged experiments; those checked in this snapshot are not checked again.
 
         Raises:
             FedLensError: field ``db``, with the first damage and the remedy.
         """
-        found = self.findings(experiment_ids)
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            raise FedLensError(
-                f"{self._file.path} is damaged ({found[0]}{more}), so nothing is exported; `fedlens doctor` "
-                "shows all of it, `fedlens restore` puts a backup in its place",
-                "db",
-            )
+        unchecked = set(experiment_ids) - self._file.checked
+        if unchecked and (found := self.findings(unchecked)):
+            raise FedLensError(self._sentence(found, "nothing is exported"), "db")
+
+    def warning(self) -> str:
+        """Check the database now; returns a sentence for where numbers are shown, empty if all is well.
+
+        Raises:
+            FedLensError: when the database cannot be opened.
+        """
+        return self._warning(self.findings())
+
+    def watched(self) -> str:
+        """Return the warning of the last check, and start another in the background if one is due.
+
+        It waits for a moment for the first check of this process, and otherwise returns at once.
+        """
+        return self._warning(watch.found(self._file.path, self.findings))
+
+    def _warning(self, found: list[str]) -> str:
+        return self._sentence(found, "numbers that are shown may be wrong") if found else ""
+
+    def _sentence(self, found: list[str], consequence: str) -> str:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return (
+            f"{self._file.path} is damaged ({found[0]}{more}), so {consequence}; `fedlens doctor` shows all "
+            "of it, `fedlens restore` puts a backup in its place"
+        )

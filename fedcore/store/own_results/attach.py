@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.config.values import LARGEST_INTEGER
-from fedcore.errors import FedLensError, reading_stored
+from fedcore.data import catalog
+from fedcore.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.store.writer import Created, insert_experiment, insert_runs
 
 if TYPE_CHECKING:
@@ -30,13 +33,13 @@ class OwnRun:
     """A run that was trained elsewhere.
 
     Attributes:
-        rounds: None if that is not known; then the joined experiment's, or 0.
+        rounds: its last round, which is its length, or as many as it will have.
         dataset, backbone: names; None (or ``OWN_DATA``) where the user names none.
     """
 
     method: MethodEntry
     seed: int
-    rounds: int | None = None
+    rounds: int
     dataset: str | None = None
     backbone: str | None = None
     held_out: str | None = None
@@ -44,11 +47,16 @@ class OwnRun:
 
 @dataclass(frozen=True)
 class ExistingExperiment:
-    """An experiment of the store; runs that join it take the setting of ``model``, its first run."""
+    """An experiment of the store; runs that join it take the setting of ``model``, its first run.
+
+    Attributes:
+        namesakes: older experiments of this name, if it was found by name.
+    """
 
     id: int
     name: str
     model: RunConfig
+    namesakes: tuple[int, ...] = ()
 
 
 def find_experiment(database: Database, experiment: str | int | None) -> ExistingExperiment | None:
@@ -68,15 +76,68 @@ def find_experiment(database: Database, experiment: str | int | None) -> Existin
 
 
 def _find_by(database: Database, column: str, value: str | int) -> ExistingExperiment | None:
-    row = database.execute(
-        "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.experiment_id = e.id "
-        f"WHERE {column}=? ORDER BY e.id DESC, r.id LIMIT 1",
+    rows = database.execute(
+        "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.id = "
+        f"(SELECT min(id) FROM runs WHERE experiment_id = e.id) WHERE {column}=? ORDER BY e.id DESC",
         [value],
-    ).fetchone()
-    if row is None:
+    ).fetchall()
+    if not rows:
         return None
+    row, older = rows[0], tuple(other["id"] for other in rows[1:])
     with reading_stored(f"experiment {row['id']}"):
-        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]))
+        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]), older)
+
+
+def whole_number(name: str, value: Any, most: int) -> int:
+    """Return a whole number from 0 to ``most`` as Python's; it may be numpy's or a tensor's.
+
+    Raises:
+        ValueError: for any other value. A float is none even if it ends in ``.0``: it may be a percentage.
+    """
+    number = -1
+    if str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.") != "bool":
+        with suppress(TypeError, ValueError):
+            number = operator.index(value)
+    if not 0 <= number <= most:
+        raise ValueError(f"{name} is '{value}'; give a whole number from 0 to {most:,}")
+    return number
+
+
+def checked_counts(correct: Any, total: Any, prefix: str = "") -> tuple[int, int]:
+    """Return correct and total as whole numbers, 0 <= correct <= total and 1 <= total.
+
+    Args:
+        prefix: stands before the names ``correct`` and ``total`` in the error.
+
+    Raises:
+        ValueError: saying which of them is wrong.
+    """
+    right = whole_number(f"{prefix}correct", correct, MAX_COUNT)
+    of = whole_number(f"{prefix}total", total, MAX_COUNT)
+    if of < 1 or right > of:
+        raise ValueError(f"{right} correct of {of}; total is at least 1, and correct from 0 to total")
+    return right, of
+
+
+def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str]:
+    """Return a sentence for each name that may not be the one that the user meant.
+
+    An unknown data set is not refused, because the user's own data sets have names that FedLens cannot know.
+    """
+    found = []
+    if existing is None and dataset is not None and dataset not in (OWN_DATA, *catalog.names()):
+        hint = did_you_mean(dataset, catalog.names(), "`fedlens data list` shows those that it knows")
+        found.append(
+            f"FedLens knows no data set '{dataset}', so these results compare only with others under this "
+            f"name; {hint}"
+        )
+    if existing is not None and existing.namesakes:
+        found.append(
+            f"{len(existing.namesakes) + 1} experiments are called '{existing.name}'; the newest was chosen, "
+            f"number {existing.id} (the others: {', '.join(map(str, existing.namesakes))}). Give a number "
+            "instead of the name to choose another one"
+        )
+    return found
 
 
 def insert_own_runs(
@@ -112,7 +173,7 @@ def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
             partition=PartitionConfig(),
             backbone=BackboneConfig(name=run.backbone or OWN_BACKBONE),
             method=run.method,
-            rounds=run.rounds or 0,
+            rounds=run.rounds,
             participation=1.0,
             held_out=run.held_out,
             seed=run.seed,
@@ -123,7 +184,7 @@ def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
     changed = {
         "method": run.method,
         "seed": run.seed,
-        "rounds": model.rounds if run.rounds is None else run.rounds,
+        "rounds": run.rounds,
         "held_out": run.held_out,
     }
     return RunConfig.model_validate({**dict(model), **changed})

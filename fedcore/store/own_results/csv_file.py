@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import MethodEntry
-from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text
+from fedcore.records.events import GLOBAL, STAGES, Cell, Entity, RoundFinished, Stage
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
-    MAX_COUNT,
     MAX_NAME,
     MAX_ROUND,
     ExistingExperiment,
     OwnRun,
+    checked_counts,
+    doubts,
     find_experiment,
     insert_own_runs,
+    whole_number,
 )
-from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
+from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 BEYOND = "beyond the header"
 """Key of the values that a line has more than the header."""
 REQUIRED = ("method", "seed", "round", "model", "test_set", "correct", "total")
-OPTIONAL = {"split": "test", "point": "broadcast", "domain": ""}
-LIMITS = {"seed": 2**53, "round": MAX_ROUND, "correct": MAX_COUNT, "total": MAX_COUNT}
-"""Highest number of each column; beyond 2^53 a float no longer counts by one."""
+OPTIONAL = {"split": "test", "stage": "after_aggregation", "domain": ""}
+MAX_SEED = 2**53
+"""Highest seed: beyond it a float no longer counts by one."""
 logger = logging.getLogger(__name__)
 
 
@@ -53,12 +55,12 @@ class Row:
     correct: int
     total: int
     split: str
-    point: str
+    stage: Stage
     domain: str
 
     def key(self) -> tuple[str | int, ...]:
         """Return the values that no other line may repeat."""
-        return (self.method, self.seed, self.split, self.point, self.round, self.model, self.test_set)
+        return (self.method, self.seed, self.split, self.stage, self.round, self.model, self.test_set)
 
 
 def import_csv(
@@ -71,7 +73,7 @@ def import_csv(
     have are kept; a notice of the runs, and a warning, name them.
 
     Columns: method, seed, round, model, test_set, correct, total; optional split (train, validation, test),
-    point (local: before aggregation, broadcast: after it), domain (of the test set). ``global`` in column
+    stage (before_aggregation, after_aggregation), domain (of the test set). ``global`` in column
     model names the global model. A test set with its domain's name is that domain's; others are clients'.
 
     Raises:
@@ -98,15 +100,17 @@ def import_csv(
     with database_file.writing() as database:
         _refuse_second_import(database, identity, file)
         existing = find_experiment(database, experiment)
-        notice = _unknown_names(database, existing, rows, Path(file).name) if existing else None
+        notices = doubts(existing, dataset)
+        if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
+            notices.append(unknown)
         created = insert_own_runs(
             database, existing, runs, name=str(experiment), origin="import", identity=identity
         )
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
-            _write_run(database, run_id, its_rows, notice)
+            _write_run(database, run_id, its_rows, notices)
         first = {"content_hash": identity, "run_id": created.run_ids[0]}
         insert_row(database, "imported_files", first)
-    if notice is not None:
+    for notice in notices:
         logger.warning("%s", notice)
     return created
 
@@ -145,6 +149,11 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise FedLensError(
             f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(REQUIRED)}", "file"
         )
+    if "point" in (reader.fieldnames or ()):  # ignored like any other column, it would change the stage
+        raise FedLensError(
+            f"{file}, line 1: rename the column point to stage, with the values {' and '.join(STAGES)}",
+            "file",
+        )
     seen: dict[tuple[str | int, ...], int] = {}
     for values in reader:
         line = reader.line_num
@@ -169,25 +178,26 @@ def _row(values: dict[str, str | None]) -> Row:
     long = [name for name, text in fields.items() if len(text) > MAX_NAME]
     if long:
         raise ValueError(f"column {long[0]} has {len(fields[long[0]])} characters; {MAX_NAME} are the most")
-    numbers = {name: _whole(name, fields[name], most) for name, most in LIMITS.items()}
-    if numbers["total"] < 1 or numbers["correct"] > numbers["total"]:
-        raise ValueError(f"{numbers['correct']} correct of {numbers['total']}; correct may be 0 to total")
+    numbers = {
+        name: whole_number(f"column {name}", _number(fields[name]), most)
+        for name, most in (("seed", MAX_SEED), ("round", MAX_ROUND))
+    }
+    correct, total = checked_counts(_number(fields["correct"]), _number(fields["total"]), "column ")
     if fields["split"] not in SPLIT_CODES:
         raise ValueError(f"no split '{fields['split']}'; there are: {', '.join(SPLIT_CODES)}")
-    if fields["point"] not in STAGE_OF:
-        raise ValueError(f"no point '{fields['point']}'; there are: local, broadcast")
-    checked: dict[str, Any] = {**fields, **numbers}
+    if fields["stage"] not in STAGES:
+        raise ValueError(f"no stage '{fields['stage']}'; there are: {', '.join(STAGES)}")
+    checked: dict[str, Any] = {**fields, **numbers, "correct": correct, "total": total}
     return Row(**checked)
 
 
-def _whole(name: str, text: str, most: int) -> int:
+def _number(text: str) -> int | str:
+    """Return the whole number that a text writes, also as ``5.0`` or ``1e3``; any other text as it is."""
     try:
         number = float(text)
     except ValueError:
-        number = -1.0
-    if not (number.is_integer() and 0 <= number <= most):
-        raise ValueError(f"column {name} is '{text}'; give a whole number from 0 to {most:,}")
-    return int(number)
+        return text
+    return int(number) if number.is_integer() else text
 
 
 def _refuse_second_import(database: Database, identity: str, file: str | Path) -> None:
@@ -200,7 +210,7 @@ def _refuse_second_import(database: Database, identity: str, file: str | Path) -
         raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
-def _write_run(database: Database, run_id: int, rows: list[Row], notice: str | None) -> None:
+def _write_run(database: Database, run_id: int, rows: list[Row], notices: list[str]) -> None:
     entities = _entities(rows)
     codes = {entity.name: entity.code for entity in entities}
     domains = {entity.name for entity in entities if entity.kind == "domain"}
@@ -212,7 +222,7 @@ def _write_run(database: Database, run_id: int, rows: list[Row], notice: str | N
         by_round.setdefault(row.round, []).extend(
             Cell(
                 split=SPLIT_CODES[row.split],
-                stage=STAGE_OF[row.point],
+                stage=row.stage,
                 model=codes[m],
                 test_set=codes[row.test_set],
                 correct=row.correct,
@@ -223,11 +233,10 @@ def _write_run(database: Database, run_id: int, rows: list[Row], notice: str | N
         )
     for number, cells in sorted(by_round.items()):
         insert_round(database, run_id, RoundFinished(round=number, cells=tuple(cells)))
-    now = time.time()
-    notices = [] if notice is None else [{"message": notice, "repeats_exactly": True}]
+    now, kept = time.time(), [{"message": text, "repeats_exactly": True} for text in notices]
     database.execute(
         "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
-        [max(by_round), now, now, json.dumps(notices), run_id],
+        [max(by_round), now, now, json.dumps(kept), run_id],
     )
     update_summary(database, run_id)
 

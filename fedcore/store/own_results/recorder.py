@@ -20,23 +20,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from fedcore.config import MethodEntry
+from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
-from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
 from fedcore.errors import FedLensError, first_line
+from fedcore.records.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import let_go, new_owner
-from fedcore.store.own_results.attach import MAX_COUNT, MAX_ROUND, OwnRun, find_experiment, insert_own_runs
+from fedcore.store.own_results.attach import (
+    MAX_ROUND,
+    OwnRun,
+    checked_counts,
+    doubts,
+    find_experiment,
+    insert_own_runs,
+    whole_number,
+)
 from fedcore.store.run_writer import RunWriter
-from fedcore.store.writer import claim_new, insert_entities
+from fedcore.store.runs import Runs
+from fedcore.store.writer import claim_new, insert_entities, set_config
 
 Counts = tuple[int, int]
-STAGE_OF = dict(zip(("local", "broadcast"), STAGES, strict=True))
-"""How files and scripts name the stage at which a model is evaluated -> its name in events."""
 SPLIT_CODES = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 GLOBAL_NAME = "global"
+_FORM = "{(model, test set): (correct, total)}"
 
 
 class Recorder:
@@ -73,6 +81,12 @@ class Recorder:
             held_out: the domain that no client trained on, if one was left out.
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
+            rounds_total: the rounds that the run will have; default: as many as it has recorded so far. When
+                it finishes, its last round is its length in any case.
+
+        Warns:
+            UserWarning: for a data set that FedLens does not know, and for the name of several experiments;
+                the run keeps both as a notice.
         """
         file = DatabaseFile(resolve(db))
         file.prepare_for_writing()
@@ -81,7 +95,7 @@ class Recorder:
         own = OwnRun(
             method=entry,
             seed=seed,
-            rounds=rounds_total,
+            rounds=rounds_total or 0,
             dataset=dataset,
             backbone=backbone,
             held_out=held_out,
@@ -98,9 +112,13 @@ class Recorder:
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             claim_new(database, [self.run_id], owner, None)
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+        self._config = Runs(file).config(self.run_id)
         self._claim = Claim(file.path, TRAINING, self.run_id, owner, 1)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
+        for doubt in doubts(existing, dataset):
+            self._writer.notice(doubt, repeats_exactly=True)
+            warnings.warn(doubt, stacklevel=2)
 
     def round(
         self,
@@ -110,7 +128,6 @@ class Recorder:
         loss: float | None = None,
         split: Literal["train", "validation", "test"] = "test",
         stage: Stage = "after_aggregation",
-        point: Literal["local", "broadcast"] | None = None,
         diagnostics: Mapping[str, float] | None = None,
         bytes_up: int | None = None,
         bytes_down: int | None = None,
@@ -120,51 +137,54 @@ class Recorder:
 
         Args:
             number: round, from 0 (before training).
-            accuracy: (model, test set) -> (correct, total).
+            accuracy: (model, test set) -> (correct, total); whole numbers, also numpy's or torch's.
             loss: mean training loss of the round.
             stage: whether the models were evaluated before or after the server aggregated them.
-            point: the earlier name of ``stage``, with ``local`` for before aggregation.
             bytes_up, bytes_down: traffic of all clients; None if it was not measured.
             seconds: what the round's training took; None if it was not measured.
 
         Raises:
-            FedLensError: for counts that cannot be.
+            FedLensError: for a round, a split, a stage or counts that cannot be.
         """
-        stage = _checked_stage(stage, point)
-        _check(number, split, accuracy)
-        new = self._name_all(accuracy)
+        if stage not in STAGES:
+            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
+        if split not in SPLIT_CODES:
+            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
+        number, counts = _checked_round(number), _checked_accuracy(accuracy)
+        new = self._name_all(counts)
         cells = [
             Cell(
                 split=SPLIT_CODES[split],
                 stage=stage,
                 model=self._codes[m],
                 test_set=self._codes[t],
-                correct=int(c),
-                total=int(n),
+                correct=correct,
+                total=total,
                 loss=None,
             )
-            for (m, t), (c, n) in self._with_personal(accuracy).items()
+            for (m, t), (correct, total) in self._with_personal(counts).items()
         ]
         values = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
         if new:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
-        self._writer.write_round(
-            RoundFinished(
-                round=number,
-                cells=tuple(cells),
-                train_loss=loss,
-                seconds_train=seconds,
-                bytes_up=bytes_up,
-                bytes_down=bytes_down,
-                diagnostics=values,
-            )
+        event = RoundFinished(
+            round=number,
+            cells=tuple(cells),
+            train_loss=loss,
+            seconds_train=seconds,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+            diagnostics=values,
         )
-        self._last = max(self._last, number)
+        grown = self._of_length(number) if number > self._config.rounds else None
+        self._writer.write_round(event, grown=grown)
+        self._config, self._last = grown or self._config, max(self._last, number)
 
     def finish(self) -> None:
         """Mark the run as complete: it shows as ``done``."""
-        self._claim.update("rounds_total=:rounds", rounds=self._last)
+        with self._claim.writing("rounds_total=:rounds", rounds=self._last) as database:
+            set_config(database, self.run_id, self._of_length(self._last))
         self._claim.finish("done")
         let_go(self._claim.db, self._claim.owner)
 
@@ -183,6 +203,9 @@ class Recorder:
             self.finish()
         else:
             self.fail(first_line(error))
+
+    def _of_length(self, rounds: int) -> RunConfig:
+        return self._config.model_copy(update={"rounds": rounds})
 
     def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
         """Use the global model as every client's where there is no other, as FedLens' own methods do."""
@@ -205,32 +228,28 @@ class Recorder:
         return new
 
 
-def _checked_stage(stage: Stage, point: str | None) -> Stage:
-    """Return the stage, which scripts of the first releases give as ``point``."""
-    if point is None:
-        if stage not in STAGES:
-            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
-        return stage
-    warnings.warn(
-        "point=... of Recorder.round is now called stage; 'local' is 'before_aggregation', "
-        "'broadcast' is 'after_aggregation'",
-        FutureWarning,
-        stacklevel=3,
-    )
-    if point not in STAGE_OF:
-        raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
-    return STAGE_OF[point]
+def _checked_round(number: int) -> int:
+    try:
+        return whole_number("round", number, MAX_ROUND)
+    except ValueError as error:
+        raise FedLensError(f"{error}; round 0 is the evaluation before training", "round") from error
 
 
-def _check(number: int, split: str, accuracy: Mapping[tuple[str, str], Counts]) -> None:
-    if not 0 <= number <= MAX_ROUND:
-        what = "below 0; round 0 is the evaluation before training" if number < 0 else f"above {MAX_ROUND:,}"
-        raise FedLensError(f"round {number} is {what}", "round")
-    if split not in SPLIT_CODES:
-        raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
-    for (model, test_set), (correct, total) in accuracy.items():
-        if not 1 <= total <= MAX_COUNT or not 0 <= correct <= total:
-            raise FedLensError(
-                f"model '{model}' on '{test_set}': {correct} of {total} correct; give counts, total from 1",
-                "accuracy",
-            )
+def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
+    """Return the counts as Python's numbers."""
+    if not isinstance(accuracy, Mapping):
+        raise FedLensError(f"accuracy is {accuracy!r}; give {_FORM}", "accuracy")
+    checked = {}
+    for key, counts in accuracy.items():
+        if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(name, str) for name in key)):
+            raise FedLensError(f"{key!r} names no model and test set; give {_FORM}", "accuracy")
+        where = f"model '{key[0]}' on '{key[1]}'"
+        try:
+            correct, total = counts
+        except (TypeError, ValueError):  # a percentage, say
+            raise FedLensError(f"{where}: {counts!r}; give counts: {_FORM}", "accuracy") from None
+        try:
+            checked[key] = checked_counts(correct, total)
+        except ValueError as error:
+            raise FedLensError(f"{where}: {error}", "accuracy") from error
+    return checked

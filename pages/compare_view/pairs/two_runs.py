@@ -10,16 +10,17 @@ import streamlit as st
 from fedcore.config.field_names import value_text
 from fedcore.plots import heatmaps
 from fedcore.plots.lines import line_chart, series_table
-from fedcore.results import curves
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results import curves, evaluated_on
+from fedcore.results.comparison import Group
 from fedcore.results.metrics import METRICS, RunResult
-from fedcore.results.panels.comparison import difference_panel
+from fedcore.results.panels.means import difference_panel
 from fedcore.results.panels.runs import run_panel
 from fedcore.results.runs.artifacts import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
 from fedcore.store import Store
 from pages.compare_view.config import field_html
+from pages.compare_view.controls import Shown
 from pages.compare_view.pairs import two_predictions
 from pages.components import viewport
 from pages.widgets import charts, markup, session
@@ -27,9 +28,10 @@ from pages.widgets import charts, markup, session
 Side = tuple[Group, RunResult]
 
 
-def draw(store: Store, compared: Comparison) -> None:
+def draw(shown: Shown) -> None:
     """Let the reader choose two runs, and draw them beside each other."""
-    sides = {_title(g, r): (g, r) for g in compared.groups for r in g.runs}
+    store = shown.store
+    sides = {_title(g, r): (g, r) for g in shown.comparison.groups for r in g.runs}
     if len(sides) < 2:
         st.info("There is one run only; this tab compares two.", icon=":material/compare_arrows:")
         return
@@ -42,11 +44,15 @@ def draw(store: Store, compared: Comparison) -> None:
         "Beside", rest, index=rest.index((same_seed or rest)[0]), key="run_b", bind="query-params"
     )
     a, b = sides[one], sides[two]
-    _values(a, b)
+    both_trained = a[0].trained_by_fedlens and b[0].trained_by_fedlens
+    elsewhere, other = (b, a) if a[0].trained_by_fedlens else (a, b)
+    apart = evaluated_on.difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
+    apart = f"{_name(elsewhere)}: {apart}" if apart else ""
+    _values(a, b, apart)
     _config(store, a, b)
     _curves(store, a, b)
-    _cells(store, a, b)
-    if a[0].trained_by_fedlens and b[0].trained_by_fedlens:
+    _cells(store, a, b, apart)
+    if both_trained:
         two_predictions.draw(store, (a[1].run, b[1].run), (_name(a), _name(b)))
 
 
@@ -55,15 +61,19 @@ def _title(group: Group, result: RunResult) -> str:
     return f"{markup.clipped(group.label)}, seed {result.run.seed}{out} (run {result.run.id})"
 
 
-def _values(a: Side, b: Side) -> None:
-    """Draw the metrics of both runs in their reported rounds, and the differences."""
+def _values(a: Side, b: Side, apart: str) -> None:
+    """Draw the metrics of both runs in their reported rounds, and the differences.
+
+    Args:
+        apart: how the test sets of one differ from the other's; then no difference is shown.
+    """
     header = [("Metric", "wide"), (_name(a), "num"), (_name(b), "num"), ("Difference, points", "num")]
     rows = [["Reported round", markup.esc(a[1].rounds_text), markup.esc(b[1].rounds_text), ""]]
     for metric, title in METRICS.items():
         ours, theirs = a[1].values.get(metric), b[1].values.get(metric)
         if ours is None and theirs is None:
             continue
-        gap = "-" if ours is None or theirs is None else signed(ours - theirs, 2)
+        gap = "-" if apart or ours is None or theirs is None else signed(ours - theirs, 2)
         rows.append([f"{markup.esc(title)}, %", markup.number(ours, 2), markup.number(theirs, 2), gap])
     rows.append(["Page of the run", _link(a), _link(b), ""])
     st.html(markup.table_html(header, rows, "Values of both runs"))
@@ -71,6 +81,8 @@ def _values(a: Side, b: Side) -> None:
         "One run each: a difference between two runs is no evidence that one method is better; the summary "
         "and the Leaderboard test over seeds."
     )
+    if apart:
+        st.caption(f"No difference is taken. {markup.md(apart)}.")
 
 
 def _name(side: Side) -> str:
@@ -133,22 +145,24 @@ def _curves(store: Store, a: Side, b: Side) -> None:
             st.caption(markup.md(chart.alt))
 
 
-def _cells(store: Store, a: Side, b: Side) -> None:
+def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     """Draw the cells of both runs' last rounds, and the difference of each."""
     panels = [replace(run_panel(store, r.run), title=_name((g, r))) for g, r in (a, b)]
     if not all(p.rows and p.columns for p in panels):
         return
     st.markdown("**Model by test set**")
-    gap = difference_panel(*panels)
+    gaps = [] if apart else [difference_panel(*panels)]
     wide = 1 if viewport.is_narrow() else 3
     if st.session_state.get("as_tables"):
-        for panel in (*panels, gap):
+        for panel in (*panels, *gaps):
             st.markdown(f"**{markup.md(panel.title)}**")
             st.dataframe(heatmaps.panel_table(panel), hide_index=True)
         return
     width = session.figure_width()
     charts.draw(heatmaps.heatmap_grid(panels, session.theme(), min(wide, 2), width=width), "two_runs_cells")
+    if not gaps:
+        return
     st.markdown("**Difference, percentage points**")
-    chart = heatmaps.difference_grid([gap], session.theme(), 1, width, "Difference of the two runs")
+    chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
     charts.draw(chart, "two_runs_gap")
     st.caption(markup.md(chart.alt))

@@ -196,6 +196,19 @@ def test_a_class_without_images_in_a_domain_is_found(pets: Path):
     assert found.counts == ((3, 3), (3, 0))
 
 
+def test_links_to_themselves_lead_nowhere_and_the_rest_is_read(pets: Path):
+    before = report("folder", pets).images
+    for name in ("me", "photo/me", "photo/dog/me", "photo/dog/me.jpg"):
+        (pets / name).symlink_to(Path(name).name)
+    found = report("folder", pets)
+    assert (found.error, found.images) == (None, before)
+    assert finding(found, "unreadable").paths == ("photo/dog/me.jpg",)
+    rows = ["path,label", *(f"photo/{c}/{n}.jpg,{c}" for c in ("dog", "owl") for n in (0, 1))]
+    (pets / "list.csv").write_text("\n".join([*rows, "photo/dog/me.jpg,dog"]))
+    found = report("manifest", pets / "list.csv")
+    assert (found.error, finding(found, "missing").paths) == (None, ("photo/dog/me.jpg",))
+
+
 def test_links_that_leave_the_folder_are_listed_and_refused(pets: Path, tmp_path: Path):
     noise(7).save(tmp_path / "outside.jpg")
     (tmp_path / "elsewhere").mkdir()
@@ -246,7 +259,7 @@ def test_what_the_check_finds_broken_is_left_out_by_loading(pets: Path):
     report("folder", pets)
     after, warnings = catalog.load_checked("folder", str(pets))
     assert len(after) == 12 and after.fingerprint != before.fingerprint
-    assert "1 images left out (photo/dog/x.jpg: unreadable" in warnings[0]
+    assert "1 image left out (photo/dog/x.jpg: unreadable" in warnings[0]
     os.utime(pets / "photo/dog/x.jpg", ns=(0, 0))
     assert len(catalog.load("folder", str(pets))) == 13, "a changed file is judged anew"
 
@@ -260,6 +273,26 @@ def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, 
     kept.write_text("{damaged")
     _empty(pets)
     assert len(read_folder(pets)[0]) == 12
+
+
+def test_no_flipped_bit_of_the_cache_admits_another_image(tmp_path: Path, cache: Path):
+    """A changed row number left out a sound image and let a broken one in."""
+    from fedcore.data import file_check_cache
+
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    for i, file in enumerate(files):
+        noise(i).save(file)
+    files[1].write_bytes(b"")
+    expected = file_check_cache.cached_reasons(files)
+    assert expected == [None, "empty file", None]
+    file_check_cache.save(files, expected)
+    (kept,) = (cache / "verdicts").iterdir()
+    content = kept.read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        kept.write_bytes(bytes(damaged))
+        assert file_check_cache.cached_reasons(files) == expected, damaged
 
 
 def test_large_folders_are_opened_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,8 +16,7 @@ from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, domains, image, label_of
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.support.data.spoilers import rename
 
 
 def follow(images: ImageSet) -> None:
@@ -178,13 +177,6 @@ def line_of(file: str, number: int, text: str):
         lines = path.read_text().splitlines()
         lines[number] = text
         path.write_text("\n".join(lines))
-
-    return spoil
-
-
-def rename(old: str, new: str):
-    def spoil(root: Path) -> None:
-        (root / old).rename(root / new)
 
     return spoil
 

@@ -273,6 +273,11 @@ def _folder_link_out(p: Path) -> Path:
     return p
 
 
+def _link_upwards(p: Path) -> Path:
+    (p / "again").symlink_to(p)
+    return p
+
+
 BAD = {
     "missing": (_missing, "no folder .*nowhere; give"),
     "a file": (_file, "is a file; unpack"),
@@ -292,6 +297,7 @@ BAD = {
     "two classes of one name": (_same_names, "'snow owl' and 'snow_owl' read the same"),
     "a link to a file outside": (_link_out, "link.png is a link that leaves the folder"),
     "a link to a folder outside": (_folder_link_out, "other is a link that leaves the folder"),
+    "a link to the folder itself": (_link_upwards, "again is a link to a folder that it lies in; remove"),
 }
 
 

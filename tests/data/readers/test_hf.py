@@ -15,8 +15,8 @@ from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
 from fedcore.data.readers import hf
-from fedcore.data.split_codes import TEST, TRAIN
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN
 
 NAMES = ["zebra", "ant", "snow_owl"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.split_codes import SPLITS
+from fedcore.records.split_codes import SPLITS
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, label_of
 
@@ -60,6 +60,7 @@ EXPECTED = {
     "dtd": (47, 141, {"train": 47, "validation": 47, "test": 47}),
     "caltech101": (101, 202, None),
     "tiny-imagenet": (3, 9, {"train": 6, "test": 3}),
+    "coop-split": (3, 12, {"train": 6, "validation": 3, "test": 3}),
 }
 
 
@@ -107,6 +108,7 @@ def test_class_names_stand_at_their_labels(roots: dict[str, Path]):
         ("ddr-all", 5, "ungradable"),
         ("femnist", 61, "small z"),
         ("tiny-imagenet", 1, "crane"),
+        ("coop-split", 2, "cougar body"),
     ):
         assert catalog.facts(name, str(roots[name])).classes[label] == expected
 

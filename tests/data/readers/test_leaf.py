@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,32 @@ def test_json_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch
     changed = catalog.load("femnist", str(root))
     assert read == ["all_data_2.json", "all_data_10.json"] and len(changed) == 24
     assert changed.fingerprint != first.fingerprint
+
+
+def flip_last_bit(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: flip_last_bit(folder / "pixels.npy"),
+        lambda folder: flip_last_bit(folder / "rows.npz"),
+        lambda folder: flip_last_bit(folder / "pixels.json"),
+        lambda folder: (folder / "pixels.json").unlink(),
+        lambda folder: np.save(folder / "pixels.npy", np.zeros((66, 784), dtype=np.uint8)),
+    ],
+)
+def test_damaged_arrays_are_converted_again(tmp_path: Path, damage: Callable[[Path], object]):
+    """One flipped bit in the converted pixels was trained on."""
+    root = femnist(tmp_path)
+    expected = [np.asarray(image) for image in map(catalog.load("femnist", str(root)).read, range(66))]
+    (folder,) = root.rglob("converted-*")
+    damage(folder)
+    images = catalog.load("femnist", str(root))
+    assert all(np.array_equal(images.read(row), expected[row]) for row in range(66))
+    assert [path.name for path in root.rglob("converted-*")] == [folder.name]
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(

@@ -11,9 +11,9 @@ from PIL import Image
 from fedcore.data.partition import partition
 from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 

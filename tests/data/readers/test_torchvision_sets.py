@@ -16,8 +16,8 @@ from PIL import Image
 
 from fedcore.data import catalog
 from fedcore.data.readers import torchvision_sets
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
+from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from tests.support.data import layouts
 from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE
@@ -160,6 +160,7 @@ def labels(*, drop_last: bool = False, number: int | None = None):
     return spoil
 
 
+COOP = "split_zhou_Caltech101.json"
 BAD = {
     "cifar: a batch is missing": ("cifar10", drop("data_batch_5"), "no folder with 'batches.meta'"),
     "cifar: a batch ends early": ("cifar10", cut("data_batch_5"), "data_batch_5: damaged"),
@@ -208,6 +209,23 @@ BAD = {
         "names image 301, for which imagelabels.mat has no class from 1 to 102"),
     "dtd: no list": ("dtd", drop("val1.txt"), "no folder with 'labels/train1.txt'"),
     "dtd: an unknown class": ("dtd", edit("test1.txt", "banded/", "bandit/"), "names no class of DTD"),
+    "coop: no split": ("coop-split", drop(COOP), "no folder with 'split_zhou_.*.json'"),
+    "coop: two splits": (
+        "coop-split", lambda r: (r / "caltech-101/split_zhou_Food101.json").write_text("{}"), "leave one"),
+    "coop: no images": (
+        "coop-split", rename("101_ObjectCategories", ".hidden"), "no folder with 'Faces/image_0001.jpg'"),
+    "coop: cut": ("coop-split", cut(COOP), "split_zhou_Caltech101.json: damaged"),
+    "coop: no part": ("coop-split", edit(COOP, '"val"', '"valid"'), "train, val and test"),
+    "coop: no row": ("coop-split", edit(COOP, ', 0, "face"]', ', "face"]'), r"is not \[image, label"),
+    "coop: an image twice": ("coop-split", edit(COOP, "Faces/image_0002", "Faces/image_0001"), "twice"),
+    "coop: two names": (
+        "coop-split", edit(COOP, '2, "cougar', '1, "cougar'), "label 1 is both 'leopard' and 'cougar_body'"),
+    "coop: one name twice": ("coop-split", edit(COOP, '1, "leopard', '3, "leopard'), "one name"),
+    "coop: a gap": (
+        "coop-split", lambda r: (r / "caltech-101" / COOP).write_text(
+            '{"train": [["Faces/image_0001.jpg", 1, "face"]], "val": [], "test": []}'), "has label 0"),
+    "coop: a path that leads outside": (
+        "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "lies outside"),
     "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
     "tiny: a class without words": (
         "tiny-imagenet", edit("words.txt", "n02123045", "n09999999"), "no words for 'n02123045'"),
@@ -244,5 +262,5 @@ def test_missing_images_are_counted_and_left_out(tmp_path: Path):
     (root / "dtd/dtd/images/banded/banded_0004.jpg").unlink()
     images, warnings = catalog.load_checked("dtd", str(root))
     assert len(images) == 140 and "images/banded/banded_0004.jpg" not in images.keys
-    assert any("1 images left out" in line and "banded_0004.jpg" in line for line in warnings)
+    assert any("1 image left out" in line and "banded_0004.jpg" in line for line in warnings)
     assert "DTD: 5,640 images expected, 140 found" in warnings

@@ -6,10 +6,10 @@ import torch
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
 from fedcore.engine.clients import arithmetic, local
-from fedcore.engine.events import Notice, RoundFinished, Started
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.methods import registry
+from fedcore.records.events import Notice, RoundFinished, Started
 from fedcore.results.settings import row_key
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support.against import build

@@ -107,7 +107,7 @@ def clip(name: str, tag: str = "openai") -> str:
             MIXED.replace("mini-rn", "mini-rm"),
             "sdfed",
             "cohorts.1.backbone.name",
-            "unknown backbone 'mini-rm'; did you mean mini-rn",
+            "unknown backbone 'mini-rm'; did you mean 'mini-rn",
         ),
         (
             MIXED.replace("mini-rn", "RN50"),

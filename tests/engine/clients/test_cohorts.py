@@ -10,7 +10,6 @@ import torch
 from fedcore.config import loads
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.transport import Transport
-from fedcore.engine.events import GLOBAL, RoundFinished, Started
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
@@ -21,6 +20,7 @@ from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.config import SDFedConfig
 from fedcore.methods.sdfed.method import SDFed
+from fedcore.records.events import GLOBAL, RoundFinished, Started
 from tests.support.against import client_logits, engine_batches, samples
 from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts

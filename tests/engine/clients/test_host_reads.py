@@ -42,7 +42,13 @@ def traffic(name: str, federation, backbone) -> list[dict[str, int]]:
     return noted[1:]
 
 
-@pytest.mark.parametrize("name", TRAINED)
+QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap", *IN_STEPS)
+"""A matrix, a prompt, adapters of the image tower, several losses, and those that read in their steps."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
+)
 def test_traffic_does_not_grow_with_the_steps(name, tiny_backbone, tiny_federation):
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)

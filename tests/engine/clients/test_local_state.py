@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine import evaluate, row_files
+from fedcore.engine import row_files
+from fedcore.engine.clients import evaluator as evaluate
 from fedcore.engine.clients import local_state
-from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.methods import tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
+from fedcore.records.events import RoundFinished
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 

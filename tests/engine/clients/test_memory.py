@@ -9,8 +9,8 @@ import torch
 
 from fedcore.engine.clients import memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
-from fedcore.engine.clients.parallel import Spread
 from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Spread
 from fedcore.engine.train import _choose_chunk
 from fedcore.methods import registry
 from fedcore.methods.fedot import FedOT, FedOTConfig

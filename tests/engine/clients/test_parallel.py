@@ -18,21 +18,22 @@ import pytest
 import torch
 
 from fedcore.config import parse
-from fedcore.engine import evaluate
-from fedcore.engine.clients import memory, parallel
+from fedcore.engine import parallel
+from fedcore.engine.clients import evaluator as evaluate
+from fedcore.engine.clients import memory
 from fedcore.engine.clients.evaluation import GlobalPasses, OwnModels
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.memory import clients_at_once
-from fedcore.engine.clients.parallel import Order, Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.environment import computed_by, resolve_environment, unlike_processes
-from fedcore.engine.events import Notice, Started
 from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Order, Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
+from fedcore.records.events import Notice, Started
 from fedcore.system_errors import SystemFault
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
@@ -181,7 +182,7 @@ def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_s
 PARENT = """
 import os, signal, sys, time
 from pathlib import Path
-from fedcore.engine.clients.parallel import processes
+from fedcore.engine.parallel import processes
 
 def worker():
     Path(sys.argv[1]).write_text(str(os.getpid()))
@@ -241,23 +242,6 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
     loop.executor = Parallel([submit_to(0), submit_to(1)], CPU)
     rows(loop)
     assert moved, "a client was trained by one process, then by the other"
-
-
-def test_a_process_encodes_class_names_as_its_run_does(tmp_path, monkeypatch):
-    asked: list[tuple[bool, bool]] = []
-
-    def set_up(*_: object, packs_texts: bool = True, texts_by_client: bool = True, **__: object) -> None:
-        asked.append((packs_texts, texts_by_client))
-        raise Stopped
-
-    monkeypatch.setattr(parallel, "set_up", set_up)
-    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
-    batches = {"text_batches": "client by client"}
-    for kernel in ({}, {"text_padding": "left out"}, {"text_padding": "left out"} | batches):
-        recorded = {"threads": torch.get_num_threads()} | kernel
-        with pytest.raises(Stopped):
-            parallel.worker_of(run, tmp_path, "cpu", recorded)
-    assert asked == [(False, False), (True, False), (True, True)]
 
 
 def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):

@@ -51,14 +51,25 @@ def adapt(values, x, statistics=None):
     return torch.stack([(w2 @ u + b2).softmax(0) * h for u, h in zip(unit, x, strict=True)]), mean, var
 
 
-@pytest.mark.parametrize("target", ["none", "held_out"])
-@pytest.mark.parametrize("loss", ["contrastive", "ce"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, target, loss):
+READINGS = [
+    {"loss": "contrastive"},
+    {"loss": "ce", "target": "held_out"},
+    {"loss": "contrastive", "target": "held_out", "target_features": "adapted"},
+    {"loss": "ce", "weighting": "uniform", "optimiser_state": "fresh"},
+]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: "-".join(r.values()))
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, reading):
     federation = tiny_federation(tiny_backbone(), samples=(5, 4, 7))
     problem = federation.problem
     rows = federation.test.index[0][federation.test.mask[0]]
     federation = replace(federation, unlabelled=rows)
-    method = FACMIC(FACMICConfig(**SMALL, loss=loss, target=target), problem)
+    method = FACMIC(FACMICConfig(**SMALL, **reading), problem)
+    loss, target = reading["loss"], reading.get("target", "none")
+    raw = reading.get("target_features", "raw") == "raw"
+    kept = reading.get("optimiser_state", "kept") == "kept"
+    weights = [5.0, 4.0, 7.0] if reading.get("weighting", "samples") == "samples" else [1.0] * 3
     first = method.init(problem.generator).shared
     xs, labels = samples(federation)
     text, scale = problem.class_features, problem.backbone.logit_scale
@@ -78,17 +89,25 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         if target == "held_out":
             other = adapt(values, unlabelled)[0]
             guessed = scores(other).softmax(-1).detach()
-            unit = [v / v.norm(dim=1, keepdim=True) for v in (h, other)]
+            unit = [v / v.norm(dim=1, keepdim=True) for v in (h, unlabelled if raw else other)]
             value = value + naive_lmmd(unit[0], y, unit[1], guessed)
         return value, mean.detach(), var.detach() * len(y) / max(1, len(y) - 1)
 
     common = {name: value.clone() for name, value in first.items()}
+    held = [[common[n].clone().requires_grad_() for n in NAMES] for _ in xs]
+
+    def adam(values):
+        return torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.02)
+
+    optimisers = [adam(values) for values in held]
     for steps_of in engine_batches(federation, method, 3):
         sent = []
         for k, steps in enumerate(steps_of):
-            values = [common[n].clone().requires_grad_() for n in NAMES]
+            values = held[k]
+            for value, name in zip(values, NAMES, strict=True):
+                value.data = common[name].clone()
             running = [common["running_mean"].clone(), common["running_var"].clone()]
-            moves = torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.02)
+            moves = optimisers[k] if kept else adam(values)
             for chosen in steps:
                 moves.zero_grad()
                 value, *now = objective(values, xs[k][chosen], labels[k][chosen])
@@ -96,9 +115,9 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
                 moves.step()
                 if len(chosen) > 1:
                     running = [0.9 * r + 0.1 * v for r, v in zip(running, now, strict=True)]
-            sent.append([*(v.detach() for v in values), *running])
+            sent.append([*(v.detach().clone() for v in values), *running])
         names = (*NAMES, "running_mean", "running_var")
-        common = {n: weighted([s[i] for s in sent], [1.0] * 3) for i, n in enumerate(names)}
+        common = {n: weighted([s[i] for s in sent], weights) for i, n in enumerate(names)}
 
     loop = run_rounds(method, federation, 3)
     near = {"atol": 1e-6, "rtol": 0}

@@ -34,11 +34,11 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
 
 
 def test_clients_train_the_header_that_they_received(tiny_backbone, tiny_federation, run_rounds):
-    """Before aggregation a client predicts with what it trained, which is a step of CLIP-FC."""
+    """Before aggregation a client predicts with what it trained: CLIP-FC with the settings of the authors."""
     federation = tiny_federation(tiny_backbone())
-    plain = {"lr": 0.05, "batch_size": 4, "momentum": 0.0, "weight_decay": 0.0}
+    authors = {"lr": 0.05, "batch_size": 4, "momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10}
     gh = build("fedgh", federation, **{**SETTINGS, "server_epochs": 0})
-    fc = build("clip-fc", federation, **plain)
+    fc = build("clip-fc", federation, **authors)
     first = fc.init(federation.problem.generator)
     gh.init = fc.init = lambda generator: first
     assert engine_batches(federation, gh, 1) == engine_batches(federation, fc, 1)
@@ -56,8 +56,8 @@ def test_a_class_of_one_image_is_not_sent_unless_asked_for(tiny_backbone, tiny_f
 
 
 def test_clients_without_a_mean_are_named(tiny_backbone, tiny_federation):
-    from fedcore.engine.events import Notice
     from fedcore.engine.loop import Loop
+    from fedcore.records.events import Notice
 
     federation = tiny_federation(tiny_backbone(), samples=(1, 1, 1))
     method = build("fedgh", federation, **SETTINGS)

@@ -1,7 +1,5 @@
 """Texts behind two prompts as two sequences against the same texts as one."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -48,20 +46,3 @@ def test_the_domain_prompts_gradient_does_not_enter_the_shared_prompt(drawn, mon
     assert not entered
     torch.autograd.grad(text.sum(), [shared])
     assert sum(entered) == 3 * 4, "every client's prompt of every class once"
-
-
-def test_runs_of_earlier_releases_keep_one_sequence(tiny_backbone, tiny_federation, monkeypatch):
-    from fedcore.methods.feddeap.method import FedDEAP
-
-    for two in (True, False):
-        federation = tiny_federation(replace(tiny_backbone(), texts_by_client=two))
-        method = FedDEAP(FedDEAP.Config(prompt_length=2), federation.problem)
-        with torch.no_grad():
-            state = method.init(federation.problem.generator)
-        used: list[bool] = []
-        encode = method.texts.encode
-        monkeypatch.setattr(method.texts, "encode", lambda *a, e=encode, u=used: (u.append(True), e(*a))[1])
-        clients = torch.arange(len(federation.problem.clients))
-        params = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()} | state.local
-        method.head(params, federation.local_data(clients))
-        assert bool(used) == two

@@ -7,6 +7,7 @@ import torch
 
 from fedcore.engine.clients.transport import Transport
 from fedcore.methods.base import Batch, State
+from fedcore.methods.sdfed.config import SDFedConfig
 from fedcore.methods.sdfed.method import separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
 from tests.support.against import (
@@ -153,6 +154,21 @@ def test_a_projector_of_rank_removes_the_prompt_alone_and_a_random_one_ignores_i
 def test_removed_directions_follow_definition_1():
     assert removed_directions(0.6, 512) == 307  # 205 are kept; Eq. 9 would keep 204
     assert removed_directions(0.29, 100) == 29  # 0.29 * 100 is 28.999999999999996
+
+
+def test_only_a_seeded_basis_is_continuous_so_the_svds_field_says_that_last_bits_matter():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(16, 9, generator=generator, dtype=torch.float64)
+    prompt = torch.randn(3, 16, generator=generator, dtype=torch.float64)
+    below, above = prompt.clone(), prompt.clone()
+    below[0, 0], above[0, 0] = -1e-9, 1e-9
+    change = {
+        basis: (projectors(below[None], 9, given) - projectors(above[None], 9, given)).norm()
+        for basis, given in (("svd", None), ("seeded", noise))
+    }
+    assert change["svd"] > 0.1, "the SVD's basis jumps where an entry crosses zero"
+    assert change["seeded"] < 1e-7
+    assert "--over" in SDFedConfig.model_fields["null_basis"].description
 
 
 def test_seeded_basis_ignores_the_order_of_rows_and_survives_zero():

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, parse
+from fedcore.reports.content import Choice, checked_comparison, read_report
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
-from fedcore.results.exports import latex
 from fedcore.results.exports import tables as files
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
-from fedcore.results.panels.comparison import method_by_domain_panel
+from fedcore.results.panels.means import mean_panels, method_by_domain_panel
+from fedcore.results.panels.views import VIEWS, MatrixView
 from fedcore.store import Store, database
 from tests.support import fill
+from tests.support.exported import exported
 from tests.support.web.compare import show, table
 from tests.support.web.pages import Opened, html
 
@@ -29,7 +31,7 @@ NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n"
 def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"], baseline="PromptFL", rule="best on validation")
     head, *rows = table(app, "Summary of")
-    text = files.table_csv(Store(seeds), [1], "summary", "best", "PromptFL")
+    text = exported(Store(seeds), [1], rule="best", baseline="PromptFL")
     filed = {(r["label"], METRICS[r["metric"]]): r for r in csv.DictReader(io.StringIO(text))}
     titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
     compared = 0
@@ -147,6 +149,17 @@ def test_the_pareto_front_is_named(open_page: Opened, seeds: Path) -> None:
     spec = json.loads(app.get("plotly_chart")[0].proto.spec)
     (line,) = [t for t in spec["data"] if t.get("name") == "Pareto front"]
     assert len(line["x"]) == 2
+
+
+def test_a_matrix_is_one_line_for_the_page_and_the_report(
+    open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VIEWS, "mine", MatrixView("My matrix", mean_panels, "It needs a round."))
+    app = show(open_page("compare", ids=["1"], baseline="PromptFL"), "Heatmaps", matrix="mine")
+    assert len(app.get("plotly_chart")) == 2, "the matrices, and their differences"
+    with checked_comparison(Store(seeds), [1], Choice(baseline="PromptFL")) as checked:
+        drawn = {h.name: h.title for h in read_report(checked).sections[0].heatmaps}
+    assert drawn["mine"] == "My matrix" and "mine-difference" in drawn
 
 
 def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
@@ -271,16 +284,16 @@ def test_the_buttons_hand_out_the_files_of_the_page(
     assert {"Report", "Report folder (ZIP)"} <= set(handed)
     contents = {label: made() for label, (_, made) in handed.items() if not label.startswith("Report")}
     assert contents == {
-        "Summary CSV": files.table_csv(Store(seeds), [1], "summary", "mean10", "PromptFL"),
+        "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
         **{
-            f"{name.capitalize()} CSV": files.table_csv(Store(seeds), [1], name, "mean10")
+            f"{name.capitalize()} CSV": exported(Store(seeds), [1], name, rule="mean10")
             for name in files.TABLES
             if name != "summary"
         },
-        "Rounds CSV": files.rounds_csv(Store(seeds), [1]),
-        "Clients CSV": files.clients_csv(Store(seeds), [1]),
-        "LaTeX table": latex.summary_latex(Store(seeds), [1], "mean10"),
-        "Summary JSON": files.summary_json(Store(seeds), [1], "mean10"),
+        "Rounds CSV": exported(Store(seeds), [1], "rounds"),
+        "Clients CSV": exported(Store(seeds), [1], "clients"),
+        "LaTeX table": exported(Store(seeds), [1], "summary", "latex", rule="mean10"),
+        "Summary JSON": exported(Store(seeds), [1], "summary", "json", rule="mean10"),
         "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
     }
 

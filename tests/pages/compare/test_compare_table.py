@@ -15,11 +15,10 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import parse
 from fedcore.results.comparison import compare, ranks
-from fedcore.results.exports import tables as files
-from fedcore.results.exports.latex import summary_latex
 from fedcore.results.statistics import signed
-from fedcore.store import Store
+from fedcore.store import Recorder, Store
 from tests.support import fill
+from tests.support.exported import exported
 from tests.support.web.markup import elements, tables
 from tests.support.web.pages import Opened, html
 
@@ -53,13 +52,10 @@ def test_a_filter_leaves_runs_out_of_the_page_and_its_files(open_page: Opened, s
     assert names(app) == ["FedOT (blocks 2)", "PromptFL"]
     assert any("4 runs are left out by the filter" in c.value for c in app.caption)
     where = "blocks = 2 or method = promptfl"
-    for text in (
-        files.table_csv(swept, [1], "summary", where=where),
-        files.rounds_csv(swept, [1], where),
-        files.clients_csv(swept, [1], where),
-    ):
+    for name in ("summary", "rounds", "clients"):
+        text = exported(swept, [1], name, where=where)
         assert {r["method"] for r in csv.DictReader(io.StringIO(text))} == {"fedot", "promptfl"}
-    assert "SDFed" not in summary_latex(swept, [1], where=where)
+    assert "SDFed" not in exported(swept, [1], "summary", "latex", where=where)
 
 
 def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: Opened, swept: Store) -> None:
@@ -157,6 +153,25 @@ def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: O
     recorded = next(o for o in value.options if o.startswith("Agreement of updates"))
     app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
     assert len(app.get("plotly_chart")) == 1 and not app.exception
+
+
+def test_no_difference_is_taken_of_runs_that_were_evaluated_on_other_clients(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    number = fill.done(tmp_path / "runs.db", fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    for method, clients in (("all", fill.CLIENTS), ("two", fill.CLIENTS[:2])):
+        with Recorder(tmp_path / "runs.db", method=method, seed=1, experiment=number) as run:
+            run.round(2, accuracy={(c, c): (59, fill.TOTAL) for c in clients})
+    for name, compared in (("all", True), ("two", False)):
+        app = open_page("compare", ids=[str(number)], tab="Two runs")
+        beside = next(s for s in app.selectbox if s.label == "Beside")
+        app = beside.select(next(o for o in beside.options if o.startswith(name))).run()
+        values = next(t.rows for t in tables(html(app)) if t.label == "Values of both runs")
+        (row,) = [r for r in values if r[0] == "Personal accuracy, %"]
+        assert (row[3] != "-") is compared
+        said = [c.value for c in app.caption if "No difference is taken" in c.value]
+        assert bool(said) is not compared and all("evaluated on 2 of 6 clients" in text for text in said)
+        assert any("Difference of the two runs" in c.value for c in app.caption) is compared
 
 
 def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> None:

@@ -73,7 +73,7 @@ def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path)
     head, *rows = table(app, "Summary of")
     at = head.index("Personal: difference, points")
     cells = {r[0]: r[at : at + 2] for r in rows}
-    assert cells["FedAlign"] == ["-", "different protocol"] and cells["FedOT"][0].startswith("+")
+    assert cells["FedAlign"] == ["-", "not comparable"] and cells["FedOT"][0].startswith("+")
     assert "rounds 3 against 2" in html(app)
     app = show(app, "Heatmaps")
     gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]

@@ -50,7 +50,7 @@ def test_cohorts_can_be_left_out(open_page: Opened, tmp_path: Path) -> None:
 def test_cohorts_that_do_not_fit_stand_beside_their_field(open_page: Opened, tmp_path: Path) -> None:
     recorded(tmp_path, SMALL)
     app = open_page("new", clone="1")
-    next(w for w in app.number_input if w.label == "Clients").set_value(4).run()
+    next(w for w in app.text_input if w.label == "Clients").set_value("4").run()
     (said,) = app.error
     assert "the cohorts hold 5 clients, the partition makes 4" in said.value
     assert button(app, "Launch").disabled
@@ -81,7 +81,7 @@ def test_cohorts_are_made_in_the_form(open_page: Opened, tmp_path: Path) -> None
         added_rows=[{"clients": 2, "backbone": "mini-rn", "local_epochs": 2, "max_steps": 5}],
     )
     assert not app.error
-    next(w for w in app.number_input if w.label == "Rounds").set_value(3)
+    next(w for w in app.text_input if w.label == "Rounds").set_value("3")
     app = button(app.run(), "Launch").click().run()
     assert not app.exception
     made = Store(tmp_path / "runs.db").experiments.all()[0].config
@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_line_names_it(open_page: Opened) -> None:
     app = differ(open_page("new", preset="demo"), True)
     app = editor(app, edited_rows={0: {"clients": 5}}, added_rows=[{"clients": 1, "backbone": "RN51"}])
     (said,) = [e.value.replace("\\", "") for e in app.error]
-    assert said.startswith("Cohort 2: CLIP backbone: unknown backbone 'RN51'; did you mean RN50")
+    assert said.startswith("Cohort 2: CLIP backbone: unknown backbone 'RN51'; did you mean 'RN50")
     assert button(app, "Launch").disabled
     app = editor(app, edited_rows={0: {"clients": 3}})
     assert "the cohorts hold 3 clients, the partition makes 6" in app.error[0].value

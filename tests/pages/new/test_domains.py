@@ -135,7 +135,7 @@ def test_what_is_seldom_set_is_kept_while_its_form_is_closed(open_page: Opened, 
     assert not [w for w in app.text_input if w.label == "Prompt"], "a closed form is not drawn"
     app = more_of_the_data(app)
     widget(app, "Prompt", "text_input").set_value("the number {}")
-    widget(app, "Shots per class", "number_input").set_value(3)
+    widget(app, "Shots per class", "text_input").set_value("3")
     widget(app, "Domains").set_value(["rot0", "rot45"])
     app = more_of_the_data(app.run(), False)
     said = [c.value.replace("\\", "") for c in app.caption if c.value.startswith("Changed from the defaults")]

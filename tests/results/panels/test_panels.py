@@ -16,7 +16,7 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_theme, style
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.panels.comparison import difference_panel, mean_panels
+from fedcore.results.panels.means import difference_panel, mean_panels
 from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share, pair_means
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, Store

@@ -3,6 +3,7 @@ import pytest
 
 from fedcore.cache import arrays
 from fedcore.config import expand, loads
+from fedcore.config.field_names import size_text
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.results.runs.artifacts import (
@@ -11,7 +12,6 @@ from fedcore.results.runs.artifacts import (
     delete_encoding,
     encoding_differences,
     run_toml,
-    size_text,
 )
 from fedcore.store import Store
 from tests.support import fill

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedcore.engine.plan import Plan, plan
-from fedcore.results.runs import forecast, progress
+from fedcore.jobs import forecast
 from fedcore.store import Store
 from fedcore.store.runs import Runs
 from tests.support import fill
@@ -19,7 +21,7 @@ def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
     finished = [r.id for r in Store(filled).runs.of_experiments([1])]
     configs = list(Store(filled).runs.configs(finished).values())
     seconds = forecast.seconds(forecast.precedents(filled), configs)
-    took = sum(progress.elapsed(r) or 0 for r in Store(filled).runs.of_experiments([1]))
+    took = sum(r.elapsed() or 0 for r in Store(filled).runs.of_experiments([1]))
     assert seconds == pytest.approx(took, rel=0.2)
     unknown = configs[0].model_copy(
         update={"backbone": configs[0].backbone.model_copy(update={"name": "RN50"})}
@@ -108,3 +110,25 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
         assert forecast.disk(filled, forecast.precedents(filled), kept) == forecast.Disk(size, True)
     unknown = plan(fill.an_experiment(methods=("zero-shot", "clip-fc"), seeds=(1,)))
     assert not forecast.disk(filled, forecast.precedents(filled), unknown).whole
+
+
+def test_only_runs_that_were_trained_here_are_precedents(filled: Path, tmp_path: Path) -> None:
+    """Newer runs from another machine neither displace our own nor tell how long a run takes here."""
+    with closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("UPDATE runs SET peak_memory=1000 WHERE status='done'")
+    own = forecast.precedents(filled)
+    theirs = tmp_path / "theirs.db"
+    fill.done(theirs)
+    with closing(sqlite3.connect(theirs)) as connection, connection:  # 201 runs of 1 s with 10 TB
+        connection.execute("UPDATE runs SET started_at=finished_at-1, peak_memory=10000000000000")
+        (columns,) = connection.execute(
+            "SELECT group_concat(name) FROM pragma_table_info('runs') WHERE name != 'id'"
+        ).fetchone()
+        connection.execute(
+            f"INSERT INTO runs({columns}) SELECT {columns} FROM runs r, "
+            "(SELECT value FROM json_each(?)) WHERE r.id=1",
+            [json.dumps(list(range(forecast.NEWEST + 1)))],
+        )
+        connection.execute("UPDATE runs SET rounds_done=0 WHERE id NOT IN (SELECT run_id FROM rounds)")
+    assert len(Store(filled).imports.database(theirs).added) == 1
+    assert forecast.precedents(filled) == own and own.seconds and own.memory

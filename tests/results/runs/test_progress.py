@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import Started
 from fedcore.progress import duration
+from fedcore.records.events import Started
 from fedcore.results.runs import overview, progress
 from fedcore.store import Store
 from tests.support import fill
@@ -92,7 +92,7 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
     assert not overview.matches(found[1], "nowhere", [])
 
 
-@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "")])
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, overview.NO_BEST)])
 def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
     """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
     db = tmp_path / "runs.db"
@@ -110,4 +110,4 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown
-    assert item.last == (pytest.approx(100 * tests["PromptFL"]) if shown else None)
+    assert item.last == (pytest.approx(100 * tests["PromptFL"]) if validated else None)

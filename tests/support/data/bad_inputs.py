@@ -145,7 +145,7 @@ BAD = {
     ),
     # images
     "a file of zero bytes": Bad(
-        folder, write(f"{X}.jpg", b""), (rf"1 images left out \({X}\.jpg: empty file\)",), good=12
+        folder, write(f"{X}.jpg", b""), (rf"1 image left out \({X}\.jpg: empty file\)",), good=12
     ),
     "text": Bad(folder, write(f"{X}.png", "no image"), (rf"{X}\.png: not an image",), good=12),
     "a web page": Bad(folder, write(f"{X}.jpg", "<html>404</html>"), (rf"{X}\.jpg: not an image",), good=12),

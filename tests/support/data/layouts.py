@@ -24,7 +24,6 @@ from fedcore.data.readers.listing import ReadReport, list_images, usable_images
 
 DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
 TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
-TINY_WORDS = ("goldfish", "crane", "Egyptian cat")
 WRITERS = ("f0000_14", "f0001_41", "f0002_12")
 
 
@@ -290,6 +289,20 @@ def tiny_imagenet(root: Path) -> Path:
     return root
 
 
+def coop_split(root: Path) -> Path:
+    """Caltech-101 as CoOp has it: Faces_easy and the background are no classes, and some have new names."""
+    classes = ("face", "leopard", "cougar_body")
+    listed: dict[str, list[list[object]]] = {"train": [], "val": [], "test": []}
+    for label, folder in enumerate(("Faces", "Leopards", "cougar_body", "Faces_easy", "BACKGROUND_Google")):
+        for n, part in enumerate(("train", "train", "val", "test"), start=1):
+            path = f"{folder}/image_{n:04d}.jpg"
+            image(root / "caltech-101" / "101_ObjectCategories" / path, label)
+            if label < len(classes):
+                listed[part].append([path, label, classes[label]])
+    (root / "caltech-101" / "split_zhou_Caltech101.json").write_text(json.dumps(listed))
+    return root
+
+
 WRITE: dict[str, Callable[[Path], Path]] = {
     entry.name: partial(domains, name=entry.name, pattern="{domain}/{cls}/{n:03d}.jpg")
     for entry in catalog.entries()
@@ -316,5 +329,6 @@ WRITE: dict[str, Callable[[Path], Path]] = {
     "dtd": dtd,
     "caltech101": caltech101,
     "tiny-imagenet": tiny_imagenet,
+    "coop-split": coop_split,
 }
 """Catalog name -> writer(root) of its upstream layout, which returns the root."""

@@ -16,7 +16,7 @@ os.setgid({NOBODY})
 os.setuid({NOBODY})
 """
 needs_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can connect as another account"
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another account"
 )
 
 

@@ -126,7 +126,7 @@ class CoCoOp(Prompted):
         where = (backbone.device, backbone.dtype)
         network = {name: v.to(*where) for name, v in zip(NETWORK, layers, strict=True)}
         drawn = self.config.init == "random"
-        first = self.draw(generator("cocoop", "context")) if drawn else word_context(backbone, WORDS)
+        first = self._draw(generator("cocoop", "context")) if drawn else word_context(backbone, WORDS)
         context = {"context": first}
         if self.config.share == "all_global":
             return State(shared=context | network)
@@ -147,7 +147,7 @@ class CoCoOp(Prompted):
         """Return class features where no Meta-Net shifts the context. Shape: text (models, classes, d)."""
         if "w1" in params:
             return {}
-        return {"text": self.text(params["context"])}
+        return {"text": self._text(params["context"])}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class for this image, image).

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
-from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,
@@ -27,6 +26,7 @@ from fedcore.methods import (
     State,
     Step,
     Uploads,
+    WeightDecay,
     cosine_logits,
     cross_entropy,
     draw_linear,
@@ -53,6 +53,13 @@ class FedAPTConfig(MethodConfig):
     context_length: int = Field(
         24, ge=1, le=75, description="Vectors of the meta prompt of each class, tokens (L; authors' code: 24)"
     )
+    keys: Literal["frozen", "trained"] = Field(
+        "frozen",
+        description="frozen: drawn at random for each client, never trained and never sent (authors' code); "
+        "trained: started at zero, trained and sent, which is not FedAPT: such keys stay near zero, so that "
+        "the method is PromptFL with a context for each class",
+        json_schema_extra={"words": {"frozen": "random, frozen", "trained": "trained from zero"}},
+    )
     query_weight: float = Field(
         1.0,
         ge=0,
@@ -61,6 +68,7 @@ class FedAPTConfig(MethodConfig):
         description="Weight of the cross-entropy that teaches the query which client an image is of",
     )
     lr: LearningRate = Field(1e-2, description="Learning rate of local SGD (authors' code: 0.01)")
+    weight_decay: WeightDecay = Field(1e-5, description="Weight decay of the clients (authors' code: 1e-5)")
     batch_size: BatchSize = Field(256, description="Samples in a local batch (authors' code: 256)")
 
 
@@ -74,11 +82,12 @@ class FedAPT(Method[FedAPTConfig]):
         source="Su et al., Federated Adaptive Prompt Tuning for Multi-Domain Collaborative Learning, AAAI "
         "2024",
         summary="CLIP stays frozen; all clients learn one meta prompt, a context for each class. "
-        "A client's key scales the vectors of the meta prompt, which adapts it to the client's domain. "
+        "Each client has a fixed random key, which scales the vectors of the meta prompt and so gives the "
+        "client a prompt of its own. "
         "A linear query learns to tell from an image which client it is like. "
         "At test time the query mixes the keys, so that every image has a prompt of its own: a pass of the "
         "text encoder for each image. "
-        "Meta prompt and query are averaged; the server collects the keys and hands all of them out.",
+        "Meta prompt and query are averaged; keys follow from the run's seed and are never sent.",
         family="baseline",
         charts=(
             DiagnosticChart(
@@ -88,10 +97,10 @@ class FedAPT(Method[FedAPTConfig]):
     )
     clients_use_global = True
     Config = FedAPTConfig
-    shared = ("context", "query_w", "query_b")
+    shared = ("context", "query_w")
 
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
-        """Prepare the class names.
+        """Prepare the class names, and draw every client's key from U(0, 1).
 
         Raises:
             FedLensError: when the prompt leaves no room for a class name (field ``context_length``).
@@ -99,6 +108,7 @@ class FedAPT(Method[FedAPTConfig]):
         super().__init__(config, problem)
         self.suffix = class_suffix(problem.backbone, problem.classes)
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
+        self.keys = self._placed(problem.draw_per_client(self._key, "fedapt", "key"))
 
     @classmethod
     def check(cls, config: FedAPTConfig, context: RunContext) -> None:
@@ -111,27 +121,36 @@ class FedAPT(Method[FedAPTConfig]):
         tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
     def init(self, generator: Generators) -> State:
-        """Return a random meta prompt, keys of zero, and a query drawn as a linear layer.
+        """Return a random meta prompt, a query drawn as a linear layer, and keys of zero if they are trained.
 
-        Shape: context (K, L, m), query_w (clients, d), query_b (clients,), keys (clients, L, m).
+        Shape: context (K, L, m), query_w (clients, d), keys (clients, L, m).
         """
-        backbone, length = self.problem.backbone, self.config.context_length
-        m, classes = backbone.spec.token_width, len(self.problem.classes)
-        clients = len(self.problem.clients)
+        length, m = self.config.context_length, self.problem.backbone.spec.token_width
+        classes = len(self.problem.classes)
         context = draw_context(classes * length, m, generator("fedapt", "context")).view(classes, length, m)
-        query = self.problem.draw_per_client(self._first_query, "fedapt", "query")
-        where = (backbone.device, backbone.dtype)
-        keys = torch.zeros(clients, length, m)
-        values = {"context": context, "query_w": query[:, :-1], "query_b": query[:, -1], "keys": keys}
-        return State(shared={name: value.to(*where) for name, value in values.items()})
+        query = self.problem.draw_per_client(self._query_row, "fedapt", "query")
+        values = {"context": context, "query_w": query}
+        if self.config.keys == "trained":
+            values["keys"] = torch.zeros_like(self.keys)
+        return State(shared={name: self._placed(value) for name, value in values.items()})
 
-    def _first_query(self, generator: Generator) -> Tensor:
-        """Return a client's weights and bias, as a row of a linear layer. Shape: -> (d + 1,)."""
-        weight, bias = draw_linear(1, self.problem.backbone.spec.embed_dim, generator)
-        return torch.cat([weight[0], bias])
+    def _placed(self, value: Tensor) -> Tensor:
+        return value.to(self.problem.backbone.device, self.problem.backbone.dtype)
+
+    def _key(self, generator: Generator) -> Tensor:
+        size = (self.config.context_length, self.problem.backbone.spec.token_width)
+        return torch.rand(size, generator=generator, dtype=torch.float64)
+
+    def _query_row(self, generator: Generator) -> Tensor:
+        """Return a client's weights of the query. Shape: -> (d,)."""
+        return draw_linear(1, self.problem.backbone.spec.embed_dim, generator)[0][0]
+
+    def _keys(self, params: Params) -> Tensor:
+        """Return all clients' keys, as each model holds them. Shape: (models, clients, L, m)."""
+        return params["keys"] if "keys" in params else self.keys.expand(len(params["context"]), -1, -1, -1)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        prompts = params["context"] * (1 + _own(params["keys"], batch.clients)[:, None])
+        prompts = params["context"] * (1 + _own(self._keys(params), batch.clients)[:, None])
         text = encode_class_context(self.problem.backbone, prompts, self.suffix)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
         own = batch.clients[:, None].expand_as(batch.labels)
@@ -140,19 +159,23 @@ class FedAPT(Method[FedAPTConfig]):
             "query": cross_entropy(self._query(params, batch.x), own, batch.mask),
         }
         loss = terms["cross_entropy"] + self.config.query_weight * terms["query"]
-        return Step({(*self.shared, "keys"): loss}, terms=terms)
+        return Step({tuple(params): loss}, terms=terms)
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
-        """Return meta prompt, query and the client's own key. Shape: key (participants, L, m)."""
+        """Return meta prompt and query, and the client's own key if it is trained.
+
+        Shape: key (participants, L, m).
+        """
         sent: dict[str, Tensor | Ragged] = {name: params[name] for name in self.shared}
-        return sent | {"key": _own(params["keys"], data.clients)}
+        return sent | ({"key": _own(params["keys"], data.clients)} if "keys" in params else {})
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Average meta prompt and query, and keep every client's latest key."""
+        """Average meta prompt and query, and keep every client's latest key if keys are trained."""
         averaged = super().aggregate(state, uploads, generator).shared
-        rows = uploads.clients.to(self.problem.device)
-        keys = state.shared["keys"].index_copy(0, rows, uploads.dense("key"))
-        return replace(state, shared=averaged | {"keys": keys})
+        if "key" in uploads.values:
+            rows = uploads.clients.to(self.problem.device)
+            averaged["keys"] = state.shared["keys"].index_copy(0, rows, uploads.dense("key"))
+        return replace(state, shared=averaged)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(image, class with the image's key).
@@ -161,7 +184,7 @@ class FedAPT(Method[FedAPTConfig]):
         """
         scale, weights = self.problem.backbone.logit_scale, self._weights(params, x)
         rows = []
-        for context, keys, own, images in zip(params["context"], params["keys"], weights, x, strict=True):
+        for context, keys, own, images in zip(params["context"], self._keys(params), weights, x, strict=True):
 
             def scores(share: Tensor, h: Tensor, context: Tensor = context, keys: Tensor = keys) -> Tensor:
                 return cosine_logits(h[:, None], self._texts(context, keys, share), scale)[:, 0]
@@ -174,7 +197,7 @@ class FedAPT(Method[FedAPTConfig]):
 
         Shape: x (models, samples, d) -> same, (models, samples, classes, d).
         """
-        parts = zip(params["context"], params["keys"], self._weights(params, x), strict=True)
+        parts = zip(params["context"], self._keys(params), self._weights(params, x), strict=True)
         return x, torch.stack([self._texts(*part) for part in parts])
 
     def numbers_per_sample(self) -> int:
@@ -188,14 +211,21 @@ class FedAPT(Method[FedAPTConfig]):
 
     @staticmethod
     def _query(params: Params, x: Tensor) -> Tensor:
-        """Return how much an image is like each client's. Shape: x (c, n, d) -> (c, n, clients)."""
-        return F.normalize(x, dim=-1) @ params["query_w"].transpose(1, 2) + params["query_b"][:, None]
+        """Return how much an image, as the encoder gives it, is like each client's.
+
+        Shape: x (models, samples, d) -> (models, samples, clients).
+        """
+        return x @ params["query_w"].transpose(1, 2)
 
     def _weights(self, params: Params, x: Tensor) -> Tensor:
-        """Return the keys' shares for each image. Shape: x (c, n, d) -> (c, n, clients)."""
+        """Return the keys' shares for each image.
+
+        Shape: x (models, samples, d) -> (models, samples, clients).
+        """
         scores = self._query(params, x)
         centred = scores - scores.mean(-1, keepdim=True)
-        deviation = centred.square().mean(-1, keepdim=True).sqrt()
+        others = max(scores.shape[-1] - 1, 1)  # unbiased; a single client has no variance
+        deviation = (centred.square().sum(-1, keepdim=True) / others).sqrt()
         return (centred / deviation.clamp(min=1e-12) / TEMPERATURE).softmax(-1)
 
     def _texts(self, context: Tensor, keys: Tensor, share: Tensor) -> Tensor:

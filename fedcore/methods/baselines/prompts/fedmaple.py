@@ -97,7 +97,7 @@ class FedMaPLe(Prompted):
         super().check(config, context)
 
     @classmethod
-    def pattern(cls, config: FedMaPLeConfig) -> str:
+    def _pattern(cls, config: FedMaPLeConfig) -> str:
         """Return the text behind the context, which takes the place of the first words of 'a photo of a'."""
         return " ".join([*WORDS.split()[config.context_length :], "{}."])
 
@@ -116,7 +116,9 @@ class FedMaPLe(Prompted):
         backbone, length = self.problem.backbone, self.config.context_length
         m, width = backbone.spec.token_width, backbone.spec.vision_width
         few = length <= len(WORDS.split())
-        first = word_context(backbone, WORDS)[:length] if few else self.draw(generator("fedmaple", "context"))
+        first = (
+            word_context(backbone, WORDS)[:length] if few else self._draw(generator("fedmaple", "context"))
+        )
         maps = [draw_linear(width, m, generator("fedmaple", "map", i)) for i in (1, 2)]
         maps = [maps[0], *([maps[1]] * (self.layers - 1))]
         values = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,13 @@ class FedOTPConfig(PromptedConfig):
     """Hyper-parameters of FedOTP."""
 
     lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001)")
+    local_start: Literal["common", "own"] = Field(
+        "common",
+        title="local prompts start",
+        description="common: all clients' local prompts start from the same random vectors (authors' code); "
+        "own: each starts from a draw for its client",
+        json_schema_extra={"words": {"common": "from one draw", "own": "from a draw each"}},
+    )
     regularisation: float = Field(
         0.1,
         gt=0,
@@ -141,8 +148,10 @@ class FedOTP(Prompted):
 
     def init(self, generator: Generators) -> State:
         """Draw all contexts from N(0, 0.02). Shape: context (M, m), own (clients, M, m)."""
-        own = torch.stack([self.draw(generator("fedotp", "own", name)) for name in self.problem.clients])
-        return State(shared={"context": self.draw(generator("fedotp", "context"))}, local={"own": own})
+        common = self.config.local_start == "common"
+        purposes = [("own",) if common else ("own", name) for name in self.problem.clients]
+        own = torch.stack([self._draw(generator("fedotp", *purpose)) for purpose in purposes])
+        return State(shared={"context": self._draw(generator("fedotp", "context"))}, local={"own": own})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
@@ -156,7 +165,7 @@ class FedOTP(Prompted):
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, P, classes, d)."""
         contexts = [params[name] for name in ("context", "own") if name in params]
-        texts = F.normalize(self.text(torch.cat(contexts)), dim=-1)
+        texts = F.normalize(self._text(torch.cat(contexts)), dim=-1)
         return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:

@@ -115,14 +115,14 @@ class FedPGP(Prompted):
             return (INIT_STD * drawn).to(backbone.device, backbone.dtype)
 
         local = {name: torch.stack([draw(name, client) for client in self.problem.clients]) for name in sizes}
-        return State(shared={"context": self.draw(generator("fedpgp", "context"))}, local=local)
+        return State(shared={"context": self._draw(generator("fedpgp", "context"))}, local=local)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return CE(sigma + U V) + mu L_con, L_con = -log e^(a/T) / (e^(a/T) + e^(b/T)) over the classes.
 
         a is the cosine of the shared context's class feature with the anchor's, b with the client's own.
         """
-        shared, own = F.normalize(self.text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
+        shared, own = F.normalize(self._text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
         logits = cosine_logits(batch.x, own, self.problem.backbone.logit_scale)
         fit = cross_entropy(logits, batch.labels, batch.mask)
         near, away = (shared * self.anchor).sum(-1), (shared * own).sum(-1)
@@ -138,7 +138,7 @@ class FedPGP(Prompted):
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""
-        return {"text": self.text(self._contexts(params)[-1])}
+        return {"text": self._text(self._contexts(params)[-1])}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image).

@@ -79,7 +79,7 @@ class PromptFL(Prompted):
     shared: tuple[str, ...] = ("context",)
 
     @classmethod
-    def pattern(cls, config: PromptFLConfig) -> str:
+    def _pattern(cls, config: PromptFLConfig) -> str:
         """Return the text behind the context."""
         return SUFFIXES[config.suffix]
 
@@ -101,7 +101,7 @@ class PromptFL(Prompted):
         context = params["context"]
         if self.config.class_specific:
             return {"text": encode_class_context(self.problem.backbone, context, self.suffix)}
-        return {"text": self.text(context)}
+        return {"text": self._text(context)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image).

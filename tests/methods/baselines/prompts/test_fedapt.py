@@ -9,72 +9,100 @@ from fedcore.methods import tensors
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.prompts.fedapt import FedAPT, FedAPTConfig
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
-from tests.support.oracles.fedavg import nll
-from tests.support.oracles.promptfl import scores, sgd, text_features, weighted
+from tests.support.oracles import fedapt as oracle
 
 SMALL = {"batch_size": 4, "lr": 0.05, "context_length": 3}
-CONFIG = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
 
 
-def texts(problem, context, key):
-    prompts = torch.stack([v + v * key for v in context])
-    return text_features(problem.backbone.model, problem.backbone.tokenize, prompts, problem.classes)
-
-
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds):
+@pytest.mark.parametrize("keys", ["frozen", "trained"])
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, keys):
     federation = tiny_federation(tiny_backbone(), samples=(5, 3, 4))
     problem = federation.problem
-    method = build("fedapt", federation, **SMALL, query_weight=0.7)
+    method = build("fedapt", federation, **SMALL, query_weight=0.7, keys=keys)
     first = method.init(problem.generator)
-    scale = problem.backbone.logit_scale
+    start = first.shared["keys"] if keys == "trained" else method.keys
+    clip = (problem.backbone.model, problem.backbone.tokenize, problem.classes, problem.backbone.logit_scale)
     xs, labels = samples(federation)
-    common = [first.shared[name] for name in method.shared]
-    keys = list(first.shared["keys"])
-    for steps_of in engine_batches(federation, method, 3):
-        sent = []
-        for k, steps in enumerate(steps_of):
-            values = [v.clone().requires_grad_() for v in (*common, keys[k])]
-            momenta = [None] * 4
-            for chosen in steps:
-                text, loss = texts(problem, values[0], values[3]), 0.0
-                for i in chosen:
-                    h, y = xs[k][i], labels[k][i]
-                    query = values[1] @ (h / h.norm()) + values[2]
-                    loss = loss + nll(scores(text, h, scale), y) + 0.7 * nll(query, torch.tensor(k))
-                gradients = torch.autograd.grad(loss / len(chosen), values)
-                values = sgd(values, list(gradients), momenta, CONFIG)
-            sent.append(values[:3])
-            keys[k] = values[3].detach()
-        common = [weighted([s[i].detach() for s in sent], [1.0] * 3) for i in range(3)]
+    context, query, own = oracle.run(
+        *clip,
+        xs,
+        labels,
+        first.shared["context"],
+        first.shared["query_w"],
+        start,
+        engine_batches(federation, method, 3),
+        {
+            "lr": 0.05,
+            "momentum": 0.9,
+            "weight_decay": 1e-5,
+            "query_weight": 0.7,
+            "trained": keys == "trained",
+        },
+    )
 
     state = run_rounds(method, federation, 3).state
-    near = {"atol": 1e-6, "rtol": 0}
-    for name, value in zip(method.shared, common, strict=True):
-        torch.testing.assert_close(state.shared[name], value, **near)
-    torch.testing.assert_close(state.shared["keys"], torch.stack(keys), **near)
-    assert torch.stack(keys).abs().max() > 1e-4, "the keys did train"
+    near = {"atol": 1e-10, "rtol": 0}
+    torch.testing.assert_close(state.shared["context"], context, **near)
+    torch.testing.assert_close(state.shared["query_w"], query, **near)
+    if keys == "trained":
+        torch.testing.assert_close(state.shared["keys"], torch.stack(own), **near)
+        assert torch.stack(own).abs().max() > 1e-4, "the keys did train"
+    else:
+        assert list(state.shared) == ["context", "query_w"], "frozen keys are in no state and travel nowhere"
+        assert torch.equal(method.keys, start) and start.abs().min() > 0
 
-    def predicted(h):
-        query = common[1] @ (h / h.norm()) + common[2]
-        standard = (query - query.mean()) / query.std(unbiased=False)
-        share = torch.exp(standard / 0.01 - (standard / 0.01).max())
-        key = sum(w * own for w, own in zip(share / share.sum(), keys, strict=True))
-        return scores(texts(problem, common[0], key), h, scale)
-
-    shown = torch.stack([predicted(h) for h in federation.pool.values[:6]])
+    shown = torch.stack([oracle.predict(*clip, context, query, own, h) for h in federation.pool.values[:6]])
     torch.testing.assert_close(global_logits(method, state, federation)[:6], shown, **near)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own[:6], shown, **near)
+    for found in client_logits(method, state, federation):
+        torch.testing.assert_close(found[:6], shown, **near)
     params = method.models(state).global_model
     x = federation.pool.values[None, :6]
     images, classes = method.features(params, {}, x)
     cosines = torch.nn.functional.cosine_similarity(images[:, :, None], classes, dim=-1)
-    torch.testing.assert_close(scale * cosines[0], shown, **near)
+    torch.testing.assert_close(clip[3] * cosines[0], shown, **near)
 
 
-def test_without_a_key_it_is_promptfl_with_a_context_for_each_class(tiny_backbone, tiny_federation):
+def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed(tiny_backbone, tiny_federation):
+    backbone = tiny_backbone()
+    keys = build("fedapt", tiny_federation(backbone), context_length=20).keys
+    assert keys.min() >= 0 and keys.max() < 1
+    assert abs(float(keys.mean()) - 0.5) < 0.05 and abs(float(keys.std()) - 12**-0.5) < 0.02
+    assert not torch.equal(keys[0], keys[1])
+    order = (2, 0, 1)
+    moved = build("fedapt", tiny_federation(backbone, order=order), context_length=20).keys
+    assert torch.equal(moved, keys[list(order)])
+    other = build("fedapt", tiny_federation(backbone, seed=2), context_length=20).keys
+    assert not torch.equal(other, keys)
+
+
+def test_the_query_finds_the_client_of_an_image(tiny_backbone, tiny_federation, run_rounds):
+    """Each client's images are shifted in a direction of their own; an image gets its own client's key."""
+    federation = tiny_federation(tiny_backbone(), samples=(8, 8, 8))
+    pool = federation.pool
+    shift = 3 * torch.eye(pool.values.shape[1], dtype=pool.values.dtype)
+    rows = [i[m] for i, m in zip(federation.train.index, federation.train.mask, strict=True)]
+    tests = [i[m] for i, m in zip(federation.test.index, federation.test.mask, strict=True)]
+    tests = tests[:3]  # the clients' own come first
+    for client in range(3):
+        pool.values[torch.cat([rows[client], tests[client]]).unique()] += shift[client]
+    method = build("fedapt", federation, **SMALL)
+    params = method.models(run_rounds(method, federation, 15).state).global_model
+    shares = [method._weights(params, pool.x(rows)[None])[0] for rows in tests]
+    found = [int((share.argmax(-1) == client).sum()) for client, share in enumerate(shares)]
+    assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
+
+
+def test_with_one_client_its_key_is_every_images(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(), samples=(4,))
+    method = build("fedapt", federation, **SMALL)
+    params = method.models(run_rounds(method, federation, 1).state).global_model
+    x = federation.pool.values[None, :3]
+    assert torch.equal(method._weights(params, x), torch.ones(1, 3, 1, dtype=x.dtype))
+
+
+def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class(tiny_backbone, tiny_federation):
     federation = tiny_federation(tiny_backbone())
-    ours = build("fedapt", federation, **SMALL)
+    ours = build("fedapt", federation, **SMALL, keys="trained")
     other = build("promptfl", federation, context_length=3, class_specific=True)
     state = ours.init(federation.problem.generator)
     theirs = other.init(federation.problem.generator)
@@ -96,9 +124,9 @@ def test_predicting_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federat
     assert cells(loop, stage="before_aggregation")
 
 
-def test_who_sits_out_keeps_its_key(tiny_backbone, tiny_federation, run_rounds):
+def test_a_client_that_sits_out_keeps_its_trained_key(tiny_backbone, tiny_federation, run_rounds):
     federation = tiny_federation(tiny_backbone())
-    loop = run_rounds(build("fedapt", federation, **SMALL), federation, 1, participation=0.4)
+    loop = run_rounds(build("fedapt", federation, **SMALL, keys="trained"), federation, 1, participation=0.4)
     moved = loop.state.shared["keys"].flatten(1).abs().amax(1) > 0
     assert moved.sum() == loop.state.rounds_trained.sum() and moved.sum() in (1, 2)
 

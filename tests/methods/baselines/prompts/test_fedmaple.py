@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcore.clip.prompts import class_suffix
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
@@ -62,12 +63,10 @@ def test_the_context_takes_the_place_of_the_first_words(tiny_backbone, tiny_fede
     first = build("fedmaple", federation).init(federation.problem.generator).shared
     ids = backbone.tokenizer.encode("a photo")
     assert torch.equal(first["context"], backbone.model.token_embedding.weight[ids])
-    assert [FedMaPLe.pattern(FedMaPLeConfig(context_length=n)) for n in (1, 2, 4, 5)] == [
-        "photo of a {}.",
-        "of a {}.",
-        "{}.",
-        "{}.",
-    ]
+    for length, behind in ((1, "photo of a {}."), (2, "of a {}."), (4, "{}."), (5, "{}.")):
+        suffix = build("fedmaple", federation, context_length=length).suffix
+        expected = class_suffix(backbone, federation.problem.classes, behind)
+        assert torch.equal(suffix.embeddings, expected.embeddings)
     drawn = build("fedmaple", federation, context_length=6).init(federation.problem.generator).shared
     assert drawn["context"].shape == (6, 16) and drawn["deep"].shape == (1, 6, 16)
 

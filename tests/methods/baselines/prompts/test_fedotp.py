@@ -58,6 +58,15 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(found[:4], scores([shared, own]), **near)
 
 
+def test_local_prompts_start_from_one_draw_unless_each_has_its_own(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone(), "regions")
+    start = build("fedotp", federation, **SETTINGS).init(federation.problem.generator)
+    assert torch.equal(start.local["own"], start.local["own"][:1].expand(3, -1, -1))
+    assert not torch.equal(start.local["own"][0], start.shared["context"])
+    apart = build("fedotp", federation, **SETTINGS, local_start="own").init(federation.problem.generator)
+    assert len(apart.local["own"].unique(dim=0)) == 3
+
+
 @pytest.mark.parametrize("regularisation", [0.1, 0.01, 1e-4])
 @pytest.mark.parametrize("mass", [0.3, 0.8, 1.0])
 def test_a_plan_keeps_its_margins_and_is_finite_in_single_precision(mass, regularisation):

@@ -1,1 +1,0 @@
-"""Measurements of FedLens on this machine, one module each: ``python -m benchmarks.rounds`` and so on."""

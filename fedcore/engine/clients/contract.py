@@ -1,0 +1,253 @@
+"""The contract of a method, checked with the first step of a run, and its faults, named by file and line.
+
+Only shapes, names and the graph that autograd has built are looked at, never a value: a gradient may well be
+zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never train.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from traceback import walk_tb
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from fedcore.errors import FedLensError, first_line
+from fedcore.lazy import torch
+from fedcore.methods import registry
+from fedcore.methods.base import Batch, FedLensMethodError, Method, Params, Phase, State, Step, overrides
+from fedcore.system_errors import explain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def check_state(method: Method, state: object) -> State:
+    """Check the state before round 1, and return it.
+
+    Raises:
+        FedLensMethodError: naming ``init``.
+    """
+    where = _line_of(method.init, "State")
+    if not isinstance(state, State):
+        raise FedLensMethodError(f"{where}: it returns {_kind(state)}; return State(shared={{...}})")
+    clients = len(method.problem.clients)
+    for name, value in state.local.items():
+        if value.dim() == 0 or len(value) != clients:
+            raise FedLensMethodError(
+                f"{where}: the local '{name}' has shape {_shape(value)}, but its first axis counts the "
+                f"{clients} clients; write State(local=self.repeat({{'{name}': value}})) to give all "
+                "clients the same start"
+            )
+    averages = method.trains and not overrides(type(method), "upload", "aggregate")
+    if averages and set(method.shared) != set(state.shared):
+        raise FedLensMethodError(
+            f"{where}: the state shares {_names(state.shared)}, but {type(method).__name__}.shared names "
+            f"{_names(method.shared)}, which are sent and averaged; name the same parameters in both"
+        )
+    return state
+
+
+class FirstStep:
+    """The check of a method's first training step, over all of its phases."""
+
+    def __init__(self, method: Method, local: Params) -> None:
+        """Begin the check of a method whose clients hold these parameters that are never sent."""
+        self.method, self.local = method, set(local)
+        self.trained: set[str] = set()
+        self.done = False
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the method's phases, which are checked until each was called once."""
+        phases = self.method.phases
+        if self.done:
+            return phases
+        return tuple(partial(self._checked, phase, phase is phases[-1]) for phase in phases)
+
+    def _checked(self, phase: Phase, is_last: bool, params: Params, const: Params, batch: Batch) -> Step:
+        """Call a phase.
+
+        Raises:
+            FedLensMethodError: naming the line that makes the step, and what to write instead.
+        """
+        step = phase(params, const, batch)
+        if self.done:
+            return step
+        where = _line_of(phase, "Step")
+        if not isinstance(step, Step):
+            raise FedLensMethodError(
+                f'{where}: it returns {_kind(step)}; return Step({{("name", ...): loss}}), with the names of '
+                "the parameters that the loss moves"
+            )
+        clients = len(batch.clients)
+        for names, loss in step.losses.items():
+            _check_loss(where, names, loss, params, clients)
+        moved = [*step.moved, *(name for names in step.losses for name in names)]
+        twice = {name for name in moved if moved.count(name) > 1}
+        if twice:
+            raise FedLensMethodError(
+                f"{where}: {_names(sorted(twice))} is in two losses, or in a loss and in moved, of which "
+                "only one would count; name it once, with the sum of its losses"
+            )
+        for name, value in step.moved.items():
+            if name not in params or value.shape != params[name].shape:
+                held = _shape(params[name]) if name in params else "no such parameter"
+                raise FedLensMethodError(
+                    f"{where}: moved has '{name}' with shape {_shape(value)}, the clients hold {held}; moved "
+                    "takes new values of parameters, with the client axis first"
+                )
+        for name, value in step.terms.items():
+            _check_per_client(where, f"the term '{name}'", value, clients)
+        self.trained |= set(moved)
+        self.done = is_last
+        if is_last:
+            self._check_all_trained(where, params)
+        return step
+
+    def _check_all_trained(self, where: str, params: Params) -> None:
+        method = self.method
+        sent = () if overrides(type(method), "upload") else method.shared
+        left = sorted((self.local | set(sent)) - self.trained)
+        if left:
+            raise FedLensMethodError(
+                f"{where}: no loss moves {_names(left)}, which would stay as init made it; add it to the "
+                'names of a loss, or to Step(..., moved={"name": value}) if it follows no gradient; '
+                "keep what is not trained in __init__ or round_constants, not in the state"
+            )
+
+
+class GlobalModel(dict[str, "Tensor"]):
+    """The parameters of the global model; asking for one that only the clients hold says what to do."""
+
+    def __missing__(self, name: str) -> Tensor:
+        frame = sys._getframe(1)
+        raise FedLensMethodError(
+            f"{_place(frame.f_code, frame.f_lineno)}: the global model has no '{name}', only "
+            f"{_names(self)}: what is local stays with its client. Predict without it there "
+            f'(if "{name}" in params: ...), or declare that there is no global model: def models(self, '
+            "state): return Models(None, {**self.repeat(state.shared), **state.local})"
+        )
+
+
+def check_logits(method: Method, logits: Tensor, models: int, samples: int) -> None:
+    """Check the shape of class scores.
+
+    Raises:
+        FedLensMethodError: naming ``logits``.
+    """
+    wanted = (models, samples, len(method.problem.classes))
+    if tuple(getattr(logits, "shape", ())) != wanted:
+        raise FedLensMethodError(
+            f"{_line_of(method.logits)}: it returns {_kind(logits)}, not (models, samples, classes) = "
+            f"{wanted}"
+        )
+
+
+@contextmanager
+def faults_named(method: str) -> Iterator[None]:
+    """Name the file and line in an error that a method's own code raises; the machine's pass unchanged.
+
+    Raises:
+        FedLensMethodError: for any other error with a line of the method's file on its way.
+    """
+    try:
+        yield
+    except FedLensError:
+        raise
+    except Exception as error:
+        place = _last_line(registry.known().get(method), error)
+        if place is None or _is_of_machine(error):
+            raise
+        raise FedLensMethodError(f"{place}: the method '{method}' raised {first_line(error)}") from error
+
+
+def _is_of_machine(error: Exception) -> bool:
+    return explain(error, None) is not None or isinstance(error, (MemoryError, torch.OutOfMemoryError))
+
+
+def _last_line(cls: type[Method] | None, error: BaseException) -> str | None:
+    """Return the innermost line of a method's file on an error's way, or None."""
+    own = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
+    files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in own}
+    way = [(f.f_code, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
+    return _place(*way[-1]) if way else None
+
+
+def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> None:
+    if not isinstance(names, tuple):
+        raise FedLensMethodError(
+            f'{where}: a loss is for {names!r}, which is no tuple of names; write ("{names}",) with a comma'
+        )
+    what = f"the loss of {_names(names)}"
+    unknown = [name for name in names if name not in params]
+    if unknown:
+        raise FedLensMethodError(
+            f"{where}: {what} moves {_names(unknown)}, but the clients hold {_names(params)}; init decides "
+            "what they hold"
+        )
+    _check_per_client(where, what, loss, clients)
+    outside = [name for name in names if name not in _reached(loss, {n: params[n] for n in names})]
+    if outside:
+        raise FedLensMethodError(
+            f"{where}: {what} does not depend on {_names(outside)}, which therefore would not train; "
+            "compute the loss from params without detach(), no_grad() or item(), or name only what it "
+            "depends on"
+        )
+
+
+def _check_per_client(where: str, what: str, value: Tensor, clients: int) -> None:
+    if not torch.is_tensor(value) or value.shape != (clients,):
+        raise FedLensMethodError(
+            f"{where}: {what} is {_kind(value)}, not one value per client, shape (clients,) = ({clients},); "
+            "average over the samples of each client only, e.g. with cross_entropy(logits, batch.labels, "
+            "batch.mask): a mean over the clients would divide everyone's step by their number"
+        )
+
+
+def _reached(loss: Tensor, params: Params) -> set[str]:
+    """Return the names of the parameters in the graph of a loss."""
+    names = {id(value): name for name, value in params.items()}
+    found = {names[id(loss)]} if id(loss) in names else set()
+    seen, todo = set(), [loss.grad_fn]
+    while todo and len(found) < len(names):
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = id(getattr(node, "variable", None))  # a leaf's node has it
+        if leaf in names:
+            found.add(names[leaf])
+        todo += [following for following, _ in node.next_functions]
+    return found
+
+
+def _line_of(function: Callable[..., object], makes: str = "") -> str:
+    """Return file, line and name of a function; the line is the one that makes a ``makes``, if it is one."""
+    plain = inspect.unwrap(function)
+    code: CodeType | None = getattr(getattr(plain, "__func__", plain), "__code__", None)
+    if code is None:
+        return getattr(function, "__name__", type(function).__name__)
+    lines = {i.positions.lineno for i in dis.get_instructions(code) if i.argval == makes and i.positions}
+    (line,) = lines if len(lines) == 1 else (code.co_firstlineno,)
+    return _place(code, line)
+
+
+def _place(code: CodeType, line: int | None) -> str:
+    return f"{code.co_filename}:{line}, in {code.co_name}"
+
+
+def _names(names: object) -> str:
+    """Return names as a sentence quotes them: 'a', 'b'."""
+    return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
+
+
+def _shape(value: Tensor) -> str:
+    return str(tuple(value.shape))
+
+
+def _kind(value: object) -> str:
+    return f"a tensor of shape {_shape(value)}" if torch.is_tensor(value) else f"a {type(value).__name__}"

@@ -1,0 +1,364 @@
+"""Evaluation: accuracy as a matrix of models by test sets, with counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from fedcore.engine.clients.contract import check_logits
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, Models, Params
+from fedcore.records.events import GLOBAL, MAX_EVALUATED_CLIENTS, Cell, Stage
+from fedcore.records.split_codes import TEST, VALIDATION
+from fedcore.seeds import numpy_generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import Federation, Pool, Problem, Rows
+
+Kept = Literal["all", "domains", "own"]
+"""Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
+Sums = tuple["Tensor", "Tensor", "Tensor"]
+"""Correct, total and loss sum, of one shape."""
+Scores = tuple["Tensor", "Tensor"]
+"""Hits and losses of samples. Shape: (models, samples) each."""
+Score = Callable[[Sequence["Tensor"]], list[Scores]]
+"""Scores some models on several lists of samples. Shape: an index (models or 1, samples)."""
+_ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
+"""Numbers that one forward pass of all models holds: the input, and what the method says beside it.
+
+On a CPU they fit its cache: passes sixteen times as large took twice the time on two cores. On CUDA they fill
+a GPU."""
+
+
+def evaluated_clients(problem: Problem) -> Tensor:
+    """Return the clients that are evaluated: all, or a sample drawn from (seed, client names).
+
+    Shape: -> (evaluated,), in client order.
+    """
+    names = problem.clients
+    if len(names) <= MAX_EVALUATED_CLIENTS:
+        return torch.arange(len(names))
+    order = sorted(range(len(names)), key=lambda i: names[i])
+    drawn = numpy_generator(problem.seed, "evaluated clients").choice(
+        len(names), MAX_EVALUATED_CLIENTS, replace=False
+    )
+    return torch.tensor(sorted(order[i] for i in drawn), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluator of a method's models on a federation's samples.
+
+    Attributes:
+        sample: the evaluated clients of the run, see ``evaluated_clients``; None: all. Shape: (evaluated,).
+        members: the clients that this method serves, where cohorts differ; None: all.
+        scores_global: whether to evaluate the global model; where backbones differ there is no single one.
+    """
+
+    method: Method
+    federation: Federation
+    sample: Tensor | None = None
+    members: range | None = None
+    scores_global: bool = True
+
+    @property
+    def _in_batches(self) -> bool:
+        return self.method.batch_order() is not None
+
+    @cached_property
+    def _sampled(self) -> Tensor:
+        """The evaluated clients of the run. Shape: (evaluated,)."""
+        everyone = torch.arange(len(self.federation.problem.clients))
+        return everyone if self.sample is None else self.sample
+
+    @property
+    def _is_sample(self) -> bool:
+        return len(self._sampled) < len(self.federation.problem.clients)
+
+    @cached_property
+    def _clients(self) -> Tensor:
+        """The clients whose models this evaluator evaluates after aggregation. Shape: (clients,)."""
+        members = self.members or range(len(self.federation.problem.clients))
+        return self._sampled[(self._sampled >= members.start) & (self._sampled < members.stop)]
+
+    @cached_property
+    def _sets(self) -> Tensor:
+        """Positions of the evaluated clients' test sets and the domains'. Shape: (test sets,)."""
+        clients, sets = len(self.federation.problem.clients), len(self.federation.test.counts)
+        return torch.cat([self._sampled, torch.arange(clients, sets)])
+
+    @cached_property
+    def _test(self) -> Rows:
+        return self.federation.test.select(self._sets)
+
+    @cached_property
+    def _test_rows(self) -> Tensor:
+        """Every test sample once, ascending. Shape: (samples,)."""
+        rows: Tensor = self._test.flat.unique()
+        return rows
+
+    def with_own_models(self, models: Models) -> Tensor:
+        """Return the clients that are evaluated with models of their own. Shape: -> (clients,)."""
+        return self._clients[:0] if self._same(models) else self._clients
+
+    def global_model(self, models: Models, full: bool, score: Score) -> list[Cell]:
+        """Evaluate the global model after aggregation, also as that of the clients that predict with it.
+
+        Args:
+            score: scores the global model, which only it reads.
+        """
+        same = self._same(models)
+        if not (self.scores_global or same):
+            return []
+        return self._common(self._clients if same else None, self._kept(full), score)
+
+    def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
+        """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
+        head = self.method.head(params, self.federation.local_data(clients))
+        cells = self._test_cells("after_aggregation", params, head, clients, self._kept(full))
+        if self.federation.validation.counts.sum() > 0:
+            sums = self._own(params, head, self.federation.validation.select(clients))
+            cells += self._diagonal(VALIDATION, "after_aggregation", clients + 1, sums)
+        return cells
+
+    def _same(self, models: Models) -> bool:
+        return models.global_model is not None and self.method.clients_use_global
+
+    def _kept(self, full: bool) -> Kept:
+        return "all" if full else "own" if self._is_sample else "domains"
+
+    def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
+        """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
+        head = self.method.head(params, self.federation.local_data(clients))
+        return self._test_cells("before_aggregation", params, head, clients, "own")
+
+    def _common(self, clients: Tensor | None, kept: Kept, score: Score) -> list[Cell]:
+        """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
+        validation = self.federation.validation.select(self._sampled)
+        cells: list[Cell] = []
+        for split, rows, sets in ((TEST, self._test, self._sets), (VALIDATION, validation, self._sampled)):
+            if rows.counts.sum() == 0:
+                continue
+            sums = self._matrix(score, rows)
+            if self.scores_global:
+                cells += self._cells(split, "after_aggregation", torch.tensor([GLOBAL]), sets + 1, sums)
+            if clients is not None:
+                correct, total, loss = (t.expand(len(clients), -1) for t in sums)
+                own: Kept = "own" if split == VALIDATION else kept
+                sums = correct, total, loss
+                cells += self._cells(split, "after_aggregation", clients + 1, sets + 1, sums, own)
+        if clients is not None:
+            cells += self._class_cells("after_aggregation", score, score, clients)
+        return cells
+
+    def _test_cells(
+        self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept
+    ) -> list[Cell]:
+        """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
+        own_only = kept == "own" and (self.federation.class_sets is None or self._is_sample)
+        score, each = self._together(params, head), self._one_by_one(params, head)
+        if self._in_batches or own_only:
+            if kept == "all":
+                sums = self._matrix(score, self._test)
+                cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
+            else:
+                sums = self._own(params, head, self.federation.test.select(clients))
+                cells = self._diagonal(TEST, stage, clients + 1, sums)
+            if kept == "domains":
+                domains = self._sets[len(self._sampled) :]
+                sums = self._matrix(score, self.federation.test.select(domains))
+                cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
+            return cells + self._class_cells(stage, score, each, clients)
+        (scores,) = score([self._test_rows[None]])
+        sums = self._sums(scores, self._test_rows, self._test)
+        cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums, kept)
+        return cells + self._class_cells(stage, score, each, clients, scores)
+
+    def _together(self, params: Params, head: Params) -> Score:
+        """Return what scores all of these models on samples."""
+        return lambda indices: [self.score(params, head, index) for index in indices]
+
+    def _one_by_one(self, params: Params, head: Params) -> Score:
+        """Return what scores model i on the i-th samples."""
+        return lambda indices: [
+            self.score(_one(params, i), _one(head, i), index) for i, index in enumerate(indices)
+        ]
+
+    def _matrix(self, score: Score, rows: Rows) -> Sums:
+        """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
+        if self._in_batches:
+            return self._matrix_in_batches(score, rows)
+        unique = rows.flat.unique()
+        return self._sums(score([unique[None]])[0], unique, rows)
+
+    @staticmethod
+    def _sums(scores: Scores, unique: Tensor, rows: Rows) -> Sums:
+        """Sum over each test set. Shape: scores (models, unique) each -> (models, test sets) each."""
+        correct, loss = scores
+        place = torch.searchsorted(unique, rows.flat)
+        sums = torch.zeros(2, len(correct), len(rows.counts), dtype=torch.float64)
+        sums[0].index_add_(1, rows.owners, correct[:, place])
+        sums[1].index_add_(1, rows.owners, loss[:, place])
+        return sums[0], rows.counts.expand(len(correct), -1), sums[1]
+
+    def _class_cells(
+        self,
+        stage: Stage,
+        score: Score,
+        each: Score,
+        clients: Tensor,
+        scores: Scores | None = None,
+    ) -> list[Cell]:
+        """Evaluate each client's model on its class set; one model may serve all clients.
+
+        Args:
+            each: scores client i's model on the i-th samples.
+
+        Shape: scores (models, ``_test_rows``) each, where a pass over all test samples has been made.
+        """
+        sets = self.federation.class_sets
+        if sets is None or not len(clients):
+            return []
+        held = sets.held[clients]
+        labels = self.federation.pool.y(sets.rows).cpu()
+        total = (torch.bincount(labels, minlength=held.shape[1]) * held).sum(1)
+        if self._in_batches:
+            in_order = [self._in_order(sets.rows[h[labels]])[None] for h in held]
+            result = torch.stack([torch.stack([part.sum() for part in found]) for found in each(in_order)], 1)
+        else:
+            # The class sets of a sample of clients also hold test samples of the others.
+            rows = sets.rows if self._is_sample else self._test_rows
+            known = None if self._is_sample else scores
+            correct, loss = known or score([rows[None]])[0]
+            place = torch.searchsorted(rows, sets.rows)
+            by_class = torch.zeros(2, len(correct), held.shape[1], dtype=torch.float64)
+            by_class[0].index_add_(1, labels, correct[:, place])
+            by_class[1].index_add_(1, labels, loss[:, place])
+            result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
+        (some,) = (total > 0).nonzero(as_tuple=True)
+        sets_of = clients + len(self.federation.test_sets) + 1
+        sums = result[0][some], total[some], result[1][some]
+        return _make_cells(TEST, stage, clients[some] + 1, sets_of[some], sums)
+
+    def _own(self, params: Params, head: Params, rows: Rows) -> Sums:
+        """Evaluate model i on owner i's samples. Shape: -> (models,) each."""
+        if self._in_batches:
+            scores = self._one_by_one(params, head)([self.order(rows, i) for i in range(len(rows.counts))])
+            correct, loss = (torch.stack([s[part].sum() for s in scores]) for part in (0, 1))
+            return correct, rows.counts, loss
+        correct, loss = self.score(params, head, rows.index)
+        return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
+
+    def _matrix_in_batches(self, score: Score, rows: Rows) -> Sums:
+        """Do as ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
+        scores = score([self.order(rows, j) for j in range(len(rows.counts))])
+        correct, loss = (torch.stack([s[part].sum(1) for s in scores], 1) for part in (0, 1))
+        return correct, rows.counts.expand(len(correct), -1), loss
+
+    def order(self, rows: Rows, owner: int) -> Tensor:
+        """Return one owner's samples without padding, in the order of their batches. Shape: (1, samples)."""
+        return self._in_order(rows.held_by(owner))[None]
+
+    def _in_order(self, rows: Tensor) -> Tensor:
+        """Order samples blind to their classes, or by class if the method says so.
+
+        Shape: (samples,) -> (samples,).
+        """
+        if self.method.batch_order() == "sorted":
+            return rows[self.federation.pool.y(rows).cpu().argsort(stable=True)]
+        generator = self.federation.problem.generator("evaluate", len(rows))
+        return rows[torch.randperm(len(rows), generator=generator)]
+
+    def passes(self, index: Tensor, models: int = 1) -> list[Tensor]:
+        """Cut samples into those of each forward pass of some models. Shape: index (..., samples)."""
+        if self._in_batches:
+            return [index]  # the method cuts its own batches
+        return list(index.split(samples_at_once(self.method, self.federation.pool, models), dim=1))
+
+    def score(self, params: Params, head: Params, index: Tensor) -> Scores:
+        """Score each sample: hits and losses in float64 on the CPU.
+
+        Shape: index (models or 1, samples) -> (models, samples) each.
+        """
+        pool = self.federation.pool
+        models = len(next(iter(params.values()))) if params else 1
+        hits = losses = None
+        done = 0
+        with torch.no_grad():
+            for part in self.passes(index, models):
+                x, y = pool.x(part), pool.y(part).expand(models, -1)
+                logits = self.method.logits(params, head, x.expand(models, *x.shape[1:]))
+                if done == 0:
+                    check_logits(self.method, logits, *y.shape)
+                loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+                if hits is None or losses is None:
+                    # Made once: what each pass leaves behind among its freed tensors lets the heap grow, in
+                    # runs of 10,000 clients to many times what is used.
+                    hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=loss.device)
+                    losses = torch.empty(hits.shape, dtype=loss.dtype, device=loss.device)
+                here = slice(done, done := done + y.shape[1])
+                hits[:, here], losses[:, here] = logits.argmax(-1) == y, loss
+        # Copied once, after all passes: a copy of each would let the device wait for the host.
+        assert hits is not None and losses is not None, "there is at least one pass"
+        return hits.cpu().double(), losses.cpu().double()
+
+    def _cells(
+        self, split: int, stage: Stage, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"
+    ) -> list[Cell]:
+        """Make the cells of a matrix that are kept and have samples.
+
+        Shape: models (models,) and sets (test sets,) entity codes; sums (models, test sets) each.
+        """
+        clients = len(self.federation.problem.clients)
+        wanted = sums[1] > 0
+        if kept != "all":
+            own = models[:, None] == sets
+            wanted = wanted & (own | (sets > clients) if kept == "domains" else own)
+        rows, columns = wanted.nonzero(as_tuple=True)
+        return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
+
+    @staticmethod
+    def _diagonal(split: int, stage: Stage, codes: Tensor, sums: Sums) -> list[Cell]:
+        """Make the cells of models on their own samples. Shape: codes and sums (models,) each."""
+        (held,) = (sums[1] > 0).nonzero(as_tuple=True)
+        return _make_cells(split, stage, codes[held], codes[held], tuple(t[held] for t in sums))
+
+
+def _make_cells(
+    split: int, stage: Stage, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]
+) -> list[Cell]:
+    """Make one cell per entry; an infinite loss (a class that the model cannot predict) becomes None.
+
+    Shape: (cells,) each.
+    """
+    correct, total, loss = sums
+    columns = (models, sets, correct.long(), total, loss / total)
+    return [
+        Cell(
+            split=split,
+            stage=stage,
+            model=m,
+            test_set=j,
+            correct=right,
+            total=n,
+            loss=mean if math.isfinite(mean) else None,
+        )
+        for m, j, right, n, mean in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
+    """Return how many samples one forward pass of some models takes on this device."""
+    numbers = _ELEMENTS.get(pool.device.type, _ELEMENTS["cpu"])
+    return max(1, numbers // (models * max(1, pool.values[0].numel() + method.numbers_per_sample())))
+
+
+def _one(params: Params, model: int) -> Params:
+    """Return the parameters of one model, with a model axis of 1."""
+    return {name: value[model : model + 1] for name, value in params.items()}

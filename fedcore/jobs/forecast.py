@@ -1,0 +1,162 @@
+"""Forecasts time, memory and disk space of planned runs from finished runs of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.cache import arrays
+from fedcore.config import RunConfig, backbone_names
+from fedcore.config.field_names import size_text
+from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
+from fedcore.store import Store
+from fedcore.store.database import artifacts_folder, run_folder_name
+from fedcore.system_errors import disk_usage, lacks_room
+
+if TYPE_CHECKING:
+    from fedcore.engine.plan import Plan
+
+NEWEST = 200
+"""Number of newest finished runs that are read; only runs of this machine count, since others differ."""
+BYTES_PER_CELL = 36
+"""Bytes that an accuracy cell takes in the database with all that is recorded beside it, measured."""
+Kind = tuple[str, str, str]
+"""Method, data set and backbone."""
+
+
+@dataclass(frozen=True)
+class Precedents:
+    """The cost of finished runs by kind; a kind that was never measured is missing.
+
+    seconds: of a round, mean. memory: bytes at most. written: bytes of the newest run's files but its
+    checkpoints. checkpoint: bytes of one checkpoint.
+    """
+
+    seconds: Mapping[Kind, float]
+    memory: Mapping[Kind, int]
+    written: Mapping[Kind, int]
+    checkpoint: Mapping[Kind, int]
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes that planned runs will write, about.
+
+    whole: whether every run was estimated from runs of its kind; otherwise ``size`` may be too low.
+    """
+
+    size: int
+    whole: bool
+
+
+def precedents(db: str | Path) -> Precedents:
+    """Read the costs of finished runs; this takes 0.1 s with many runs, so pages cache the result."""
+    local, measured = Store(db).runs.trained_locally(NEWEST), Store(db).runs.peak_memory(NEWEST)
+    uuids = {r.id: e.uuid for e in Store(db).experiments.all(include_archived=True) for r in e.runs}
+    finished, artifacts = Store(db).runs.get(i for i in local if i in uuids)[::-1], artifacts_folder(db)
+    folders = {run.id: artifacts / run_folder_name(run.id, uuids[run.id]) for run in finished}
+    configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
+    kinds = {run_id: _kind(config) for run_id, config in configs.items()}
+    finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
+    paces: dict[Kind, list[float]] = {}
+    written: dict[Kind, int] = {}
+    checkpoint: dict[Kind, int] = {}
+    memory: dict[Kind, int] = {}
+    for run in finished:
+        kind, seconds = kinds[run.id], run.elapsed()
+        if seconds is not None and run.rounds_total:
+            paces.setdefault(kind, []).append(seconds / run.rounds_total)
+        sizes = {} if kind in checkpoint else _written(folders[run.id])
+        if sizes:
+            states = [size for name, size in sizes.items() if name.startswith("round-")]
+            written.setdefault(kind, sum(sizes.values()) - sum(states))
+            checkpoint |= {kind: max(states)} if states else {}  # it may keep none
+    for run_id in measured.keys() & kinds.keys():
+        memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
+    return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
+
+
+def _written(folder: Path) -> dict[str, int]:
+    """Return the bytes of a run's files by name; empty if it has none, or was deleted a moment ago."""
+    try:
+        return {f.name: f.stat().st_size for f in folder.glob("*") if f.is_file()}
+    except FileNotFoundError:
+        return {}
+
+
+def checkpoints_kept(run: RunConfig) -> int:
+    """Return how many checkpoints a finished run keeps."""
+    return {"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1)
+
+
+def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
+    """Return the seconds that planned runs will take; None if any has no precedent."""
+    kinds = [_kind(run) for run in runs]
+    if not set(kinds) <= set(past.seconds):
+        return None
+    return sum(run.rounds * past.seconds[kind] for run, kind in zip(runs, kinds, strict=True))
+
+
+def memory(past: Precedents, runs: Sequence[RunConfig]) -> int | None:
+    """Return the bytes that the largest of some planned runs will take; None if one has no precedent."""
+    kinds = {_kind(run) for run in runs}
+    return max(past.memory[k] for k in kinds) if kinds and kinds <= set(past.memory) else None
+
+
+def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
+    """Estimate the bytes of missing encodings, results, checkpoints and logs from earlier runs.
+
+    Earlier runs of the same kind count; if there are none, those of the most similar kind with the same
+    method. An encoding counts as cached if data set, backbone, layer and number of images agree; different
+    weights of one backbone are not distinguished.
+    """
+    folder = artifacts_folder(db) / "encodings"
+    descriptions = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
+    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
+    new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
+    runs = [(_kind(run), checkpoints_kept(run)) for run in planned.runs]
+    size = sum(_alike(past.written, k) + kept * _alike(past.checkpoint, k) for k, kept in runs)
+    size += (
+        sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.runs) * BYTES_PER_CELL
+    )
+    whole = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
+    return Disk(sum(new) + size, whole)
+
+
+def _alike(sizes: Mapping[Kind, int], kind: Kind) -> int:
+    """Return the size of a kind, or else of the most similar kind with the same method, or else 0."""
+    of_method = [k for k in sizes if k[0] == kind[0]]
+    shared = {k: 2 * (k[2] == kind[2]) + (k[1] == kind[1]) for k in of_method}  # the backbone counts most
+    return sizes[max(of_method, key=lambda k: shared[k])] if of_method else 0
+
+
+def _cells(run: RunConfig, clients: int, domains: int) -> int:
+    """Return the number of accuracy cells that a run records, about."""
+    evaluated = run.rounds // run.evaluate_every + 1
+    models = min(clients, MAX_EVALUATED_CLIENTS)
+    own = 4 * models + domains  # own samples before and after, validation samples, the global model
+    matrix = (models + 1) * (models + domains)
+    return evaluated * (own + matrix) if clients <= FULL_MATRIX_CLIENTS else evaluated * own + 2 * matrix
+
+
+def lack_of_room(db: str | Path, disk: Disk) -> str | None:
+    """Return a warning if the disk has no room for what planned runs will write."""
+    folder = artifacts_folder(db)
+    if not lacks_room(folder, disk.size):
+        return None
+    return (
+        f"The runs write {'about' if disk.whole else 'at least'} {size_text(disk.size)}, and the disk "
+        f"that holds {folder} has {size_text(disk_usage(folder)[1])} free: free some space, or keep the "
+        "database on a larger disk. A run that finds the disk full stops, and can be resumed"
+    )
+
+
+def _rows(about: Mapping[str, object]) -> object:
+    shape = about.get("shape")
+    return shape[0] if isinstance(shape, list) and shape else None
+
+
+def _kind(config: RunConfig) -> Kind:
+    return config.method.name, config.data.name, backbone_names(config)

@@ -1,0 +1,93 @@
+"""Checkpoints of finished runs: their sizes, and the ones that can be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fedcore.config.models import KeepCheckpoints
+from fedcore.engine.checkpoint import prune
+from fedcore.jobs.training import kept_rounds
+from fedcore.store import RunRow, Store
+
+
+@dataclass(frozen=True)
+class RunCheckpoints:
+    """Checkpoints of one finished run.
+
+    Attributes:
+        sizes: round -> bytes.
+    """
+
+    experiment: str
+    run: RunRow
+    sizes: dict[int, int]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(self.sizes.values())
+
+
+def finished(store: Store, run_ids: Collection[int] = ()) -> list[RunCheckpoints]:
+    """Return the checkpoints of finished runs that have any, the oldest runs first.
+
+    Args:
+        run_ids: only these runs; empty: all runs, archived ones too.
+    """
+    folders = (path.parent.name for path in store.artifacts.glob("run-*/round-*"))
+    with_files = {int(name.split("-")[1]) for name in folders if name.split("-")[1].isdigit()}
+    return [
+        RunCheckpoints(experiment.name, run, {r: p.stat().st_size for r, p in files})
+        for experiment in sorted(store.experiments.all(include_archived=True), key=lambda e: e.id)
+        for run in sorted(experiment.runs, key=lambda r: r.id)
+        if run.state == "done" and run.id in with_files and (not run_ids or run.id in run_ids)
+        if (files := store.runs.checkpoints(run.id))
+    ]
+
+
+def surplus(
+    store: Store, keep: KeepCheckpoints, quota: float | None = None, run_ids: Collection[int] = ()
+) -> list[RunCheckpoints]:
+    """Return the checkpoints that would be deleted; nothing is deleted yet.
+
+    Unfinished runs keep theirs, from which they are resumed.
+
+    Args:
+        keep: the checkpoints that each finished run keeps; if its best round has none, the newest.
+        quota: bytes that the folder of artifacts may take; only the oldest runs lose checkpoints, as many as
+            it needs. None: all runs do.
+        run_ids: only these runs; empty: all.
+    """
+    over = float("inf") if quota is None else artifacts_size(store) - quota
+    chosen: list[RunCheckpoints] = []
+    for kept in finished(store, run_ids):
+        rounds = kept_rounds(kept.run, keep)
+        if rounds is None:
+            continue
+        if (
+            rounds.isdisjoint(kept.sizes) and keep != "none"
+        ):  # its best round was not kept: the newest is left
+            rounds = {max(kept.sizes)}
+        extra = {r: size for r, size in kept.sizes.items() if r not in rounds}
+        if extra and over > 0:
+            chosen.append(RunCheckpoints(kept.experiment, kept.run, extra))
+            over -= chosen[-1].size
+    return chosen
+
+
+def delete(store: Store, chosen: Collection[RunCheckpoints]) -> int:
+    """Delete checkpoints that ``surplus`` has named, and return the bytes that were freed."""
+    freed = 0
+    for extra in chosen:
+        (run,) = store.runs.get([extra.run.id])
+        if run.state == "done":  # it may have been restarted since
+            kept = {r for r, _ in store.runs.checkpoints(run.id)} - set(extra.sizes)
+            prune(store.runs.folder(run.id), kept)
+            freed += extra.size
+    return freed
+
+
+def artifacts_size(store: Store) -> int:
+    """Return the bytes of all files beside the database: encodings, checkpoints, logs and analyses."""
+    return sum(path.stat().st_size for path in store.artifacts.rglob("*") if path.is_file())

@@ -1,0 +1,164 @@
+"""The events of a run: the worker writes them to SQLite, the command line prints them, a test collects them.
+
+Torch-free: events hold plain numbers, so that the page process and the store can import them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+from fedcore.progress import Progress
+
+GLOBAL = 0
+"""Entity code of the global model.
+
+Clients are 1..C, domains C+1..C+D; the class set of client c, where there is one, is C+D+c."""
+
+FULL_MATRIX_CLIENTS = 16
+"""Up to this many clients every evaluation holds the full matrix of models by test sets.
+
+With more clients the first and the last evaluation hold it. The others hold the row of the global model, and
+every client's model on its own samples and on the domains' test sets. Of very many clients
+``engine.clients.evaluator`` draws a sample."""
+
+MAX_EVALUATED_CLIENTS = 200
+"""Up to this many clients, all are evaluated; of more, this many are drawn once per run.
+
+What is evaluated would otherwise grow with the square of the clients. The drawn clients stay the same for the
+whole run, so its rounds can be compared with each other."""
+
+Stage = Literal["before_aggregation", "after_aggregation"]
+STAGES: tuple[Stage, ...] = ("before_aggregation", "after_aggregation")
+"""Stages of a round at which models are evaluated; the store keeps the position in this tuple."""
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A row or column of the accuracy matrix.
+
+    Attributes:
+        code: unique within the run, see ``GLOBAL``.
+        kind: ``classes`` is a test set of all samples of the classes that one client trains on, see
+            ``ClassSets``.
+        samples: training samples of a client, test samples of a domain or a class set.
+        class_counts: training samples of a client by class.
+    """
+
+    code: int
+    kind: Literal["global", "client", "domain", "classes"]
+    name: str
+    _: KW_ONLY
+    domain: str | None = None
+    samples: int | None = None
+    class_counts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell of the accuracy matrix, with counts.
+
+    Attributes:
+        split: ``TRAIN``, ``VALIDATION`` or ``TEST`` of ``fedcore.data.images``.
+        model, test_set: entity codes.
+        loss: mean cross-entropy; None if it is infinite or not known.
+    """
+
+    split: int
+    stage: Stage
+    model: int
+    test_set: int
+    correct: int
+    total: int
+    loss: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRound:
+    """A participant in a round; ``client`` is its entity code, bytes are those of this round."""
+
+    client: int
+    steps: int
+    train_loss: float | None
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One value of one round, of the run, of a client or of a pair of clients.
+
+    Attributes:
+        client_a, client_b: entity codes; -1 where the value belongs to no client, or to no pair.
+    """
+
+    name: str
+    value: float
+    _: KW_ONLY
+    client_a: int = -1
+    client_b: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """The run is loaded and will train; ``environment`` is stored, and reused when the run resumes."""
+
+    entities: tuple[Entity, ...]
+    rounds_total: int
+    environment: dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundMeasures:
+    """Loss, seconds and traffic of one round; None if not measured, as 0 would be a measurement.
+
+    Each field is a column of the store's table ``rounds``.
+    """
+
+    train_loss: float | None = None
+    seconds_train: float | None = None
+    seconds_aggregate: float | None = None
+    seconds_evaluate: float | None = None
+    scalars_up: int | None = None
+    scalars_down: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundFinished(RoundMeasures):
+    """Everything of one round, to be written in one transaction; round 0 evaluates before training.
+
+    Attributes:
+        checkpoint: the file that resumes after this round; it is on disk already.
+    """
+
+    round: int
+    clients: tuple[ClientRound, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line for the log, e.g. that a client has no prototype, or that the chunk was halved.
+
+    Attributes:
+        repeats_exactly: False if the cause may change the run's bits.
+        detail: more text, only for the log.
+    """
+
+    message: str
+    repeats_exactly: bool = True
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All rounds are done."""
+
+    rounds: int
+
+
+Event = Started | Progress | RoundFinished | Notice | Finished

@@ -1,0 +1,146 @@
+"""How the test sets of a row differ from those of the other rows of its setting.
+
+Results that were recorded elsewhere, imported or merged stand in the tables of FedLens' own runs. An accuracy
+on some of the clients, on other clients or on other numbers of samples is another quantity: it is shown, but
+not compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedcore.results.metrics import RunResult, TestSets
+from fedcore.results.statistics import group_by
+
+if TYPE_CHECKING:
+    from fedcore.results.comparison import Group
+
+Place = tuple[int, str | None]
+"""Seed and held-out domain: the test sets are drawn with the one, and the clients depend on the other."""
+NOUNS = {"own": "client", "global": "client", "domain": "domain"}
+NAMED = 3
+"""Names that a text lists at most."""
+
+
+def expected_test_sets(runs: Iterable[RunResult]) -> dict[Place, TestSets]:
+    """Return the test sets that most runs of each seed and held-out domain have; of equally many the first.
+
+    Kinds of test sets that a method does not record, such as those of a global model, are no disagreement.
+    """
+    expected: dict[Place, TestSets] = {}
+    for place, same in group_by(runs, lambda r: (r.run.seed, r.run.held_out)).items():
+        found = [sets for r in same for sets in r.test_sets]
+        expected[place] = {kind: _majority([s[kind] for s in found if s[kind]]) for kind in NOUNS}
+    return expected
+
+
+def _majority(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the most frequent test sets, the first of equals; empty if there are none."""
+    counted = Counter(frozenset(sets.items()) for sets in found)
+    first = max(found, key=lambda sets: counted[frozenset(sets.items())], default={})
+    return dict(first)
+
+
+def with_other_tests(groups: Sequence[Group]) -> list[Group]:
+    """Return the rows with what their test sets are instead of those of most rows that FedLens trained.
+
+    Where FedLens trained none of a setting's rows, all of them decide.
+    """
+    expected = {}
+    for setting, rows in group_by(groups, lambda g: g.setting).items():
+        trained = [g for g in rows if g.trained_by_fedlens]
+        runs = (r for g in trained or rows for r in g.runs)
+        expected[setting] = expected_test_sets(runs), bool(trained)
+    return [replace(g, other_tests=_other_tests(g, *expected[g.setting])) for g in groups]
+
+
+def difference_of_rows(group: Group, baseline: Group) -> str:
+    """Say how a row's test sets differ from a baseline's; empty if they do not."""
+    return _other_tests(group, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
+
+
+def _other_tests(group: Group, expected: Mapping[Place, TestSets], trained: bool) -> str:
+    partition = group.config.partition
+    return difference(
+        group.runs,
+        expected,
+        drawn=partition.kind != "domain" or partition.clients_per_domain > 1,
+        trusted=trained and group.trained_by_fedlens,
+    )
+
+
+def difference(
+    runs: Sequence[RunResult], expected: Mapping[Place, TestSets], *, drawn: bool, trusted: bool
+) -> str:
+    """Say how the test sets of a row's runs differ from the expected ones; empty if they do not.
+
+    Args:
+        expected: by seed and held-out domain, see ``expected_test_sets``.
+        drawn: whether the seed decides how many test samples a client has.
+        trusted: whether FedLens trained both sides, so that seeds without a counterpart need no check.
+    """
+    held_out = {str(domain): 0 for _, domain in expected if domain is not None}
+    ours = {str(r.run.held_out): 0 for r in runs if r.run.held_out is not None}
+    if text := _difference(ours, held_out, "held-out domain", totals=False):
+        return text
+    texts: dict[str, list[int]] = {}
+    unknown = matched = False
+    for result in runs:
+        seed, domain = result.run.seed, result.run.held_out
+        theirs, totals = expected.get((seed, domain)), True
+        if theirs is None and not trusted:
+            others = [sets for (_, held), sets in expected.items() if held == domain]
+            theirs, totals = _common(others, drawn)
+            unknown = unknown or not totals
+        else:
+            matched = matched or theirs is not None
+        found = [_first_difference(sets, theirs, totals) for sets in result.test_sets if theirs]
+        if text := next(filter(None, found), ""):
+            texts.setdefault(text, []).append(seed)
+    if texts:
+        text, seeds = next(iter(texts.items()))
+        everywhere = len(seeds) == len(runs)
+        return text if everywhere else f"{text} (seed {seeds[0]}{', other seeds too' * (len(texts) > 1)})"
+    if unknown and not matched:
+        return "no seed in common with the other rows, so nobody knows whether the test samples are theirs"
+    return ""
+
+
+def _common(others: Sequence[TestSets], drawn: bool) -> tuple[TestSets | None, bool]:
+    """Return the test sets that hold for a seed without a counterpart, and whether their totals do too."""
+    if not others:
+        return None, False
+    names = [{kind: set(sets[kind]) for kind in sets} for sets in others]
+    alike = all(n == names[0] for n in names)
+    return others[0] if alike else None, not drawn and all(sets == others[0] for sets in others)
+
+
+def _first_difference(ours: TestSets, theirs: TestSets, totals: bool) -> str:
+    """Say how one round's test sets differ; empty if they do not, for kinds that both sides have."""
+    for kind, noun in NOUNS.items():
+        known = ours[kind] and theirs[kind]
+        if known and (text := _difference(ours[kind], theirs[kind], noun, totals)):
+            return text if kind == "own" else f"global model {text}"
+    return ""
+
+
+def _difference(ours: Mapping[str, int], theirs: Mapping[str, int], noun: str, totals: bool) -> str:
+    others = [name for name in ours if name not in theirs]
+    common = [name for name in ours if name in theirs]
+    texts = []
+    if common and len(common) < len(theirs):
+        texts.append(f"evaluated on {len(common)} of {len(theirs)} {noun}s")
+    if others:
+        more = f" and {len(others) - NAMED} more" if others[NAMED:] else ""
+        one = "another" if len(others) == 1 else "other"
+        texts.append(
+            f"evaluated on {one} {noun}{'s' * (len(others) > 1)} ({', '.join(others[:NAMED])}{more})"
+        )
+    if changed := [name for name in common if totals and ours[name] != theirs[name]]:
+        first, rest = changed[0], len(changed) - 1
+        like_it = f" (and {rest} more {noun}{'s' * (rest > 1)} like it)" if rest else ""
+        texts.append(f"{ours[first]} instead of {theirs[first]} test samples of {first}{like_it}")
+    return "; ".join(texts)

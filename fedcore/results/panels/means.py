@@ -1,0 +1,204 @@
+"""Panels of the rows of a comparison, by the row's key: means over seeds, in the rounds of its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedcore.records.presentation import MatrixChart
+from fedcore.results.comparison import Comparison, Group
+from fedcore.results.metrics import BREAKDOWNS, RunResult
+from fedcore.results.panels.panel import (
+    Panel,
+    Share,
+    Shares,
+    accuracy_panel,
+    client_domains,
+    domain_names,
+    held_out_shares,
+    matrix_panel,
+    mean_shares,
+    pair_means,
+    panel_of_shares,
+    shares_by_domain,
+)
+from fedcore.results.panels.runs import participants, run_panel
+from fedcore.results.statistics import group_by
+from fedcore.store import EntityRow, NamedCell, Store
+
+
+def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
+    """Return the panel of models by test sets of each row."""
+    panels = {}
+    for group in comparison.groups_in(setting):
+        cells = store.cells.coded({r.run.id: r.rounds for r in group.runs})
+        entities = {r.run.id: store.cells.entities(r.run.id) for r in group.runs}
+        named = list(dict.fromkeys((e.name, e.kind) for known in entities.values() for e in known))
+        means = pair_means(cells, entities, named)
+        panels[group.key] = accuracy_panel(group.drawn_label, group.method, means, named)
+    return panels
+
+
+def domain_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
+    """Return domain of the model by domain of the images, of each row whose clients belong to domains."""
+    panels = {}
+    for group in comparison.groups_in(setting):
+        domains = {r.run.id: client_domains(store.cells.entities(r.run.id)) for r in group.runs}
+        rounds = _rounds_of_runs(_all_cells(store, group.runs))
+        shares = _mean_over_seeds(
+            group,
+            {run: [shares_by_domain(cells, domains[run]) for cells in rs] for run, rs in rounds.items()},
+        )
+        names = domain_names(_entities(store, group))
+        if shares:
+            panels[group.key] = panel_of_shares(group.drawn_label, group.method, names, names, shares)
+    return panels
+
+
+def held_out_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
+    """Return FedOT's ACC matrix of each row that holds domains out.
+
+    A row of the matrix is the run that held out this domain: on the diagonal the global model on it (G; empty
+    for methods without such a model), elsewhere each other domain's own models on that domain (P).
+    """
+    panels = {}
+    for group in comparison.groups_in(setting):
+        held_out = {r.run.held_out for r in group.runs} - {None}
+        if held_out:
+            names = domain_names(_entities(store, group))
+            shares = _mean_over_seeds(group, _held_out_rows(store, group))
+            rows = [n for n in names if n in held_out]
+            panel = panel_of_shares(group.drawn_label, group.method, rows, names, shares)
+            panels[group.key] = replace(panel, row_title="held out", column_title="domain")
+    return panels
+
+
+def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -> Panel:
+    """Return one panel of methods by domain, with the values of the table.
+
+    They are personal accuracies: mean over the domain's clients, each with its own model after aggregation on
+    its own test samples, then over seeds. Where domains were held out: G, the global model on the domain that
+    its run held out.
+    """
+    groups = comparison.groups_in(setting)
+    held_out = any(r.run.held_out is not None for g in groups for r in g.runs)
+    shares: dict[tuple[str, str], Share] = {}
+    for group in groups:
+        pairs = _mean_over_seeds(group, _held_out_rows(store, group, own=not held_out))
+        shares |= {(group.drawn_label, domain): share for (_, domain), share in pairs.items()}
+    domains = domain_names(e for g in groups for e in _entities(store, g))
+    columns = [d for d in domains if any(d == column for _, column in shares)]
+    title = BREAKDOWNS["held_out" if held_out else "domain"]
+    panel = panel_of_shares(title, "", [g.drawn_label for g in groups], columns, shares)
+    return replace(panel, row_title="method", column_title="domain", own_columns=())
+
+
+def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
+    """Return clients by rounds of each row: own models on own test samples.
+
+    The mean is over those runs in which the client took part in the round; a gap where it did in none.
+    """
+    panels = {}
+    for group in comparison.groups_in(setting):
+        shares = _mean_over_seeds(group, {r.run.id: [_own_shares(store, r.run.id)] for r in group.runs})
+        rounds = [str(r) for r in sorted({int(round_) for _, round_ in shares})]
+        if rounds:
+            clients = list(dict.fromkeys(e.name for e in _entities(store, group) if e.kind == "client"))
+            panel = panel_of_shares(
+                group.drawn_label,
+                group.method,
+                clients,
+                rounds,
+                shares,
+                row_title="client",
+                column_title="round",
+            )
+            panels[group.key] = replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
+    return panels
+
+
+def mean_matrix_panels(
+    store: Store, comparison: Comparison, setting: str, matrix: MatrixChart
+) -> dict[str, Panel]:
+    """Return the panel of a recorded matrix of each row that has it: mean over runs, at their last round."""
+    panels = {}
+    for group in comparison.groups_in(setting):
+        single = [run_panel(store, r.run, matrix.name, until=r.rounds[-1]) for r in group.runs]
+        names = list(dict.fromkeys(n for p in single for n in p.rows))
+        shares = mean_shares(
+            {
+                (p.rows[i], p.columns[j]): (float(p.values[i, j]), 0, 0)
+                for i, j in np.argwhere(~np.isnan(p.values))
+            }
+            for p in single
+        )
+        if shares:
+            panels[group.key] = matrix_panel(group.drawn_label, group.method, names, shares, matrix)
+    return panels
+
+
+def difference_panel(panel: Panel, baseline: Panel) -> Panel:
+    """Return panel minus baseline in points, cell by cell; NaN where either has no data or no such cell."""
+    values = np.full(panel.values.shape, np.nan)
+    rows, columns = (
+        [(i, theirs.index(name)) for i, name in enumerate(ours) if name in theirs]
+        for ours, theirs in ((panel.rows, baseline.rows), (panel.columns, baseline.columns))
+    )
+    for i, theirs in rows:
+        for j, column in columns:
+            values[i, j] = panel.values[i, j] - baseline.values[theirs, column]
+    return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
+
+
+def _entities(store: Store, group: Group) -> list[EntityRow]:
+    return [e for r in group.runs for e in store.cells.entities(r.run.id)]
+
+
+def _all_cells(store: Store, results: Sequence[RunResult]) -> list[NamedCell]:
+    """Return all cells of runs in their selected rounds."""
+    cells: list[NamedCell] = []
+    for i in range(max((len(r.rounds) for r in results), default=0)):
+        cells += store.cells.at_rounds({r.run.id: r.rounds[i] for r in results if len(r.rounds) > i})
+    return cells
+
+
+def _rounds_of_runs(cells: Iterable[NamedCell]) -> dict[int, list[list[NamedCell]]]:
+    """Run -> the cells of each of its rounds."""
+    runs = group_by(cells, lambda c: c.run_id)
+    return {run: list(group_by(same, lambda c: c.round).values()) for run, same in runs.items()}
+
+
+def _held_out_rows(store: Store, group: Group, own: bool = True) -> dict[int, list[Shares]]:
+    """Run -> the shares of each round by (held-out domain, domain); ``own``: also of own models."""
+    held_out = {r.run.id: r.run.held_out for r in group.runs}
+    rounds = _rounds_of_runs(store.cells.own_and_global({r.run.id: r.rounds for r in group.runs}))
+    return {
+        run: [
+            {
+                (held_out[run] or "", domain): share
+                for domain, share in held_out_shares(cells, held_out[run]).items()
+                if own or domain == held_out[run]
+            }
+            for cells in by_round
+        ]
+        for run, by_round in rounds.items()
+    }
+
+
+def _own_shares(store: Store, run_id: int) -> Shares:
+    """(Client, round) -> its own accuracy in one run, where it took part in that round."""
+    clients = {e.entity: e.name for e in store.cells.entities(run_id) if e.kind == "client"}
+    took_part = participants(store, run_id)
+    return {
+        (clients[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total)
+        for o in store.cells.own_accuracy(run_id)
+        if o.round not in took_part or o.client in took_part[o.round]
+    }
+
+
+def _mean_over_seeds(group: Group, shares: Mapping[int, Sequence[Shares]]) -> dict[tuple[str, str], Share]:
+    """Average ``shares`` over a run's rounds, a seed's runs, then seeds, as in the tables."""
+    seeds = group_by(group.runs, lambda r: r.run.seed).values()
+    return mean_shares(mean_shares(mean_shares(shares.get(r.run.id, ())) for r in same) for same in seeds)

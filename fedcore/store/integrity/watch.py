@@ -1,0 +1,94 @@
+"""Checks of databases in the background, once for each version of a file.
+
+Numbers leave a store only after a check, but pages show them all the time, and a check of a million cells
+takes seconds. A thread of this process therefore checks what pages show, and they say what it has found.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedcore.errors import FedLensError
+
+SHARE = 0.05
+"""Most of one core that checks take while the file changes all the time, as it does while runs train."""
+PAUSE_SECONDS = 2.0
+"""Least time between two checks."""
+REPEAT_SECONDS = 3600.0
+"""An unchanged file is checked again after this time, since a disk alters it without a new date."""
+FIRST_SECONDS = 0.3
+"""Time for which a page waits for the first check, which most databases need less than."""
+logger = logging.getLogger(__name__)
+_Version = list[tuple[int, int, int]]
+
+
+class Watch:
+    """The checks of one database.
+
+    Args:
+        check: returns a line for each damage.
+    """
+
+    def __init__(self, db: Path, check: Callable[[], list[str]]) -> None:
+        self._db, self._check = db, check
+        self._found: list[str] = []
+        self._version: _Version | None = None
+        self._started = self._ended = 0.0
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def found(self) -> list[str]:
+        """Return what the last check has found, and start another one if it is due."""
+        with self._lock:
+            first = self._thread is None
+            if self._is_due():
+                self._thread = threading.Thread(target=self._run, name=f"check {self._db}", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        if first and thread is not None:
+            thread.join(FIRST_SECONDS)
+        return self._found
+
+    def _is_due(self) -> bool:
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        since, cost = time.monotonic() - self._ended, self._ended - self._started
+        if self._thread is not None and since < max(PAUSE_SECONDS, cost / SHARE):
+            return False
+        return version(self._db) != self._version or since > REPEAT_SECONDS
+
+    def _run(self) -> None:
+        self._started, self._version = time.monotonic(), version(self._db)
+        try:
+            self._found = self._check()
+        except (FedLensError, sqlite3.Error) as error:  # e.g. locked: pages say it, and nothing is known
+            logger.warning("%s was not checked: %s", self._db, error)
+            self._version = None
+        finally:
+            self._ended = time.monotonic()
+
+
+def version(db: Path) -> _Version:
+    """Return what changes when something is written to a database: of its file and its log."""
+    seen = []
+    for path in (db, db.with_name(f"{db.name}-wal")):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        if stat.st_size:  # readers create an empty log, and delete it again
+            seen.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return seen
+
+
+_watches: dict[Path, Watch] = {}
+
+
+def found(db: Path, check: Callable[[], list[str]]) -> list[str]:
+    """Return what the last check of a database has found (see ``Watch``); one watch serves all pages."""
+    return _watches.setdefault(db, Watch(db, check)).found()

@@ -1,0 +1,84 @@
+"""No name of a foreign file commands the terminal: its clipboard, its title, its lines, its colours."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedcore.cli.progress import RunBars, track
+from fedcore.cli.terminal import printable, printable_output, write_data
+from fedcore.config import expand
+from fedcore.progress import Progress
+from fedcore.records.events import Notice
+from fedcore.store import Store
+from tests.support import fill
+from tests.support.command_line import run
+
+EVIL = "\x1b]52;c;cm0gLXJm\x07 \x9b2J \u202egnp \r[red]name"
+SHOWN = r"\x1b]52;c;cm0gLXJm\x07 \x9b2J \u202egnp \r[red]name"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.db"
+    fill.done(path, fill.an_experiment("Foreign", methods=("zero-shot",), seeds=(1,), rounds=1))
+    store = Store(path)
+    store.experiments.create(fill.an_experiment("Queued", methods=("zero-shot",), seeds=(1,)))
+    store.tasks.submit("check", EVIL, {})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE experiments SET name=?", [EVIL])
+        connection.execute("UPDATE runs SET label=?, status_text=?", [EVIL, EVIL])
+    return path
+
+
+@pytest.mark.parametrize("command", ["list", "queue", "tasks", f"delete{EVIL}"])
+def test_control_characters_of_names_are_printed_as_text(db, capsys, command):
+    run(command, "--db", db)
+    said = "".join(capsys.readouterr())
+    assert r"\x1b]52;c;" in said and "[red]name" in said
+    assert printable(said) == said
+
+
+def test_logs_and_tracebacks_pass_the_same_place(capsys):
+    with printable_output():
+        handler = logging.StreamHandler()
+        logging.getLogger("foreign").addHandler(handler)
+        logging.getLogger("foreign").error("%s", EVIL)
+    logging.getLogger("foreign").removeHandler(handler)
+    assert capsys.readouterr().err == f"{SHOWN}\n"
+
+
+def test_names_in_progress_bars_are_text():
+    """Rich takes ``[red]`` for a colour, and its bars are control sequences themselves."""
+    (config,) = expand(fill.an_experiment(methods=("zero-shot",), seeds=(1,)))
+    config = config.model_copy(update={"method": config.method.model_copy(update={"label": EVIL})})
+    for terminal in (True, False):
+        drawn = io.StringIO()
+        console = Console(file=drawn, force_terminal=terminal, width=300, color_system=None)
+        with RunBars(console) as bars:
+            bars.add_runs(1, {1: config})
+            bars.show(1, Notice(EVIL))
+            bars.show(1, Progress(EVIL, 1, 2))
+
+        def work():
+            yield Progress(EVIL, 1, 2)
+
+        track(work(), console)
+        assert f"{SHOWN}, seed 1: {SHOWN}" in drawn.getvalue()
+        for command in ("\x1b]52", "\x07", "\x9b", "\u202e", "\r["):
+            assert command not in drawn.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_export_is_printable_in_a_terminal_and_exact_elsewhere(capsys, monkeypatch, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with printable_output():
+        write_data(f"a,b\r\n{EVIL},1\r\n")
+    assert capsys.readouterr().out == f"a,b\r\n{SHOWN if terminal else EVIL},1\r\n"

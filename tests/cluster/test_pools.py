@@ -1,0 +1,212 @@
+"""Which runs start on which node: by device, by the folders that it has, by memory and slots."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from fedcore.cli.main import main
+from fedcore.cluster import connection, node
+from fedcore.cluster.node import NodeReport
+from fedcore.errors import FedLensError
+from fedcore.jobs import cluster_watch
+from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, Pool
+from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
+from fedcore.jobs.pools import TASK_POOL, SpreadPools, cluster_capacity
+from fedcore.store import Store
+from tests.cluster.test_view import GIB, LARGE, SMALL
+from tests.support.jobs import wait_for
+
+
+class Watch:
+    """Stands for the thread that looks at a cluster."""
+
+    def __init__(self, *states: NodeState) -> None:
+        self._states = {state.node.id: state for state in states}
+
+    def states(self) -> list[NodeState]:
+        return list(self._states.values())
+
+    def state_of(self, node_id: str) -> NodeState | None:
+        return self._states.get(node_id)
+
+
+def test_gpus_come_first_and_a_node_that_cannot_be_used_has_no_pool():
+    broken = replace(SMALL, problem="it has FedLens 0.0, the worker 0.1; install the same")
+    assert list(ClusterPools(Watch(SMALL, LARGE)).names()) == [
+        "large/gpu", "small/cpu", "large/cpu", TASK_POOL,
+    ]  # fmt: skip
+    assert list(ClusterPools(Watch(broken, LARGE)).names()) == ["large/gpu", "large/cpu", TASK_POOL]
+
+
+def test_a_run_waits_for_a_node_that_has_its_data(db, queued):
+    store, pools = Store(db), ClusterPools(Watch(SMALL, LARGE))
+    (run_id,) = queued()
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/pacs')")
+    assert store.queue.data_folders() == ["/data/pacs"]
+    alone = ClusterPools(Watch(SMALL))
+    assert alone.claim(store, "small/cpu", 0) is None
+    claimed = pools.claim(store, "large/gpu", 0)
+    assert claimed is not None and claimed.id == run_id
+    assert store.runs.get([run_id])[0].device == "large/gpu"
+
+
+def test_a_run_waits_until_a_node_was_asked_for_the_folder_of_its_data(db, queued):
+    store = Store(db)
+    queued()
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/new')")
+    assert ClusterPools(Watch(LARGE)).claim(store, "large/gpu", 0) is None, "queued since the last report"
+    asked = replace(LARGE, report=replace(LARGE.report, readable=("/data/new",)))
+    assert ClusterPools(Watch(asked)).claim(store, "large/gpu", 0) is not None
+
+
+def test_runs_over_several_devices_come_one_by_one_once_there_are_enough(db, queued):
+    store = Store(db)
+    first, second = queued(rounds=1), queued(rounds=2)
+    states = [replace(LARGE, problem="it has not reported yet")]
+    pools = SpreadPools(2, lambda: cluster_capacity(states))
+    device, tasks = pools.names()
+    assert tasks == TASK_POOL and pools.claim(store, device, 0) is None
+    states = [SMALL]
+    claimed = pools.claim(store, device, 0)
+    assert claimed is not None and claimed.id == first[0]
+    assert pools.claim(store, device, 1) is None, "one at a time"
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET requested_device='cpu' WHERE id=?", second)
+    states = [SMALL, LARGE, replace(LARGE, node=replace(LARGE.node, id="3"))]
+    assert pools.claim(store, device, 0) is None, "it asked for a CPU, and here are GPUs"
+    with pytest.raises(FedLensError, match="the cluster has 2 GPUs, not 3") as refused:
+        cluster_capacity(states).check(3)
+    assert refused.value.field == "over"
+
+
+class Ray:
+    """Stands for the module: nodes report at once; ``fails`` is raised instead of the next list of nodes."""
+
+    exceptions = SimpleNamespace(RayError=OSError)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.fails: Exception | None = None
+
+    def wait(self, pending: list[object], timeout: float) -> tuple[list[object], list[object]]:
+        return pending, []
+
+    def get(self, pending: NodeReport) -> NodeReport:
+        return pending
+
+
+@pytest.fixture
+def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
+    """A watch of one node, whose folders of data are in the list."""
+    ray, folders = Ray(), ["/data/a"]
+
+    def list_nodes(_: Ray) -> list[connection.Node]:
+        failure, ray.fails = ray.fails, None
+        if failure is not None:
+            raise failure
+        return [SMALL.node]
+
+    def ask(_: ClusterWatch, node_id: str, asked: tuple[str, ...]) -> NodeReport:
+        ray.asked.append(asked)
+        return NodeReport((), node.versions(), missing=(), readable=asked)
+
+    monkeypatch.setattr(connection, "connect", lambda address: ray)
+    monkeypatch.setattr(connection, "list_nodes", list_nodes)
+    monkeypatch.setattr(connection, "disconnect", lambda: None)
+    monkeypatch.setattr(ClusterWatch, "_ask", ask)
+    monkeypatch.setattr(cluster_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 600.0)
+    watch = ClusterWatch("auto", folders=lambda: tuple(folders))
+    yield ray, folders, watch
+    watch.close()
+
+
+def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched):
+    ray, folders, watch = watched
+    wait_for(lambda: watch.states() and watch.states()[0].report)
+    folders.append("/data/b")
+    wait_for(lambda: (report := watch.states()[0].report) and report.readable == ("/data/a", "/data/b"))
+    assert ray.asked == [("/data/a",), ("/data/a", "/data/b")]
+
+
+def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch):
+    ray, _, watch = watched
+    wait_for(lambda: watch.states() and watch.states()[0].report)
+    answers = threading.Event()
+    monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
+    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 0.0)
+    silent = watch.states()[0].node
+    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), object())})
+    wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
+    answers.set()
+    monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions(), missing=()))
+    wait_for(lambda: watch.states()[0].problem is None)
+
+
+def test_whatever_goes_wrong_in_one_look_the_next_is_taken(watched, caplog):
+    ray, folders, watch = watched
+    wait_for(watch.states)
+    ray.fails = RuntimeError("the connection was reset")
+    wait_for(lambda: "the connection was reset" in caplog.text)
+    folders.append("/data/b")
+    wait_for(lambda: (report := watch.states()[0].report) and report.readable == ("/data/a", "/data/b"))
+
+
+def test_a_run_goes_to_the_node_that_it_asks_for(db, make):
+    store, pools = Store(db), ClusterPools(Watch(SMALL, LARGE))
+    (run_id,) = store.experiments.create(make(), device="small").run_ids
+    assert pools.claim(store, "large/gpu", 0) is None
+    claimed = pools.claim(store, "small/cpu", 0)
+    assert claimed is not None and claimed.id == run_id
+
+
+def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):
+    store, pools = Store(db), ClusterPools(Watch(LARGE))
+    queued(seeds=(1, 2, 3))
+    assert pools.claim(store, "large/gpu", 0) is not None
+    assert pools.claim(store, "large/gpu", 1) is None
+    store.queue.set_slots("large/gpu", 2)
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET peak_memory=? WHERE id=1", [50 * GIB])
+    assert pools.claim(store, "large/gpu", 1) is None  # twice 50 of 80 GiB
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET peak_memory=? WHERE id=1", [30 * GIB])
+    assert pools.claim(store, "large/gpu", 1) is not None
+
+
+def test_what_a_run_asks_of_its_node():
+    four = replace(LARGE.node, gpus=4)
+    assert Pool(four, GPU).share({}).gpus == 1 and Pool(four, GPU).share({}).cpus == 8
+    assert Pool(four, GPU).capacity({"large/gpu": 2}) == 8
+    assert Pool(four, GPU).share({"large/gpu": 2}).gpus == 0.5
+    shared = Pool(four, CPU).share({"large/cpu": 2}, memory=100 * GIB)
+    assert (shared.cpus, shared.gpus, shared.memory) == (16, 0, 32 * GIB)
+
+
+def test_a_node_that_leaves_between_claim_and_start_gives_the_run_back(db, queued):
+    (run_id,) = queued()
+    pools = ClusterPools(Watch(SMALL))
+    claimed = pools.claim(Store(db), "small/cpu", 0)
+    with pytest.raises(OSError, match="has left"):
+        ClusterLauncher(ClusterPools(Watch()), None).launch(claimed, "small/cpu")
+    assert claimed.id == run_id
+
+
+def test_a_worker_without_ray_or_without_a_token_says_how_to_get_them(db, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(connection, "is_installed", lambda: False)
+    assert main(["worker", "--ray", "--db", str(db)]) == 2
+    assert 'install it with: pip install "ray[default]>=2.52,<3"' in capsys.readouterr().err
+    monkeypatch.setattr(connection, "is_installed", lambda: True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (*connection.SETTINGS, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")
+    assert main(["worker", "--db", str(db), "--ray"]) == 2
+    assert "ray get-auth-token --generate" in capsys.readouterr().err

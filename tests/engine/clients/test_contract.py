@@ -1,0 +1,221 @@
+"""A method's mistakes are refused with its first step, by file and line, and not trained in silence."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcore.engine.clients import contract
+from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Parallel, Serving
+from fedcore.methods import FedLensMethodError, Models, State, Step, cross_entropy, registry
+from tests.support.method_cases import CASES
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+
+HERE = Path(__file__)
+
+
+def line_of(text: str) -> int:
+    """The number of this file's only line that ends in a comment."""
+    return next(i for i, line in enumerate(HERE.read_text().splitlines(), 1) if line.endswith(f"# {text}"))
+
+
+class WithoutGlobal(BiasMethod):
+    def models(self, state):
+        return Models(None, {**self.repeat(state.shared), **state.local})
+
+
+class Scalar(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight", "bias"): loss.mean()})  # scalar
+
+
+class PerSample(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({("weight", "bias"): self.logits(params, const, batch.x).sum(2)})
+
+
+class LeavesOut(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight",): loss})
+
+
+class Detached(BiasMethod):
+    def train_step(self, params, const, batch):
+        logits = self.logits(params | {"bias": params["bias"].detach()}, const, batch.x)
+        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
+
+
+class Twice(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight", "bias"): loss, ("bias",): params["bias"].square().sum(1)})
+
+
+class Unknown(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight", "bias", "scale"): loss})
+
+
+class BareName(BiasMethod):
+    def train_step(self, params, const, batch):
+        return Step({"weight": cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)})
+
+
+class BareLoss(BiasMethod):
+    def train_step(self, params, const, batch):
+        return cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+
+
+class MovesAnotherShape(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight",): loss}, moved={"bias": params["bias"].mean(0)})
+
+
+class ScalarTerm(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("weight", "bias"): loss}, terms={"ce": loss.mean()})
+
+
+class NeedsItsBias(BiasMethod):
+    def models(self, state):
+        return super(BiasMethod, self).models(state)
+
+    def logits(self, params, head, x):
+        return x @ params["weight"].transpose(1, 2) + params["bias"][:, None]  # missing
+
+
+class FlatLogits(BiasMethod):
+    def logits(self, params, head, x):
+        return super().logits(params, head, x).flatten(0, 1)
+
+
+class OneBias(BiasMethod):
+    def init(self, generator):
+        state = super().init(generator)
+        return replace(state, local={"bias": state.local["bias"][0]})
+
+
+class SharesMore(BiasMethod):
+    def init(self, generator):
+        state = super().init(generator)
+        return State(shared=state.shared | {"scale": torch.ones(1)}, local=state.local)
+
+
+MISTAKES = [
+    (Scalar, r"train_step: the loss of 'weight', 'bias' is a tensor of shape \(\), not one value per client"),
+    (PerSample, r"shape \(3, 4\), not one value per client, shape \(clients,\) = \(3,\)"),
+    (LeavesOut, "train_step: no loss moves 'bias', which would stay as init made it"),
+    (Detached, "the loss of 'weight', 'bias' does not depend on 'bias'"),
+    (Twice, "'bias' is in two losses"),
+    (Unknown, "moves 'scale', but the clients hold 'weight', 'bias'"),
+    (BareName, r'a loss is for .weight., which is no tuple of names; write \("weight",\)'),
+    (BareLoss, r"it returns a tensor of shape \(3,\); return Step"),
+    (MovesAnotherShape, r"moved has 'bias' with shape \(3,\), the clients hold \(3, 3\)"),
+    (ScalarTerm, r"the term 'ce' is a tensor of shape \(\), not one value per client"),
+    (NeedsItsBias, r"logits: the global model has no 'bias', only 'weight'.*Models\(None"),
+    (FlatLogits, r"logits: it returns a tensor of shape \(\d+, 3\), not \(models, samples, classes\)"),
+    (OneBias, r"init: the local 'bias' has shape \(3,\).*State\(local=self.repeat"),
+    (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
+]
+
+
+@pytest.mark.parametrize(("cls", "message"), MISTAKES, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, message):
+    if cls is OneBias:  # as many clients as classes would hide it
+        federation = tiny_federation(tiny_backbone(), samples=(9, 5))
+    else:
+        federation = tiny_federation(tiny_backbone())
+    with pytest.raises(FedLensMethodError, match=message) as error:
+        run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
+    assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
+
+
+@pytest.mark.parametrize(("cls", "line"), [(Scalar, "scalar"), (NeedsItsBias, "missing")])
+def test_the_line_is_the_one_at_fault(cls, line):
+    federation = tiny_federation(tiny_backbone())
+    with pytest.raises(FedLensMethodError, match=rf"test_contract\.py:{line_of(line)}, in "):
+        run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
+
+
+def test_a_proximal_term_hides_no_mistake():
+    federation = tiny_federation(tiny_backbone())
+    for cls in (Scalar, Detached):
+        with pytest.raises(FedLensMethodError):
+            run_rounds(cls(BiasConfig(proximal=0.1), federation.problem), federation, 1)
+
+
+def test_a_method_may_declare_that_it_has_no_global_model():
+    federation = tiny_federation(tiny_backbone())
+    loop = run_rounds(WithoutGlobal(BiasConfig(), federation.problem), federation, 1)
+    assert {cell.model for cell in loop.finished[-1].cells} == {1, 2, 3}
+
+
+def test_a_chunk_without_samples_leaves_the_check_to_the_next():
+    federation = tiny_federation(tiny_backbone(), samples=(0, 5, 7))
+    assert len(run_rounds(BiasMethod(BiasConfig(), federation.problem), federation, 1, chunk=1).finished) == 2
+    with pytest.raises(FedLensMethodError, match="no loss moves 'bias'"):
+        run_rounds(LeavesOut(BiasConfig(), federation.problem), federation, 1, chunk=1)
+
+
+class Raises(BiasMethod):
+    error: Exception = ZeroDivisionError("by hand")
+
+    def upload(self, params, record, data):
+        raise self.error  # raised
+
+
+def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
+    """Its traceback stays there; the name of the line comes back."""
+    monkeypatch.setitem(registry._METHODS, Raises.name, Raises)
+    federation = tiny_federation(tiny_backbone())
+    method = Raises(BiasConfig(), federation.problem)
+    serving = Serving(lambda: Worker([Cohort(method, federation, range(3))]))
+    parallel = Parallel([lambda content: _done(serving.answer(content))], torch.device("cpu"))
+    loop = Loop(method, federation, 1)
+    loop.executor = parallel
+    place = rf"test_contract\.py:{line_of('raised')}, in upload: the method 'test-bias' raised "
+    with pytest.raises(FedLensMethodError, match=place + "ZeroDivisionError: by hand") as error:
+        list(loop.events())
+    assert "raise self.error" in "".join(error.value.__notes__)
+    monkeypatch.setattr(Raises, "error", MemoryError())
+    with pytest.raises(MemoryError):  # the machine's
+        list(loop.events())
+
+
+def _done(content: bytes) -> Future[bytes]:
+    future: Future[bytes] = Future()
+    future.set_result(content)
+    return future
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_method_that_comes_with_fedlens_keeps_the_contract(case, monkeypatch):
+    """And it is looked at once: later steps, rounds and chunks are the method's own phases."""
+    name, config, *_ = CASES[case]
+    cls = registry.get(name)
+    backbone = tiny_backbone()
+    built = registry.build_config(name, config)
+    federation = tiny_federation(backbone, cls.reads(built, backbone.spec))
+    seen = []
+    checked = contract.FirstStep._checked
+    monkeypatch.setattr(
+        contract.FirstStep, "_checked", lambda self, *given: seen.append(1) or checked(self, *given)
+    )
+    method = cls(built, federation.problem)
+    run_rounds(method, federation, 2, chunk=2)
+    steps = -(-9 // 4) * (built.local_epochs if cls.trains else 0)
+    assert len(seen) <= len(method.phases) * max(1, steps), "only the first chunk's calls pass through it"

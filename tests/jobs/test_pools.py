@@ -1,0 +1,190 @@
+"""Order of the queue, runs at once per device, and whether one more fits into its memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fedcore import devices
+from fedcore.cli import main as cli
+from fedcore.devices import Device
+from fedcore.errors import FedLensError
+from fedcore.jobs import job, pools
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.launcher import LocalLauncher
+from fedcore.store import Store
+from fedcore.store.database import reading, writing
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+
+GIB = 2**30
+CPU = Device("cpu", "a CPU", memory_total=16 * GIB, memory_used=4 * GIB, load=None)
+
+
+def measured(db, run_id, peak):
+    with writing(db) as database:
+        database.execute("UPDATE runs SET peak_memory=? WHERE id=?", [peak, run_id])
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with one CPU whose facts the test sets."""
+    facts = {"cpu": CPU}
+    monkeypatch.setattr(worker.devices, "list_devices", lambda: list(facts.values()))
+    return facts
+
+
+@pytest.fixture
+def supervisor(db, machine):
+    """A supervisor whose runs do nothing; ``started`` lists them."""
+    started = []
+
+    def spawn(claimed, device):
+        started.append(claimed.id)
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    made = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    made.started = started
+    yield made
+    for child in made._children.values():
+        child.job.process.communicate()
+
+
+def test_one_run_at_a_time_unless_told_otherwise(db, queued, supervisor):
+    queued(seeds=(1, 2, 3))
+    supervisor.step()
+    supervisor.step()
+    assert supervisor.started == [1]
+
+
+def test_a_change_of_slots_is_heeded_at_once(db, queued, supervisor):
+    queued(seeds=(1, 2, 3))
+    supervisor.step()
+    measured(db, 1, GIB)
+    Store(db).queue.set_slots("cpu", 2)
+    supervisor.step()
+    assert supervisor.started == [1, 2]
+    Store(db).queue.set_slots("cpu", 3)
+    supervisor.step()
+    assert supervisor.started == [1, 2, 3]
+
+
+def test_a_run_waits_for_memory(db, queued, supervisor, machine):
+    """12 GiB are free; each run of this setting has needed 7: the second waits until the first shows."""
+    queued(seeds=(1, 2, 3))
+    Store(db).queue.set_slots("cpu", 3)
+    measured(db, 3, 7 * GIB)
+    supervisor.step()
+    assert supervisor.started == [1]
+    with writing(db) as database:  # its memory is in the device's figure now
+        database.execute("UPDATE runs SET rounds_done=1 WHERE id=1")
+    machine["cpu"] = replace(CPU, memory_used=8 * GIB)
+    supervisor.step()
+    assert supervisor.started == [1, 2]
+    machine["cpu"] = replace(CPU, memory_used=10 * GIB)
+    supervisor.step()
+    assert supervisor.started == [1, 2]
+
+
+def test_what_was_never_measured_is_taken_to_need_half_of_the_device(db, queued):
+    queued(seeds=(1, 2))
+    Store(db).jobs.claim(new_owner(), "cpu")
+    assert not pools.fits(Store(db), CPU, 2)  # 8 + 8 of 12 GiB
+    with writing(db) as database:
+        database.execute("UPDATE runs SET rounds_done=1 WHERE id=1")
+    assert pools.fits(Store(db), CPU, 2)
+    assert not pools.fits(Store(db), replace(CPU, memory_used=9 * GIB), 2)
+
+
+def test_another_setting_is_another_need(db, queued):
+    queued(seeds=(1,), methods=2)
+    measured(db, 1, 20 * GIB)
+    assert pools.fits(Store(db), CPU, 2)
+    assert not pools.fits(Store(db), CPU, 1)
+
+
+def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
+    Store(db).experiments.create_claimed(make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
+    (waiting,) = queued(seeds=(9,))
+    measured(db, 1, 5 * GIB)
+    assert pools.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
+
+
+@pytest.mark.parametrize("number", [0, -1, 17])
+def test_slots_have_bounds(db, number):
+    with pytest.raises(FedLensError, match="choose 1 to 16"):
+        Store(db).queue.set_slots("cpu", number)
+    assert Store(db).queue.slots() == {}
+
+
+def test_a_run_records_the_most_memory_it_took(db, queued):
+    (run_id,) = queued(rounds=2)
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db)) as heartbeat:
+        job.execute(claimed, heartbeat, handler=fake_engine.training)
+    with reading(db) as connection:
+        (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()
+    # Linux adds up the pages of its threads now and then only: a later answer may be a few pages lower
+    assert peak > 10e6 and peak == pytest.approx(devices.peak_memory("cpu"), rel=0.01)
+
+
+def test_runs_that_share_the_cpu_divide_its_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.delenv("FEDLENS_THREADS", raising=False)
+    assert "FEDLENS_THREADS" not in devices.environment_for("cpu")
+    assert devices.environment_for("cpu", 3)["FEDLENS_THREADS"] == "2"
+    assert devices.environment_for("cpu", 99)["FEDLENS_THREADS"] == "1"
+    assert "FEDLENS_THREADS" not in devices.environment_for("GPU-a", 3)
+    monkeypatch.setenv("FEDLENS_THREADS", "5")  # the user's own wish
+    assert "FEDLENS_THREADS" not in devices.environment_for("cpu", 3)
+
+
+@pytest.mark.parametrize(
+    ("moved", "move", "order"),
+    [
+        ([3], "top", [3, 1, 2, 4, 5]),
+        ([3, 5], "top", [3, 5, 1, 2, 4]),
+        ([3], "up", [1, 3, 2, 4, 5]),
+        ([3, 4], "up", [1, 3, 4, 2, 5]),
+        ([1], "up", [1, 2, 3, 4, 5]),
+        ([3], "down", [1, 2, 4, 3, 5]),
+        ([2, 3], "down", [1, 4, 2, 3, 5]),
+        ([5], "down", [1, 2, 3, 4, 5]),
+        ([1], "bottom", [2, 3, 4, 5, 1]),
+    ],
+)
+def test_moving_within_the_queue(db, queued, moved, move, order):
+    queued(seeds=(1, 2, 3, 4, 5))
+    assert Store(db).queue.move(reversed(moved), move) == moved
+    assert Store(db).queue.ids() == order
+    (new,) = queued()
+    assert Store(db).queue.ids() == [*order, new]  # whoever comes later waits behind all
+
+
+def test_what_has_started_is_not_moved(db, queued):
+    queued(seeds=(1, 2))
+    Store(db).jobs.claim(new_owner(), "cpu")
+    assert Store(db).queue.move([1, 2]) == [2]
+    assert Store(db).queue.move([1]) == []
+
+
+def test_a_process_leaves_its_experiment_for_what_was_moved_before_it(db, queued):
+    first, second = queued(seeds=(1, 2)), queued(seeds=(3,))
+    claimed = Store(db).jobs.claim("me", "cpu")
+    assert claimed.id == first[0]
+    Store(db).queue.move(second, "top")
+    assert Store(db).jobs.claim("me", "cpu", experiment_id=1) is None
+    assert Store(db).jobs.claim("another", "cpu").id == second[0]
+    assert Store(db).jobs.claim("me", "cpu", experiment_id=1).id == first[1]
+
+
+def test_the_command_shows_and_moves_the_queue(db, queued, capsys):
+    queued(seeds=(1, 2, 3))
+    assert cli.main(["queue", "3", "--move", "up", "--db", str(db)]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["1", "3", "2"]
+    assert cli.main(["queue", "9", "--db", str(db)]) == 2
+    assert "run 9 is not queued" in capsys.readouterr().err

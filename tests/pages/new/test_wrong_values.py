@@ -1,0 +1,85 @@
+"""While a field holds a value that cannot be used, Launch is not ready with the former one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.support.web.pages import Opened, button, more_of_the_data, open_form, widget
+
+
+def not_ready(app: AppTest) -> str:
+    """Return what the page says beside Launch, which is not ready; empty where it is."""
+    said = [c.value.replace("\\", "") for c in app.caption if c.value.startswith("Not ready: see ")]
+    assert not app.exception
+    assert button(app, "Launch").disabled == bool(said) == bool(app.error)
+    return said[0].removeprefix("Not ready: see ").removesuffix(".") if said else ""
+
+
+@pytest.fixture
+def form(open_page: Opened) -> AppTest:
+    """The form with the fields of one method and the less common data fields."""
+    app = open_form(more_of_the_data(open_page("new", preset="demo")), "FedOT")
+    assert not app.number_input, "Streamlit keeps a number outside its range from the page's program"
+    assert not_ready(app) == ""
+    return app
+
+
+@pytest.mark.parametrize(
+    ("label", "wrong", "named"),
+    [
+        ("Rounds", ("-1", "", "1.7", "ten", "99999999999999999999", "nan"), "Rounds"),
+        ("Participation", ("2", "0", "half", ""), "Participation"),
+        pytest.param("Seeds", ("1-",), "Seeds", marks=pytest.mark.slow),
+        pytest.param("Time limit", ("-1", "soon"), "Time limit", marks=pytest.mark.slow),
+        ("Clients per domain", ("0", "1e999"), "Clients per domain"),
+        pytest.param("Minimum samples", ("", "-1", "0x3"), "Minimum samples", marks=pytest.mark.slow),
+        pytest.param("Dirichlet alpha", ("0", "a"), "Dirichlet alpha", marks=pytest.mark.slow),
+        pytest.param("Shots per class", ("0", "few"), "Shots per class", marks=pytest.mark.slow),
+        pytest.param("Prompt", ("no place for the class",), "Prompt", marks=pytest.mark.slow),
+        ("Blocks", ("7", "", "2.5"), "FedOT, blocks"),
+        ("Learning rate", ("-1", "fast", "0,1"), "FedOT, learning rate"),
+    ],
+)
+def test_what_is_typed_and_wrong_is_named_beside_launch(
+    form: AppTest, label: str, wrong: tuple[str, ...], named: str
+) -> None:
+    before = next(w for w in form.text_input if w.label.startswith(label)).value
+    for value in wrong:
+        form = next(w for w in form.text_input if w.label.startswith(label)).set_value(value).run()
+        assert not_ready(form).startswith(named), value
+    form = next(w for w in form.text_input if w.label.startswith(label)).set_value(before).run()
+    assert not_ready(form) == ""
+
+
+def test_a_swept_value_that_is_wrong_is_named(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state[next(e for e in app.expander if e.label.startswith("Sweep")).key] = True
+    app = widget(app.run(), "Fields").set_value(["rounds"]).run()
+    for value in ("-1, 1", "few", "1, 1", ""):
+        app = next(w for w in app.text_input if w.label == "Rounds: values").set_value(value).run()
+        assert not_ready(app), value
+
+
+def test_column_names_that_are_wrong_are_named(open_page: Opened, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\n")
+    app = more_of_the_data(open_page("new", preset="demo"))
+    app = widget(app, "Data set", "selectbox").select("A CSV list of your own").run()
+    app = widget(app, "Folder on this machine", "text_input").set_value(str(tmp_path / "list.csv")).run()
+    app = more_of_the_data(app)
+    for value in ("label species", "colour = x"):
+        app = widget(app, "Column names", "text_input").set_value(value).run()
+        assert not_ready(app) == "Column names", value
+
+
+def test_a_file_that_cannot_be_used_is_not_ready_with_the_form_before_it(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state["toml_box"] = True
+    app.run()
+    for content in (b"rounds = 0", b"\xff\xfe", b"not toml"):
+        app = app.file_uploader[0].set_value(("mine.toml", content, "application/toml")).run()
+        assert not_ready(app) == "TOML file"
+    app = app.file_uploader[0].set_value(None).run()
+    assert not_ready(app) == ""

@@ -1,0 +1,240 @@
+"""Rows from elsewhere that measure something else are shown with a remark, and compared with nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import PartitionConfig
+from fedcore.reports.content import Choice, checked_comparison, read_report
+from fedcore.reports.page import report_html
+from fedcore.reports.tables import breakdown_tables, summary_table
+from fedcore.results.comparison import (
+    Group,
+    compare,
+    difference,
+    ranks,
+    reason_not_comparable,
+    significance,
+)
+from fedcore.results.curves import pareto_front, row_costs
+from fedcore.results.exports.latex import summary_latex
+from fedcore.results.leaderboard.board import board, board_settings
+from fedcore.results.runs.overview import experiment_summaries
+from fedcore.store import Recorder, Store
+from fedcore.store.database import writing
+from tests.support import fill
+from tests.support.exported import exported
+
+ROUNDS = 2
+TWO = fill.CLIENTS[:2]
+FOREIGN: dict[str, tuple[dict[str, int], str]] = {
+    "two": (dict.fromkeys(TWO, 60), "evaluated on 2 of 6 clients"),
+    "foo": ({"Foo": 60, "Bar": 60}, "evaluated on other clients (Foo, Bar)"),
+    "hundred": (
+        dict.fromkeys(fill.CLIENTS, 100),
+        "100 instead of 60 test samples of 0° (and 5 more clients like it)",
+    ),
+}
+"""Method -> the totals of its test sets, and the remark on it."""
+
+
+def imported(
+    store: Store, tmp_path: Path, experiment: int, totals: Mapping[str, Mapping[str, int]], seeds=(1, 2, 3)
+) -> None:
+    """Import rows that are better than any of FedLens', but measure what ``totals`` says: method -> set."""
+    file = tmp_path / f"{'-'.join(totals)}.csv"
+    lines = ["method,seed,round,model,test_set,correct,total,split"]
+    lines += [
+        f"{method},{seed},{ROUNDS},{name},{name},{total - 1 - seed},{total},{split}"
+        for method, sets in totals.items()
+        for seed in seeds
+        for name, total in sets.items()
+        for split in ("validation", "test")
+    ]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    store.imports.csv(file, experiment)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """FedOT and PromptFL on six clients of 60 test samples, beside the rows of ``FOREIGN``."""
+    tmp_path = tmp_path_factory.mktemp("elsewhere")
+    store = Store(tmp_path / "runs.db")
+    number = fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), rounds=ROUNDS))
+    imported(store, tmp_path, number, {name: sets for name, (sets, _) in FOREIGN.items()})
+    return store
+
+
+def rows_of(store: Store) -> dict[str, Group]:
+    return {g.label: g for g in compare(store, [1]).groups}
+
+
+def test_what_differs_is_said_and_nothing_is_best_or_compared(store: Store) -> None:
+    rows = rows_of(store)
+    assert len({g.setting for g in rows.values()}) == 1
+    found = {label: g.other_tests for label, g in rows.items()}
+    assert found == {"FedOT": "", "PromptFL": ""} | {name: text for name, (_, text) in FOREIGN.items()}
+    assert max(rows.values(), key=lambda g: g.stats["personal"].mean).label in FOREIGN, "they look better"
+    best, second = ranks(list(rows.values()), "personal")
+    assert (best, second) == ({rows["FedOT"].key}, {rows["PromptFL"].key})
+    tested = significance(list(rows.values()), rows["PromptFL"], "personal")
+    assert set(tested) == {rows["FedOT"].key}
+    for name, (_, text) in FOREIGN.items():
+        assert difference(rows[name], rows["PromptFL"], "personal") is None
+        assert reason_not_comparable(rows[name], rows["PromptFL"]) == text
+        assert reason_not_comparable(rows["PromptFL"], rows[name]) == f"{name}: {text}"
+        assert difference(rows["PromptFL"], rows[name], "personal") is None
+    assert [n for n in compare(store, [1]).notes if n.startswith("‡")] == [
+        f"‡ {name}: {text}, so it is not compared with the other rows" for name, (_, text) in FOREIGN.items()
+    ]
+
+
+def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
+    latex = summary_latex(compare(store, [1]))
+    (fedot,) = [line for line in latex.splitlines() if line.startswith("    {FedOT}")]
+    assert r"\textbf" in fedot and latex.count(r"\textbf") == fedot.count(r"\textbf")
+    assert not any(
+        r"\underline" in line
+        for line in latex.splitlines()
+        if line.startswith(("    {two}", "    {foo}", "    {hundred}"))
+    )
+    rows = list(csv.DictReader(io.StringIO(exported(store, [1], baseline="PromptFL"))))
+    content = json.loads(exported(store, [1], "summary", "json"))["summary"]
+    for name, (_, text) in FOREIGN.items():
+        assert rf"{{{name}}}$^\ddagger$" in latex and f"$^\\ddagger$ {name}: {text[:20]}" in latex
+        own = [r for r in rows if r["label"] == name]
+        assert own and all(text in r["remark"] for r in own)
+        assert {r[c] for r in own for c in ("difference", "p", "p_holm", "pairs", "test")} == {""}
+        assert all(text in r["remark"] for r in content if r["label"] == name)
+        for table in ("breakdowns", "domains"):
+            lines = [
+                r for r in csv.DictReader(io.StringIO(exported(store, [1], table))) if r["label"] == name
+            ]
+            assert all(text in r["remark"] for r in lines) and (lines or table == "domains")
+    assert all(not r["remark"] for r in content if r["label"] == "FedOT")
+
+
+def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
+    with checked_comparison(store, [1], Choice(baseline="PromptFL")) as checked:
+        report = read_report(checked)
+    (section,) = report.sections
+    table = summary_table(report, section)
+    cells = {row[0].text: row for row in table.rows}
+    for name, (_, text) in FOREIGN.items():
+        row = cells[f"{name} ‡"]
+        assert row[0].help.startswith(text) and not any(c.mark for c in row)
+        assert "not comparable" in [c.text for c in row] and text in [c.help for c in row]
+    assert [c.mark for c in cells["FedOT"]].count("best") == len(section.metrics)
+    assert any(r[0].text == "two ‡" for t in breakdown_tables(section) for r in t.rows)
+    gaps = [f for f in section.heatmaps if f.kind == "difference"]
+    assert gaps and all(p.title.startswith("FedOT") for f in gaps for p in f.panels)
+    page = report_html(report)
+    assert all(text in page for _, text in FOREIGN.values())
+
+
+def test_they_have_no_rank(store: Store) -> None:
+    (setting,) = board_settings(store, store.runs.of_experiments([1]))
+    made = board(store, setting, "personal")
+    assert [g.label for g in made.rows[:2]] == ["FedOT", "PromptFL"] and len(made.rows) == 5
+    assert {g.label for g in made.ranked} == {"FedOT", "PromptFL"} and len(made.tests) == 1
+    for g in made.rows[2:]:
+        assert made.rank_text(g) == f"not ranked: {FOREIGN[g.label][1]}"
+    assert "3 rows are not ranked" in made.finding and not any(name in made.finding for name in FOREIGN)
+
+
+def test_the_list_of_experiments_shows_a_method_that_fedlens_trained(store: Store) -> None:
+    (item,) = experiment_summaries(store)
+    trained = {g.label: g.stats["personal"].mean for g in rows_of(store).values() if g.trained_by_fedlens}
+    assert item.last == pytest.approx(trained[item.best_text])
+
+
+def test_rows_that_measure_the_same_are_compared_wherever_they_come_from(
+    store: Store, tmp_path: Path
+) -> None:
+    store = Store(shutil.copy(store.path, tmp_path / "runs.db"))
+    imported(store, tmp_path, 1, {"mine": dict.fromkeys(fill.CLIENTS, fill.TOTAL)})
+    with Recorder(store.path, method="few", seed=1, experiment=1, rounds_total=ROUNDS) as run:
+        run.round(ROUNDS, accuracy={(c, c): (59, 60) for c in TWO}, bytes_up=1, seconds=0.001)
+    rows = rows_of(store)
+    comparison = compare(store, [1])
+    costs = {c.label: c for c in row_costs(store, comparison, rows["few"].setting)}
+    assert pareto_front(list(costs.values()), "seconds") == [costs["FedOT"]], (
+        "few costs less and reaches more"
+    )
+    assert (rows["mine"].other_tests, rows["mine"].mark) == ("", "")
+    assert ranks(list(rows.values()), "personal")[0] == {rows["mine"].key}
+    assert rows["few"].other_tests == "evaluated on 2 of 6 clients"
+    alike = reason_not_comparable(rows["few"], rows["two"])
+    assert alike == "", "two rows on the same two clients compare with each other"
+
+
+def test_without_a_row_of_fedlens_most_rows_decide(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    store.prepare()
+    sets = {"a": {"x": 10}, "b": {"x": 10, "y": 10}, "c": {"x": 10, "y": 10}}
+    imported(store, tmp_path, "Own", sets)  # type: ignore[arg-type]
+    assert {g.label: g.other_tests for g in compare(store, [1]).groups} == {
+        "a": "evaluated on 1 of 2 clients", "b": "", "c": ""
+    }  # fmt: skip
+
+
+def test_totals_that_are_drawn_with_the_seed_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """FedLens' clients of a Dirichlet partition have 60 + seed test samples here."""
+    store = Store(tmp_path / "runs.db")
+    partition = PartitionConfig(kind="dirichlet", clients=2, alpha=0.5)
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=ROUNDS)
+    fill.done(store.path, experiment.model_copy(update={"partition": partition}))
+    with writing(store.path) as database:
+        database.execute("UPDATE accuracy SET total = total + (SELECT seed FROM runs WHERE id = run_id)")
+    for method, seeds, extra in (("same", (1, 2, 3), 0), ("more", (1, 2), 1), ("unknown", (8,), 0)):
+        for seed in seeds:
+            with Recorder(store.path, method=method, seed=seed, experiment=1, rounds_total=ROUNDS) as run:
+                run.round(ROUNDS, accuracy={(c, c): (50, 60 + seed + extra) for c in fill.CLIENTS})
+    found = {g.label: g.other_tests for g in compare(store, [1]).groups}
+    assert (found["FedOT"], found["same"]) == ("", "")
+    assert "62 instead of 61 test samples of 0°" in found["more"] and "(seed 1" in found["more"]
+    assert found["unknown"].startswith("no seed in common with the other rows")
+
+
+def test_a_mean_over_fewer_held_out_domains_is_another_quantity(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    for method, domains in (("fedot", TWO), ("promptfl", TWO), ("fedalign", TWO[:1])):
+        fill.done(store.path, fill.an_experiment(methods=(method,), rounds=ROUNDS, held_out=domains))
+    rows = {g.label: g for g in compare(store, [1, 2, 3]).groups}
+    assert len({g.setting for g in rows.values()}) == 1
+    assert {label: g.other_tests for label, g in rows.items()} == {
+        "FedOT": "", "PromptFL": "", "FedAlign": "evaluated on 1 of 2 held-out domains"
+    }  # fmt: skip
+
+
+def test_a_merged_run_on_other_clients_is_outvoted(tmp_path: Path) -> None:
+    other, store = Store(tmp_path / "other.db"), Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=ROUNDS))
+    _, (writer,) = fill.start(
+        other.path, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=ROUNDS)
+    )
+    fill.train(writer, clients=TWO)
+    fill.let_go(other.path, writer.claim.owner)
+    store.imports.database(other.path)
+    rows = {g.label: g for g in compare(store, [1, 2]).groups}
+    assert rows["FedAlign"].trained_by_fedlens and len({g.setting for g in rows.values()}) == 1
+    assert {label: g.other_tests for label, g in rows.items() if g.other_tests} == {
+        "FedAlign": "evaluated on 2 of 6 clients"
+    }
+
+
+def test_rows_of_fedlens_raise_no_alarm(tmp_path: Path, filled: Path) -> None:
+    """Zero-shot rows, other seeds, other rounds and rules: the test sets are the same by construction."""
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=ROUNDS))
+    fill.done(store.path, fill.an_experiment(methods=("promptfl",), seeds=(7,), rounds=ROUNDS + 1))
+    for rule in ("last", "best", "mean10"):
+        assert not any(g.other_tests for g in compare(store, [1, 2], rule).groups)
+        assert not any(g.other_tests for g in compare(Store(filled), [1, 2], rule, unfinished=True).groups)

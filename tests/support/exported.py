@@ -1,0 +1,17 @@
+"""A comparison as the text of one file, through the door that the command and the pages use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedcore.reports.content import Choice, checked_comparison
+from fedcore.reports.exports import WRITERS, Format, Table
+from fedcore.store import Store
+
+
+def exported(
+    store: Store, ids: Iterable[int], table: Table = "summary", format: Format = "csv", **choice: object
+) -> str:
+    """Check, compare and write some experiments."""
+    with checked_comparison(store, ids, Choice(**choice)) as checked:
+        return WRITERS[table, format](checked)

@@ -1,0 +1,89 @@
+"""Measure the server's time for every page over a million accuracy rows, without the browser's part.
+
+python -m tools.benchmarks.pages                   # writes the store to a temporary folder first
+python -m tools.benchmarks.pages --db million.db   # an existing one (see tools.benchmarks.million)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+import typer
+from streamlit.testing.v1 import AppTest
+
+from tools.benchmarks import million
+
+ROOT = Path(__file__).resolve().parents[2]
+REPEATS = 9
+LIMIT_MS = 200
+VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
+    "Experiments": ("experiments", {}),
+    "New": ("new", {"preset": "demo"}),
+    "Live": ("live", {"id": "1"}),
+    "Compare, summary": ("compare", {"ids": ["1"]}),
+    "Compare, summary of all": ("compare", {"ids": ["1", "2", "3", "4"]}),
+    "Compare, heatmaps": ("compare", {"ids": ["1"], "tab": "Heatmaps"}),
+    "Compare, curves": ("compare", {"ids": ["1"], "tab": "Curves"}),
+    "Compare, cost": ("compare", {"ids": ["1"], "tab": "Cost"}),
+    "Leaderboard": ("leaderboard", {}),
+    "Papers, a table": ("papers", {"table": "fedot-1"}),
+    "Papers, map": ("papers", {"papers_view": "Map"}),
+    "Data & models": ("data", {}),
+    "Run": ("run", {"id": "2"}),
+}
+
+
+def measure(db: Path) -> bool:
+    """Print each page's median time with cold and warm caches; True when all stay within the limit."""
+    import streamlit as st
+
+    for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
+        if name.startswith("streamlit"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+    os.environ["FEDLENS_DB"] = str(db)
+    good = True
+    with mock.patch("fedcore.jobs.ensure_worker", return_value=False):
+        for name, (page, query) in VISITS.items():
+            app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120).run()
+            if page != "experiments":
+                app.switch_page(f"pages/{page}.py")
+                for key, value in query.items():
+                    app.query_params[key] = value
+                app.run()
+            assert not app.exception, app.exception
+            cold, warm = [], []
+            for _ in range(REPEATS):
+                st.cache_data.clear()
+                st.cache_resource.clear()
+                cold.append(timed(app))
+                warm.append(timed(app))
+            first, then = statistics.median(cold), statistics.median(warm)
+            good = good and first <= LIMIT_MS
+            print(f"{name:26} cold caches {first:6.0f} ms   warm {then:6.0f} ms", flush=True)
+    return good
+
+
+def timed(app: AppTest) -> float:
+    """Return the milliseconds of one run of the page's script, including the messages for its elements."""
+    start = time.perf_counter()
+    app.run()
+    return 1000 * (time.perf_counter() - start)
+
+
+def main(db: Path | None = None) -> None:
+    """Measure every page on a store of ``million``; exit status 1 when one is over the limit."""
+    with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
+        db = db or Path(folder) / "million.db"
+        if not db.exists():
+            print(f"{million.make(db):,} accuracy rows written", flush=True)
+        raise SystemExit(0 if measure(db) else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,57 @@
+"""Measure a step of learned prompts with the class names of a real data set, in CPU-seconds of one thread.
+
+python -m tools.benchmarks.prompts promptfl                        # 10 clients, the 65 classes of Office-Home
+python -m tools.benchmarks.prompts promptfl --own                  # a later step, when prompts differ
+python -m tools.benchmarks.prompts sdfed --classes domainnet-126
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+import typer
+
+from fedcore.engine.clients.local import train_clients
+from fedcore.engine.clients.optimisers import ClientOptimiser
+from fedcore.paths import ASSETS
+from tools.benchmarks import drawn
+
+
+def main(
+    method: Annotated[str, typer.Argument()] = "promptfl",
+    clients: int = 10,
+    classes: str = "office-home",
+    own: bool = False,
+) -> None:
+    """Print the CPU-seconds and the memory of a step.
+
+    Args:
+        own: each client has a prompt of its own, as in the steps behind the first one of a round.
+    """
+    torch.set_num_threads(1)
+    names = json.loads((ASSETS / "classes.json").read_text(encoding="utf-8"))[classes]
+    federation = drawn.federation(clients, len(names), train=32)
+    problem = replace(federation.problem, classes=tuple(names))
+    federation = replace(federation, problem=problem)
+    built, everyone = drawn.build(method, federation), torch.arange(clients)
+    with torch.no_grad():
+        state = built.init(federation.problem.generator)
+    params = {name: value.expand(clients, *value.shape).clone() for name, value in state.shared.items()}
+    if own:
+        noise = torch.Generator().manual_seed(2)
+        params = {n: p + 1e-3 * torch.randn(p.shape, generator=noise) for n, p in params.items()}
+    before, watch = drawn.peak_mib(), drawn.Stopwatch()
+    optimiser = ClientOptimiser(built.config, clients)
+    trained = train_clients(
+        built, params | state.local, federation.local_data(everyone), 1, optimiser, max_steps=1
+    )
+    spent, loss = watch(), float(trained.loss.sum())
+    more = drawn.peak_mib() - before
+    print(f"{method}, {len(names)} classes of {classes}: {spent:.2f} CPU-s, {more:,} MiB more, loss {loss!r}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,61 @@
+"""Measure a round of each method, in CPU-seconds of one thread, beside a loop written by hand.
+
+python -m tools.benchmarks.rounds                          # FedOT and FedCLIP beside their floors
+python -m tools.benchmarks.rounds --clients 10 --classes 65 --samples 160
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+import typer
+
+from fedcore.engine.loop import Loop
+from fedcore.federation import Federation
+from fedcore.records.events import RoundFinished
+from tools.benchmarks import drawn, floors
+
+FLOORS = {
+    "fedot": (floors.Rotated, floors.cross_entropy, floors.sgd),
+    "fedclip": (floors.Adapted, floors.contrastive, floors.adam),
+}
+
+
+def main(clients: int = 10, classes: int = 65, samples: int = 160, repeats: int = 5) -> None:
+    """Print the median of some rounds, after one that is not counted, without their evaluation."""
+    torch.set_num_threads(1)
+    federation = drawn.federation(clients, classes, samples)
+    print(f"{clients} clients of {samples} samples, {classes} classes, ViT-B-32's sizes, CPU-seconds a round")
+    for name in FLOORS:
+        ours, floor = rounds_of(name, federation, repeats), rounds_of_floor(name, federation, repeats)
+        print(f"{name:10} {ours:7.3f}  by hand {floor:7.3f}  ratio {ours / floor:.2f}")
+
+
+def rounds_of(name: str, federation: Federation, repeats: int) -> float:
+    """Measure a method's rounds with all that they record but their evaluation."""
+    loop = Loop(drawn.build(name, federation), federation, repeats + 2, evaluate_every=repeats + 3)
+    events = (event for event in loop.events() if isinstance(event, RoundFinished))
+    next(events)  # round 0 is an evaluation
+    return _median(lambda: next(events), repeats)
+
+
+def rounds_of_floor(name: str, federation: Federation, repeats: int) -> float:
+    """Measure the rounds of a loop written by hand."""
+    module, loss, optimiser = FLOORS[name]
+    model = module(federation)
+    return _median(lambda: floors.one_round(model, federation, loss, optimiser), repeats)
+
+
+def _median(work: Callable[[], object], repeats: int) -> float:
+    work()
+    watch, spent = drawn.Stopwatch(), []
+    for _ in range(repeats):
+        work()
+        spent.append(watch())
+    return statistics.median(spent)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,115 @@
+"""Measure how a run's cost and memory grow with its clients, in CPU-seconds of one thread.
+
+python -m tools.benchmarks.scale fedclip --clients 1000 --participation 0.1
+python -m tools.benchmarks.scale fedot --clients 10000 --participation 0.01 --rounds 20 --field blocks=16
+python -m tools.benchmarks.scale fedot --clients 1000 --participation 1 --field blocks=16 --over 2
+python -m tools.benchmarks.scale fedot --clients 1000 --participation 1 --field blocks=16 --over 2 --actors
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from fedcore.devices import CPU, environment_for
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Parallel, Serving, processes
+from fedcore.records.events import RoundFinished
+from tools.benchmarks import drawn
+
+
+def make_loop(
+    method: str, clients: int, classes: int, own: int, fields: dict[str, str], rounds: int, share: float
+) -> Loop:
+    """Make a run of drawn features, with one thread."""
+    torch.set_num_threads(1)
+    federation = drawn.federation(clients, classes, own, test=own)
+    return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
+
+
+def make_worker(*given: object) -> Worker:
+    """Make what a process of that run needs."""
+    return make_loop(*given).worker  # type: ignore[arg-type]
+
+
+@contextmanager
+def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
+    """Start a cluster of two nodes here, with actors on both in turn; prints their CPU-seconds at the end."""
+    from fedcore.cluster.connection import connect, disconnect
+    from fedcore.cluster.executor import submit_to
+    from tests.support.cluster import two_nodes
+
+    class Actor(Serving):
+        def spent(self) -> float:
+            return time.process_time()
+
+    with tempfile.TemporaryDirectory(prefix="fedlens-scale-") as folder, two_nodes(Path(folder)) as cluster:
+        ray = connect(cluster.address)
+        started = [ray.remote(Actor).options(num_cpus=2 / count, max_restarts=0).remote(make)
+                   for _ in range(count)]  # fmt: skip
+        try:
+            yield Parallel([submit_to(actor) for actor in started], torch.device(CPU))
+            seconds = ray.get([actor.spent.remote() for actor in started])
+            print("  CPU-s of the actors, with their start: " + ", ".join(f"{s:.0f}" for s in seconds))
+        finally:
+            disconnect()
+
+
+def main(
+    method: str,
+    clients: int = 1000,
+    participation: float = 0.1,
+    classes: int = 10,
+    rounds: int = 5,
+    samples: Annotated[int, typer.Option(help="training and test samples of each client")] = 20,
+    field: Annotated[list[str] | None, typer.Option(help="a field of the method, NAME=VALUE")] = None,
+    over: Annotated[int, typer.Option(help="processes that train the clients; 1: this one")] = 1,
+    actors: Annotated[bool, typer.Option("--actors", help="actors on two Ray nodes of this machine")] = False,
+    chunk: int = 32,
+) -> None:
+    """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
+    fields = dict(f.split("=", 1) for f in field or ())
+    given = method, clients, classes, samples, fields, rounds, participation
+    loop = make_loop(*given)
+    loop.chunk = chunk
+    variables = {**environment_for(CPU), "OMP_NUM_THREADS": "1"}
+    make = partial(make_worker, *given)
+    spread = on_two_nodes(make, over) if actors else processes([(make, variables)] * over, torch.device(CPU))
+    watch, spent, clock, evaluation, digest = drawn.Stopwatch(), [], [], [], hashlib.sha256()
+    with spread if over > 1 or actors else nullcontext(loop.executor) as loop.executor:
+        begin = time.perf_counter()
+        for event in loop.events():
+            if isinstance(event, RoundFinished):
+                spent.append(watch())
+                clock.append(time.perf_counter() - begin)
+                evaluation.append(event.seconds_evaluate or 0.0)
+                digest.update(repr((event.cells, event.diagnostics, event.train_loss)).encode())
+                begin = time.perf_counter()
+    rows = {
+        "first evaluation, CPU-s": spent[0],
+        "a round, CPU-s of this process": statistics.median(spent[1:-1] or spent[1:]),
+        "a round, seconds by the clock": statistics.median(clock[1:-1] or clock[1:]),
+        "of it evaluation, seconds by the clock": statistics.median(evaluation[1:-1] or evaluation[1:]),
+        "the last round with its evaluation, CPU-s": spent[-1],
+        "memory at most, MiB": float(drawn.peak_mib()),
+    }
+    print(
+        f"{method}, {clients:,} clients, {participation:.0%} take part; all rows: {digest.hexdigest()[:16]}"
+    )
+    for what, value in rows.items():
+        print(f"  {what:45} {value:10,.2f}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

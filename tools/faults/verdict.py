@@ -1,0 +1,84 @@
+"""The outcome of one attempt to break FedLens, and of a whole family of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tools.faults.lab import Lab
+
+
+class Outcome(StrEnum):
+    """What became of a fault; the last three are defects."""
+
+    UNAFFECTED = "without effect"
+    MENDED = "noticed and mended"
+    REFUSED = "refused"
+    DIFFERENT = "silent differences"
+    STATE = "wrong states"
+    RAW = "raw errors"
+
+
+DEFECTS = (Outcome.DIFFERENT, Outcome.STATE, Outcome.RAW)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one attempt; ``what`` is its fault and what was said about it, in one line."""
+
+    outcome: Outcome
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Faults of one kind.
+
+    Attributes:
+        attempts: how many by default.
+        attempt: makes one fault in an empty folder and judges it. A ``FedLensError`` that leaves it counts as
+            refused, any other exception as a raw error.
+        needs: says why the family cannot be tried here; None where it can.
+    """
+
+    name: str
+    about: str
+    attempts: int
+    attempt: Callable[[Lab, Path, np.random.Generator], Verdict]
+    needs: Callable[[], str | None] = lambda: None
+
+
+@dataclass
+class Tally:
+    """What a family has shown so far."""
+
+    family: Family
+    counts: Counter[Outcome] = field(default_factory=Counter)
+    seconds: float = 0.0
+    skipped: str | None = None
+
+    @property
+    def defects(self) -> int:
+        """Silent differences, wrong states and raw errors together."""
+        return sum(self.counts[outcome] for outcome in DEFECTS)
+
+    def row(self) -> list[str]:
+        """Return the cells of its row in the table."""
+        if self.skipped:
+            return [self.family.about, f"not tried: {self.skipped}", *[""] * (len(Outcome) + 1)]
+        counts = [f"{self.counts[outcome]:,}" for outcome in Outcome]
+        return [self.family.about, f"{self.counts.total():,}", *counts, f"{self.seconds:,.0f} s"]
+
+
+def table(tallies: list[Tally]) -> str:
+    """Return the table of all families, in Markdown."""
+    header = ["fault", "attempts", *(str(outcome) for outcome in Outcome), "time"]
+    rows = [header, ["---"] * len(header), *(tally.row() for tally in tallies)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
