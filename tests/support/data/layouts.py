@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -132,7 +133,7 @@ DDR_SHADES = {"B": 200, "D": 60}
 def ddr(root: Path, grades: int = 5) -> Path:
     """One image for each grade, domain and part, and, unless that is a grade too, one that is ungradable."""
     for part in ("train", "valid", "test"):
-        lines = []
+        lines: list[str] = []
         for d in catalog.entry("ddr").domains:
             for grade in range(grades):
                 side, name = (24 if d[0] == "H" else 12), f"20170413{len(lines):09d}.jpg"
@@ -149,13 +150,13 @@ def ddr(root: Path, grades: int = 5) -> Path:
     return root
 
 
-def leaf_user(labels: Sequence[int], writer: int) -> dict[str, list]:
+def leaf_user(labels: Sequence[int], writer: int) -> dict[str, list[Any]]:
     """Every image is one grey; its first pixel says who wrote it."""
     x = [[(writer + 1) / 255] + [label / 255] * 783 for label in labels]
     return {"x": x, "y": list(labels)}
 
 
-def leaf_file(path: Path, users: dict[str, dict[str, list]]) -> None:
+def leaf_file(path: Path, users: dict[str, dict[str, list[Any]]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     counts = [len(u["y"]) for u in users.values()]
     path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}))
@@ -222,7 +223,7 @@ def pets(root: Path) -> Path:
 def food101(root: Path) -> Path:
     base = root / "food-101"
     classes = catalog.entry("food101").classes
-    meta = {"train": {}, "test": {}}
+    meta: dict[str, dict[str, list[str]]] = {"train": {}, "test": {}}
     for c, name in enumerate(classes):
         for n, part in ((1005649, "train"), (1011328, "test")):
             image(base / "images" / name / f"{n}.jpg", c)
