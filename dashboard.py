@@ -11,8 +11,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.components import line_focus, shortcuts, viewport
-from pages.widgets import markup, session
+from pages.widgets import browser, markup, session
 
 ASSETS = Path(__file__).parent / "pages" / "assets"
 ICON = ASSETS / "icon.svg"
@@ -64,6 +63,6 @@ if open_database():
         page.run()
     except FedLensError as error:
         markup.show_error(error)
-viewport.measure()
-line_focus.follow()
-shortcuts.listen(session.base_path())
+browser.measure_window()
+browser.focus_lines()
+browser.listen_for_shortcuts()

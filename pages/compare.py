@@ -20,8 +20,7 @@ from pages.compare_view import (
 )
 from pages.compare_view.controls import Shown
 from pages.compare_view.pairs import two_runs
-from pages.components import viewport
-from pages.widgets import demo, markup, session
+from pages.widgets import background, markup, session
 
 TABS: dict[str, Callable[[Shown], None]] = {
     "Summary": summary.draw,
@@ -39,7 +38,7 @@ TABS: dict[str, Callable[[Shown], None]] = {
 def page() -> None:
     """Draw the page."""
     store = session.store()
-    row = st.container(horizontal=not viewport.is_narrow(), vertical_alignment="center", gap="medium")
+    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
     row.title("Compare", width="content")
     with row.container(horizontal=True, vertical_alignment="bottom"):
         with st.container(width="stretch"):
@@ -49,7 +48,7 @@ def page() -> None:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
         if not store.experiments.all():
             with st.container(horizontal=True):
-                demo.buttons()
+                background.demo_buttons()
         return
     shown = controls.draw(store, experiments)
     if not shown.comparison.groups:

@@ -16,8 +16,9 @@ from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.progress import counted
 from fedcore.results.runs.artifacts import DataCounts, count_images
+from pages.data_view import checkpoints, encodings
 from pages.forms import own_data
-from pages.widgets import background, checkpoints, encoded, markup, session
+from pages.widgets import background, markup, session
 
 SECTIONS = ("Data sets", "Encodings", "Checkpoints", "Backbones")
 _CODE = re.compile(r"`([^`]*)`")
@@ -193,7 +194,7 @@ def page() -> None:
     )  # fmt: skip
     try:
         if shown == "Encodings":
-            encoded.section()
+            encodings.section()
         elif shown == "Checkpoints":
             checkpoints.section()
         elif shown == "Backbones":

@@ -16,7 +16,7 @@ from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import MIN_PAIRS
 from fedcore.store import RunRow, Store
 from pages.leaderboard_view import separate
-from pages.widgets import charts, demo, markup, session
+from pages.widgets import background, charts, markup, session
 
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
 COLUMNS = (
@@ -51,7 +51,7 @@ def page() -> None:
         st.info("Finished runs of all experiments are ranked here, one setting at a time.")
         if not runs:
             with st.container(horizontal=True):
-                demo.buttons()
+                background.demo_buttons()
         return
     places = st.columns([4, 3, 3, 3], vertical_alignment="bottom")
     titles = {s.title: s for s in settings}

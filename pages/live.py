@@ -33,8 +33,7 @@ from pages.live_view import choice as live_choice
 from pages.live_view import controls as live_controls
 from pages.live_view import notice
 from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
-from pages.widgets import charts, markup, session
-from pages.widgets import clock as live_clock
+from pages.widgets import charts, markup, pulse, session
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
@@ -62,7 +61,7 @@ NO_FADE = """<style>
 .st-key-live_watch .fl-many > .fl-scroll { max-height: 20rem; overflow-y: auto; }
 .st-key-live_watch .fl-many p { margin: 0.4rem 0 1rem; font-size: 0.9rem; }
 </style>"""
-Schedule = tuple[str, float, float | None]  # as ``live_clock.rerun_on_change`` takes it
+Schedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 session.through_app()
 store = session.store()
@@ -203,7 +202,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
         markup.show_error(error)
     finally:
         if not paused:
-            live_clock.rerun_on_change(experiment, *clock)
+            pulse.rerun_on_change(experiment, *clock)
     if now != flags and not st.session_state["live_dialog_open"]:
         st.rerun()
 

@@ -12,10 +12,9 @@ from fedcore.papers.tables import export
 from fedcore.papers.tables.cells import counts_text
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
 from fedcore.results.metrics import RULES
-from pages.components import viewport
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
-from pages.widgets import clock, markup, session
+from pages.widgets import markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Map")
@@ -111,7 +110,7 @@ def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
     if active and session.writable():
         jobs.ensure_worker(snapshot.store)
         snapshot.store.jobs.reconcile()
-    clock.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
+    pulse.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
 @markup.fragment
@@ -170,7 +169,7 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Reported round of the paper: {RULES[paper.rule]}."
     )
-    if viewport.is_narrow():  # the whole text would push the table off the screen
+    if session.is_narrow():  # the whole text would push the table off the screen
         st.caption(IN_SHORT, help=WHAT_IT_MEANS)
     else:
         st.caption(WHAT_IT_MEANS)

@@ -18,7 +18,6 @@ from fedcore.results import curves, diagnostics
 from fedcore.results.panels.runs import run_panel
 from fedcore.results.runs.artifacts import run_toml
 from fedcore.store import RunRow
-from pages.components import viewport
 from pages.forms import drafts
 from pages.run_view import analyses, clients, record
 from pages.widgets import charts, marks, markup, session
@@ -170,7 +169,7 @@ def matrices(run: RunRow) -> None:
         replace(run_panel(store, run, until=chosen), title=f"Model by test set, round {chosen}"),
         replace(run_panel(store, run, "clients"), title="Clients' own accuracy by round"),
     ]
-    columns = st.columns(1 if viewport.is_narrow() else 2)
+    columns = st.columns(1 if session.is_narrow() else 2)
     width = session.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:

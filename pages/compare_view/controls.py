@@ -18,7 +18,6 @@ from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import baseline, table, views
-from pages.components import viewport
 from pages.widgets import charts, markup, session
 
 Token = tuple[tuple[object, ...], ...]
@@ -97,7 +96,7 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> Shown:
 
     A filter that cannot be read is said on the page, and nothing is left out.
     """
-    if not viewport.is_narrow():
+    if not session.is_narrow():
         places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
         with places[4]:
             return _choices(store, experiments, places, st.popover("View", icon=":material/tune:"))

@@ -9,7 +9,6 @@ from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from pages.compare_view.controls import Shown
-from pages.components import viewport
 from pages.widgets import charts, markup, session
 
 NOTHING: dict[CostAxis, str] = {
@@ -40,7 +39,7 @@ def draw(shown: Shown) -> None:
         if not best:
             st.info(NOTHING[against], icon=":material/hourglass_empty:")
             continue
-        widths = NARROW_COST_PLOTS if viewport.is_narrow() else WIDE_COST_PLOTS
+        widths = NARROW_COST_PLOTS if session.is_narrow() else WIDE_COST_PLOTS
         chart = cost_chart(costs, session.theme(), against, METRICS[metric], widths, scale)
         charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
         if st.session_state.get("as_tables"):

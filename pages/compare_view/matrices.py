@@ -14,7 +14,6 @@ from fedcore.results.panels.views import FIRST, Panels, matrix_views, shown_pane
 from fedcore.store import Store
 from pages.compare_view.controls import Shown, Version
 from pages.compare_view.pairs import pictures
-from pages.components import viewport
 from pages.widgets import charts, markup, session
 
 
@@ -51,7 +50,7 @@ def draw(shown: Shown) -> None:
             "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="rows", bind="query-params",
             width=220,
         )  # fmt: skip
-    columns, with_differences = (1 if viewport.is_narrow() else 3), views[view].differences != "nowhere"
+    columns, with_differences = (1 if session.is_narrow() else 3), views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = panels_of(shown.store, compared, shown.version, setting, view)

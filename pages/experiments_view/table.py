@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import streamlit as st
+from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.progress import duration
 from fedcore.results.runs.overview import ExperimentSummary
-from pages.components import viewport
-from pages.widgets import experiment_actions as actions
+from pages.experiments_view import actions
 from pages.widgets import markup, session
-from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"
 CLICKED, OPENED = "clicked_action", "opened_experiment"
@@ -78,6 +77,52 @@ COLUMNS: dict[str, Column] = {
 DEFAULT = [name for name, column in COLUMNS.items() if column.shown]
 
 
+def selectable_table(
+    rows: Mapping[str, Sequence[object]],
+    ids: Sequence[int],
+    key: str,
+    first: Sequence[int] = (),
+    **options: Any,
+) -> list[int]:
+    """Draw a table with selectable rows, and return the ids of the selected ones.
+
+    Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
+    rows are therefore looked up in the ids that were last on the screen, and selected at their new positions.
+
+    Args:
+        ids: the ids of the rows, in their order.
+        first: the ids that are selected at first.
+        options: further arguments of ``st.dataframe``.
+    """
+    before, state = ids_on_screen(key), st.session_state.get(key)
+    if state is not None and before != list(ids):
+        chosen = [before[row] for row in state["selection"]["rows"] if row < len(before)]
+        st.session_state[key] = _selection(ids, chosen)
+    st.session_state[f"{key}_ids"] = list(ids)
+    event = st.dataframe(
+        dict(rows),
+        key=key,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        selection_default=_selection(ids, first),
+        **options,
+    )
+    return [ids[row] for row in event["selection"]["rows"] if row < len(ids)]
+
+
+def ids_on_screen(key: str) -> list[int]:
+    """Return the ids of a table's rows as last drawn, since a click refers to those rows."""
+    ids: list[int] = st.session_state.get(f"{key}_ids", [])
+    return ids
+
+
+def _selection(ids: Sequence[int], chosen: Sequence[int]) -> DataframeStateInput:
+    places = {number: row for row, number in enumerate(ids)}
+    rows = [places[i] for i in chosen if i in places]
+    return {"selection": {"rows": rows, "columns": [], "cells": []}}
+
+
 def methods_text(methods: Sequence[str], room: int = METHOD_LETTERS) -> str:
     """Name as many methods as fit into ``room`` letters (at least one), and count the others."""
     for count in range(len(methods), 1, -1):
@@ -131,7 +176,7 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
         ids,
         TABLE,
         first=session.ids_in_url("chosen", ids, []),
-        height=HEIGHT if len(ids) > FEW_ROWS and not viewport.is_narrow() else "auto",
+        height=HEIGHT if len(ids) > FEW_ROWS and not session.is_narrow() else "auto",
         column_config=config,
         placeholder="-",
     )

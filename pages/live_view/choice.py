@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.store import ExperimentRow, RunRow
-from pages.widgets import demo, markup, session
+from pages.widgets import background, markup, session
 
 
 def choose() -> ExperimentRow | None:
@@ -54,7 +54,7 @@ def no_experiment() -> None:
         icon=":material/monitoring:",
     )
     with st.container(horizontal=True):
-        demo.buttons()
+        background.demo_buttons()
 
 
 def choose_variant(experiment: ExperimentRow) -> list[RunRow]:

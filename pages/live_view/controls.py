@@ -17,7 +17,6 @@ from fedcore.results.panels.order import ORDERS, RowOrder
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.components import viewport
 from pages.widgets import markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
@@ -135,7 +134,7 @@ def count_lines(runs: list[RunRow]) -> int:
 
 def _columns(panels: int) -> int:
     """Return the automatic number of panels per row; four panels are shown two by two."""
-    return 1 if viewport.is_narrow() else 2 if panels == 4 else 3
+    return 1 if session.is_narrow() else 2 if panels == 4 else 3
 
 
 def _view(runs: list[RunRow]) -> View:

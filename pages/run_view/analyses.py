@@ -20,7 +20,6 @@ from fedcore.results.analyses import confusion, field_table, rows_by_field, spac
 from fedcore.results.comparison import compare
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, TaskRow
-from pages.components import viewport
 from pages.widgets import background, charts, markup, session
 
 EVERYONE = "all clients, each on its own test samples"
@@ -164,7 +163,7 @@ def predictions(run: RunRow) -> None:
     with left:
         st.markdown("**Confusion matrix**")
         charts.draw(
-            analyses.confusion_chart(found, session.theme(), viewport.is_narrow()),
+            analyses.confusion_chart(found, session.theme(), session.is_narrow()),
             "confusion",
             found.matrix_table(),
         )
@@ -216,7 +215,7 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
     """Draw a column per image: the image as the model sees it, then one map per score."""
     pictures = analyses.overlays(arrays)
     labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
-    shown = 2 if viewport.is_narrow() else 4
+    shown = 2 if session.is_narrow() else 4
     for first in range(0, len(labels), shown):
         columns = st.columns(shown, wrap=False)
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
@@ -256,7 +255,7 @@ def prompt_words(run: RunRow) -> None:
     widths = {
         "Position": st.column_config.NumberColumn(width=70),
         "Nearest words": st.column_config.TextColumn(
-            help="~ marks a token that does not end its word", width=240 if viewport.is_narrow() else 420
+            help="~ marks a token that does not end its word", width=240 if session.is_narrow() else 420
         ),
         "Distance of the first": st.column_config.NumberColumn(
             help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be read "

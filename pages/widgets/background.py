@@ -1,20 +1,51 @@
-"""Show background tasks on a page: their progress, their errors, and buttons to stop and dismiss them."""
+"""Work in the background: launch experiments, submit tasks, and show how the tasks are getting on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.papers.experiments import DEMO, preset
 from fedcore.progress import duration
 from fedcore.store import TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
 
 LOG_CHARACTERS = 4000
+
+
+def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "auto") -> None:
+    """Queue the runs of an experiment, start the worker, and open the experiment on Live.
+
+    Raises:
+        FedLensError: if the experiment cannot be stored or no worker can be started.
+    """
+    store = session.store()
+    created = store.experiments.create(experiment, runs, device=device)
+    jobs.ensure_worker(store)
+    st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
+
+
+def demo_buttons() -> None:
+    """Draw the button that starts the demonstration, and the one that shows its settings first."""
+    enabled = session.writable()
+    if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it", disabled=not enabled):
+        demo = preset(DEMO)
+        try:
+            with st.spinner("Starting…"):
+                runs = plan(demo).runs
+            launch(demo, runs)
+        except FedLensError as error:
+            markup.show_error(error)
+    if st.button("Look at the settings first", icon=":material/tune:", key="try_it_settings"):
+        st.switch_page("pages/new.py", query_params={"preset": "demo"})
 
 
 def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True) -> None:

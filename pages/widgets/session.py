@@ -1,31 +1,57 @@
-"""The session of a visitor: database, permission to write, theme, chart width, and ids in the URL."""
+"""The session of a visitor: pages, database, permission to write, window, theme, and ids in the URL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import streamlit as st
 
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.theme import Theme
 from fedcore.store import Store
-from pages.components import viewport
+
+VIEWPORT = "viewport"
+"""Key under which the browser reports its window."""
+NARROW_WINDOW = 640
+"""Width in pixels up to which panels are stacked, as Streamlit stacks its columns."""
+
+
+class PageLink(NamedTuple):
+    """A page as the navigation and the keyboard shortcuts name it; ``key`` follows a ``g``."""
+
+    file: str
+    title: str
+    address: str
+    key: str
+
+
+PAGES = (
+    PageLink("experiments", "Experiments", "", "e"),
+    PageLink("new", "New", "new", "n"),
+    PageLink("live", "Live", "live", "l"),
+    PageLink("compare", "Compare", "compare", "c"),
+    PageLink("leaderboard", "Leaderboard", "leaderboard", "b"),
+    PageLink("papers", "Papers", "papers", "p"),
+    PageLink("data", "Data & models", "data", "d"),
+    PageLink("run", "Run", "run", ""),  # reached only by links
+)
 
 
 def pages() -> list[st.Page]:
-    """Return the pages in the order of the navigation; the page Run is reached only by links.
+    """Return the pages in the order of the navigation.
 
-    The pages have no icons: Streamlit would use a page's icon for the tab, and fetch it from Google.
+    They have no icons: Streamlit would use a page's icon for the tab, and fetch it from Google.
     """
     return [
-        st.Page("pages/experiments.py", title="Experiments", default=True),
-        st.Page("pages/new.py", title="New", url_path="new"),
-        st.Page("pages/live.py", title="Live", url_path="live"),
-        st.Page("pages/compare.py", title="Compare", url_path="compare"),
-        st.Page("pages/leaderboard.py", title="Leaderboard", url_path="leaderboard"),
-        st.Page("pages/papers.py", title="Papers", url_path="papers"),
-        st.Page("pages/data.py", title="Data & models", url_path="data"),
-        st.Page("pages/run.py", title="Run", url_path="run", visibility="hidden"),
+        st.Page(
+            f"pages/{page.file}.py",
+            title=page.title,
+            url_path=page.address or None,
+            default=not page.address,
+            visibility="visible" if page.key else "hidden",
+        )
+        for page in PAGES
     ]
 
 
@@ -62,14 +88,26 @@ def writable() -> bool:
     return bool(st.session_state.get("writable"))
 
 
+def is_dark() -> bool:
+    """Return whether the reader's theme is dark."""
+    return st.context.theme.type == "dark"
+
+
 def theme() -> Theme:
-    """Return the theme that the reader has chosen, light or dark."""
-    return Theme(dark=viewport.is_dark())
+    """Return the theme of charts, light or dark as the reader's."""
+    return Theme(dark=is_dark())
+
+
+def is_narrow() -> bool:
+    """Return whether the window is narrow; until the browser has reported it, whether it is a telephone."""
+    window = st.session_state.get(VIEWPORT)
+    narrow = None if window is None else window.get("narrow")
+    return "Mobi" in (st.context.headers.get("User-Agent") or "") if narrow is None else bool(narrow)
 
 
 def figure_width() -> int:
     """Return the approximate width in pixels of a chart across the page."""
-    return NARROW_PIXELS if viewport.is_narrow() else WIDE_PIXELS
+    return NARROW_PIXELS if is_narrow() else WIDE_PIXELS
 
 
 def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:

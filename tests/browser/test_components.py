@@ -66,13 +66,13 @@ def test_a_heatmaps_cells_are_listened_to(begin: Callable[..., Page]) -> None:
     chart = (
         "const c = document.querySelector('.js-plotly-plot'); c._ev = {}; c.on = () => (c.dataset.on = 1);"
     )
-    page = begin("components/cell_click.js", {"chart": "chart"}, chart)
+    page = begin("assets/cell_click.js", {"chart": "chart"}, chart)
     page.get_by_text("heatmap").hover()
     assert page.locator(".js-plotly-plot").get_attribute("data-on") == "1"
 
 
 def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None:
-    page = begin("components/viewport.js", {"width": 640, "narrow": False, "dark": False})
+    page = begin("assets/viewport.js", {"width": 640, "narrow": False, "dark": False})
     assert page.evaluate("window.told") == []
     page.set_viewport_size({"width": 390, "height": 600})
     page.wait_for_function(TOLD, arg="narrow")
@@ -80,7 +80,7 @@ def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None
 
 def test_lives_clock_goes_on(begin: Callable[..., Page]) -> None:
     clock = {"address": "/pulse", "seen": "older", "every": 0.05, "longest": None}
-    page = begin("widgets/clock.js", clock)
+    page = begin("assets/clock.js", clock)
     page.wait_for_function(TOLD, arg="news")
 
 

@@ -11,7 +11,7 @@ from fedcore.cluster import choice
 from fedcore.jobs import cluster_view, supervisor
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
-from pages.widgets import nodes as nodes_section
+from pages.experiments_view import queue
 from tests.cluster.test_view import SMALL
 from tests.support.web.pages import Opened, button
 
@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The databases for which the page has started a worker."""
     paths: list[Path] = []
     monkeypatch.setattr(supervisor, "start_follower", lambda store: paths.append(store.path))
-    monkeypatch.setattr(nodes_section, "is_installed", lambda: True)
+    monkeypatch.setattr(queue, "is_installed", lambda: True)
     return paths
 
 
@@ -61,7 +61,7 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
 def test_without_ray_the_page_says_how_to_get_it(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(nodes_section, "is_installed", lambda: False)
+    monkeypatch.setattr(queue, "is_installed", lambda: False)
     app = open_page("experiments", queue="true")
     assert 'pip install "ray[default]' in said(app)
     assert not [b for b in app.button if b.label == "Connect"]

@@ -12,9 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.results.runs.overview import experiment_summaries
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
-from pages.experiments_view import table
-from pages.widgets import experiment_actions as actions
-from pages.widgets import importing
+from pages.experiments_view import actions, importing, table
 from tests.support import fill
 from tests.support.web.pages import Opened, work_off
 

@@ -17,8 +17,8 @@ from fedcore.papers.tables.filling import fillings, queue
 from fedcore.papers.tables.layout import all_tables
 from fedcore.papers.tables.recorded import Recorded
 from fedcore.store import Store
-from pages.components import viewport
 from pages.papers_view import fill
+from pages.widgets import session
 from tests.support.papers import finish
 from tests.support.web.pages import Opened, button
 
@@ -68,7 +68,7 @@ def test_a_narrow_page_keeps_the_signs_for_a_help_text(
 ) -> None:
     """They would fill the telephone's screen before the table begins."""
     wide = [caption for caption in open_page("papers").caption if "= comparable" in shown(caption)]
-    monkeypatch.setattr(viewport, "is_narrow", lambda: True)
+    monkeypatch.setattr(session, "is_narrow", lambda: True)
     narrow = open_page("papers").caption
     assert len(wide) == 1 and not [caption for caption in narrow if "= comparable" in shown(caption)]
     assert [caption for caption in narrow if "**=** comparable" in caption.help]

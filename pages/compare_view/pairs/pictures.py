@@ -16,9 +16,7 @@ from fedcore.results.disagreement import Disagreement, Kind, count_disagreement,
 from fedcore.results.panels.panel import Panel
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow
-from pages.components import cell_click, viewport
-from pages.components.cell_click import CellClick
-from pages.widgets import background, markup, session
+from pages.widgets import background, browser, markup, session
 
 BESIDE_EACH_OTHER = 6
 
@@ -53,7 +51,7 @@ def draw(
     key = f"pictures_{chart_key}"
     order = list(gaps)
 
-    def chosen(cell: CellClick) -> None:
+    def chosen(cell: browser.CellClick) -> None:
         if cell.panel < len(order):
             panel = gaps[order[cell.panel]]
             st.session_state[f"{key}_method"] = order[cell.panel]
@@ -61,7 +59,7 @@ def draw(
             st.session_state[f"{key}_set"] = panel.columns[cell.column]
             st.session_state[f"{key}_open"] = True
 
-    cell_click.listen(chart_key, chosen)
+    browser.on_cell_click(chart_key, chosen)
     box = st.expander(
         "The pictures behind a difference",
         icon=":material/image_search:",
@@ -243,7 +241,7 @@ def draw_images(
         who: overlays({"pixels": arrays[f"{who}/pixels"], "map/map": arrays[f"{who}/map"]})
         for who in ("first", "second")
     }
-    beside = 2 if viewport.is_narrow() else BESIDE_EACH_OTHER
+    beside = 2 if session.is_narrow() else BESIDE_EACH_OTHER
     for start in range(0, len(shown), beside):
         for column, k in zip(st.columns(beside, wrap=False), shown[start : start + beside], strict=False):
             i = int(arrays["shown"][k])

@@ -22,7 +22,6 @@ from fedcore.store import Store
 from pages.compare_view.config import field_html
 from pages.compare_view.controls import Shown
 from pages.compare_view.pairs import two_predictions
-from pages.components import viewport
 from pages.widgets import charts, markup, session
 
 Side = tuple[Group, RunResult]
@@ -126,7 +125,7 @@ def _text(name: str, config: Mapping[str, object]) -> str:
 def _curves(store: Store, a: Side, b: Side) -> None:
     """Draw accuracy and loss of both runs by round."""
     names = {False: "Personal accuracy", True: "Training loss"}
-    columns = st.columns(1 if viewport.is_narrow() else 2)
+    columns = st.columns(1 if session.is_narrow() else 2)
     for i, is_loss in enumerate(names):
         by_round = curves.loss_by_round if is_loss else curves.accuracy_by_round
         lines = [
@@ -152,7 +151,7 @@ def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
         return
     st.markdown("**Model by test set**")
     gaps = [] if apart else [difference_panel(*panels)]
-    wide = 1 if viewport.is_narrow() else 3
+    wide = 1 if session.is_narrow() else 3
     if st.session_state.get("as_tables"):
         for panel in (*panels, *gaps):
             st.markdown(f"**{markup.md(panel.title)}**")

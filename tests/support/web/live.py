@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 def clock(app: AppTest) -> dict[str, Any] | None:
     """Return what the page tells the browser about its next check; None where there is no clock."""
-    found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_clock")]
+    found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("clock")]
     return json.loads(found[0].json) if found else None
 
 

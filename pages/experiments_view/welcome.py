@@ -1,6 +1,10 @@
-"""A small picture that explains the rows, columns and cells of the accuracy heatmaps."""
+"""The page Experiments before the first experiment: what it will show, and the demonstration."""
 
 from __future__ import annotations
+
+import streamlit as st
+
+from pages.widgets import background
 
 COLUMNS = ("Photos", "Sketches")
 ROWS = (("Global model", (62, 58)), ("Model of Photos", (91, 34)), ("Model of Sketches", (41, 88)))
@@ -14,8 +18,25 @@ TEXT = (
 )
 
 
-def html() -> str:
-    """Return the picture, with its explanation, as HTML."""
+def draw() -> None:
+    """Explain the page to a newcomer, and offer the demonstration that fills it."""
+    with st.container(border=True):
+        st.header("No experiments yet")
+        st.write(
+            "Your comparisons will appear here: federated methods that adapt CLIP, trained on the same data "
+            "with the same clients and seeds. **Try it** compares four methods with zero-shot CLIP and "
+            "PromptFL on handwritten digits in six rotations. Everything it needs comes with FedLens; it "
+            "takes about two minutes."
+        )
+        st.html(heatmap_key())
+        with st.container(horizontal=True):
+            background.demo_buttons()
+            if st.button("New experiment", icon=":material/add:", key="new_empty"):
+                st.switch_page("pages/new.py", query_params={})
+
+
+def heatmap_key() -> str:
+    """Return a small picture that explains the rows, columns and cells of heatmaps, as HTML."""
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     rows = ""
     for i, (name, values) in enumerate(ROWS):

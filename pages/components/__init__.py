@@ -1,1 +1,0 @@
-"""Small scripts that run in the browser, and the Streamlit components that carry them."""
