@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, Database, print_note, with_common_options
-from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
+from fedcore.cli.common import (
+    DONE,
+    Database,
+    DataColumns,
+    DataFolder,
+    ExperimentFile,
+    PresetName,
+    application,
+    command,
+    load_experiment,
+    print_note,
+)
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.progress import counted
@@ -20,22 +30,11 @@ if TYPE_CHECKING:
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
 
-commands = typer.Typer()
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
-commands.add_typer(data, name="data")
-
-Root = Annotated[str | None, typer.Option(help="Folder of the data set")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN=NAME...",
-        help="Columns of a manifest or Hugging Face data set that have other names, e.g. label=diagnosis",
-    ),
-]
+application.add_typer(data, name="data")
 
 
-@data.command("list")
-@with_common_options
+@command("list", data)
 def list_data_sets() -> int:
     """List the built-in data sets."""
     from fedcore.data import catalog
@@ -45,9 +44,8 @@ def list_data_sets() -> int:
     return DONE
 
 
-@data.command("get")
-@with_common_options
-def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None) -> int:
+@command("get", data)
+def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: DataFolder = None) -> int:
     """Download a built-in data set, and read it as a run does."""
     from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog, downloads
@@ -69,8 +67,7 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None)
     return DONE
 
 
-@data.command("check")
-@with_common_options
+@command("check", data)
 def check(
     path: Annotated[
         str,
@@ -78,8 +75,8 @@ def check(
             metavar="PATH|NAME", help="Folder, CSV list or saved data set, or a built-in one by its name"
         ),
     ],
-    root: Root = None,
-    columns: Columns = None,
+    root: DataFolder = None,
+    columns: DataColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
 ) -> int:
     """Decode every image of a data set and list what is odd.
@@ -104,12 +101,11 @@ def check(
     return DONE
 
 
-@data.command("encode")
-@with_common_options
+@command("encode", data)
 def encode(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, as an experiment names it")],
-    root: Root = None,
-    columns: Columns = None,
+    root: DataFolder = None,
+    columns: DataColumns = None,
     decode: Annotated[
         Literal["full", "draft"], typer.Option(help="draft: decode large JPEG images at a lower resolution")
     ] = "full",
@@ -177,8 +173,7 @@ def report_text(report: CheckReport) -> str:
     return "\n".join(lines)
 
 
-@data.command("partition")
-@with_common_options
+@command("partition", data)
 def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     """Show how an experiment's data is divided among its clients.
 

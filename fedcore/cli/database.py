@@ -1,4 +1,4 @@
-"""``doctor``, ``backup``, ``restore`` and ``vacuum``: the database and the files beside it."""
+"""``doctor``, ``backup``, ``restore``, ``vacuum``, ``checkpoints``: the database and the files beside it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, NOT_DONE, Database, with_common_options
+from fedcore.cli.common import DONE, NOT_DONE, Database, command, writable
+from fedcore.config.models import KeepCheckpoints
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
+from fedcore.progress import counted
 
-commands = typer.Typer()
 
-
-@commands.command("doctor")
-@with_common_options
+@command("doctor")
 def doctor(
     mend: Annotated[
         bool,
@@ -26,7 +26,7 @@ def doctor(
 ) -> int:
     """Check the database and the files beside it.
 
-    It lists what is damaged, left over, or called running without a process. Recorded results are never
+    It lists what is damaged, left over, or marked as running without a process. Recorded results are never
     changed. The exit status is 1 while something remains to be done.
     """
     from fedcore.jobs.doctor import examine
@@ -34,18 +34,18 @@ def doctor(
 
     remaining = 0
     for check in examine(Store(db), mend):
-        print(f"{'!' if check.findings else '✓'} {check.title}" + f": {check.about}" * bool(check.about))
+        about = f": {check.about}" if check.about else ""
+        print(f"{'!' if check.findings else '✓'} {check.title}{about}")
         for finding in check.findings:
             remaining += not finding.mended
             print(f"    {'mended: ' if finding.mended else ''}{finding.text}")
     if remaining:
         advice = "" if mend else "; `fedlens doctor --mend` deletes leftovers and ends dead jobs"
-        print(f"{remaining} finding{'s' * (remaining != 1)}{advice}")
+        print(f"{counted(remaining, 'finding')}{advice}")
     return NOT_DONE if remaining else DONE
 
 
-@commands.command("backup")
-@with_common_options
+@command("backup")
 def backup(
     target: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="A new file (default: beside the database)")
@@ -56,27 +56,24 @@ def backup(
 
     Checkpoints, logs and encodings are files beside it, and not part of the copy.
     """
-    from fedcore.paths import user_path
     from fedcore.store.database import resolve
     from fedcore.store.integrity.backup import back_up
 
     file = None if target is None else user_path(target, "target").resolve()
-    made = back_up(resolve(db), file)
-    print(f"{made} ({made.stat().st_size / 1e6:.1f} MB)")
+    copy = back_up(resolve(db), file)
+    print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")
     return DONE
 
 
-@commands.command("restore")
-@with_common_options
+@command("restore")
 def restore(
     backup: Annotated[Path, typer.Argument(metavar="FILE", help="A backup, or any database of FedLens")],
     db: Database = None,
 ) -> int:
-    """Put a backup in the place of the database.
+    """Replace the database by a backup.
 
-    What was there is kept in a file beside it.
+    The replaced database is kept in a file beside it.
     """
-    from fedcore.paths import user_path
     from fedcore.store import Store
     from fedcore.store.integrity import backup as backups
 
@@ -85,15 +82,13 @@ def restore(
         _refuse_while_running(store.path)
     before = backups.restore(store.path, user_path(backup, "backup").resolve())
     store.prepare()
-    print(f"{store.path} is now {backup}" + (f"; as it was before, it is in {before}" if before else ""))
+    print(f"{store.path} is now {backup}" + (f"; the replaced database is {before}" if before else ""))
     return DONE
 
 
-@commands.command("vacuum")
-@with_common_options
+@command("vacuum")
 def vacuum(db: Database = None) -> int:
-    """Give the room of deleted experiments back to the disk."""
-    from fedcore.cli.options import writable
+    """Shrink the database after deletions."""
     from fedcore.store.integrity import backup as backups
 
     before, after = backups.vacuum(writable(db))
@@ -102,7 +97,7 @@ def vacuum(db: Database = None) -> int:
 
 
 def _refuse_while_running(db: Path) -> None:
-    """Refuse to replace a database that a process writes to; one that cannot be read stops nobody."""
+    """Refuse to replace a database that a process writes to; an unreadable database is not protected."""
     from fedcore.store.database import DatabaseFile
     from fedcore.store.jobs import JOB_TABLES, Jobs
     from fedcore.store.liveness import is_alive
@@ -114,3 +109,56 @@ def _refuse_while_running(db: Path) -> None:
     running = sum(is_alive(db, row) for row in live)
     if running:
         raise FedLensError(f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db")
+
+
+@command("checkpoints")
+def checkpoints(
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs (default: all)")] = None,
+    keep: Annotated[
+        KeepCheckpoints | None,
+        typer.Option(help="What a finished run keeps: show what would be deleted (with --quota: none)"),
+    ] = None,
+    quota: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB", min=0, help="Show what the oldest runs would lose so that all files fit into this"
+        ),
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete what is shown")] = False,
+    db: Database = None,
+) -> int:
+    """List the checkpoints of finished runs, or delete some.
+
+    Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
+    """
+    from fedcore.config.field_names import size_text
+    from fedcore.jobs import retention
+    from fedcore.store import Store
+
+    selects = keep is not None or quota is not None
+    if delete and not selects:
+        raise FedLensError("say what to keep: --keep last, best or none, or --quota GB", "delete")
+    store = Store(writable(db) if delete else db)
+    limit = None if quota is None else quota * 1e9
+    if selects:
+        listed = retention.surplus(store, keep or "none", limit, ids or ())
+    else:
+        listed = retention.finished(store, ids or ())
+    for entry in listed:
+        rounds = ", ".join(map(str, sorted(entry.sizes)))
+        run = f"run {entry.run.id}  {entry.run.label}, {entry.experiment}"
+        print(f"{run}: round {rounds}, {size_text(entry.size)}")
+    size = sum(entry.size for entry in listed)
+    if delete:
+        print(f"deleted: {size_text(retention.delete(store, listed))} of {counted(len(listed), 'run')}")
+    elif selects:
+        print(f"would be deleted with --delete: {size_text(size)} of {counted(len(listed), 'run')}")
+    else:
+        print(f"{size_text(size)} of {counted(len(listed), 'finished run')}")
+    rest = retention.artifacts_size(store) - (0 if delete else size)
+    if limit is not None and rest > limit:
+        print(
+            f"{size_text(rest)} remain, more than the quota: encodings, logs and what unfinished runs need; "
+            "encodings can be deleted on the page Data & models"
+        )
+    return DONE

@@ -1,11 +1,11 @@
-"""The command ``fedlens`` parses its arguments, calls the library and prints the result."""
+"""The entry point of the command ``fedlens``: it parses the arguments and runs one command."""
 
 from __future__ import annotations
 
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from itertools import pairwise
 from typing import Annotated
 
@@ -13,58 +13,22 @@ import typer
 from typer.main import get_command
 
 import fedcore
-from fedcore.cli import (
-    app,
-    checkpoints,
-    data,
-    database,
-    delete,
-    methods,
-    presets,
-    published,
-    queue,
-    report,
-    results,
-    run,
-    store,
-)
-from fedcore.cli.options import BAD_INPUT, DONE, print_error
-from fedcore.cli.terminal import printable_output
+from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printable_output
+
+for _module in ("experiments", "serving", "results", "database", "data", "catalog"):
+    import_module(f"fedcore.cli.{_module}")  # adds its commands, which the help lists in this order
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
 OPTIONAL_VALUES = {"--ray": "auto"}
-"""Options that may stand without a value, and the value that they then have."""
-
-application = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for noun in (
-    run,
-    queue,
-    results,
-    report,
-    store,
-    database,
-    delete,
-    checkpoints,
-    data,
-    methods,
-    presets,
-    published,
-    app,
-):
-    application.add_typer(noun.commands)
+"""Options that may be given without a value, and the value that they have then."""
 
 
 def _print_versions(wanted: bool) -> None:
     if wanted:
         libraries = ("torch", "open_clip_torch", "numpy", "streamlit")
-        runs_on = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
-        print(f"FedLens {fedcore.__version__} (Python {platform.python_version()}, {runs_on})")
+        versions = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
+        print(f"FedLens {fedcore.__version__} (Python {platform.python_version()}, {versions})")
         raise typer.Exit
 
 
@@ -80,7 +44,7 @@ def fedlens(
         ),
     ] = False,
 ) -> None:
-    """Compare federated methods that adapt CLIP, from the command line."""
+    """Compare federated-learning methods for CLIP from the command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: default: those of the process.
 
-    Returns: exit status 0 only when the work was done, 2 for bad input, 130 after Ctrl-C.
+    Returns: exit status 0 if the work was done, 2 for bad input, 130 after Ctrl-C, otherwise 1.
     """
     given = sys.argv[1:] if arguments is None else arguments
     with printable_output():
@@ -98,9 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
             )
         except typer.TyperException as error:  # the arguments cannot be parsed
-            command = getattr(error, "ctx", None)
+            context = getattr(error, "ctx", None)
             message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-            path = command.command_path if command else "fedlens"
+            path = context.command_path if context else "fedlens"
             return print_error(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
         return status if isinstance(status, int) else DONE
 

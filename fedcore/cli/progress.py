@@ -10,7 +10,7 @@ from typing import TypeVar
 from rich import progress as rich
 from rich.console import Console
 
-from fedcore.cli.terminal import printable
+from fedcore.cli.common import printable
 from fedcore.config import RunConfig
 from fedcore.progress import Progress, Work, counted, result_of
 from fedcore.records.events import Cell, Event, Notice, RoundFinished, Started
@@ -81,12 +81,12 @@ class RunBars:
 
 
 def _personal_accuracy(cells: Iterable[Cell]) -> str:
-    own = [
+    accuracies = [
         c.correct / c.total
         for c in cells
         if c.split == TEST and c.stage == "after_aggregation" and c.model == c.test_set
     ]
-    return f"{100 * sum(own) / len(own):.1f} %" if own else ""
+    return f"{100 * sum(accuracies) / len(accuracies):.1f} %" if accuracies else ""
 
 
 def track(work: Work[_Result], console: Console | None = None) -> _Result:

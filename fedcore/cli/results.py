@@ -1,26 +1,37 @@
-"""``export``: the numbers of a comparison, written as a file."""
+"""``export``, ``report``, ``import`` and ``merge``: results for a paper, and results from elsewhere."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fedcore.cache.durable import write_whole
-from fedcore.cli.options import DONE, Database, Where, with_common_options
-from fedcore.cli.terminal import write_data
+from fedcore.cli.common import (
+    DONE,
+    Database,
+    ExperimentIds,
+    PairedTest,
+    ReportedRound,
+    RunFilter,
+    command,
+    write_data,
+)
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
+from fedcore.progress import counted
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from fedcore.store.exchange.imports import Merged
+
+HTML_SUFFIXES = (".html", ".htm")
 
 
-@commands.command("export")
-@with_common_options
+@command("export")
 def export(
-    ids: Annotated[list[int], typer.Argument(metavar="ID", help="Experiments")],
+    ids: ExperimentIds,
     table: Annotated[
         Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
@@ -41,18 +52,12 @@ def export(
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to compare with (summary as csv)")
     ] = None,
-    test: Annotated[
-        Literal["t", "wilcoxon"] | None,
-        typer.Option(help="Paired test over seeds against the baseline (default: t)"),
-    ] = None,
-    rule: Annotated[
-        Literal["last", "best", "mean10"],
-        typer.Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
-    ] = "last",
+    test: PairedTest = None,
+    rule: ReportedRound = "last",
     digits: Annotated[
         int | None, typer.Option("--decimals", min=0, max=6, help="Decimals of the LaTeX table (default: 2)")
     ] = None,
-    where: Where = "",
+    where: RunFilter = "",
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
@@ -61,8 +66,17 @@ def export(
     from fedcore.results.exports.tables import file_name
     from fedcore.store import Store
 
-    format = format or ("json" if table == "experiment" else _format_of(output))
-    _check_options(table, format, baseline, test, digits, where)
+    suffix = Path(output or "").suffix.lower()
+    if table == "experiment" or suffix == ".json":
+        format = format or "json"
+    format = format or ("latex" if suffix == ".tex" else "csv")
+    _check_baseline(baseline, test)
+    if baseline is not None and (table, format) != ("summary", "csv"):
+        raise FedLensError("only the summary as csv compares with a baseline", "baseline")
+    if digits is not None and format != "latex":
+        raise FedLensError("only the LaTeX table has a number of decimals to choose", "decimals")
+    if where and table == "experiment":
+        raise FedLensError("a whole experiment is exported with all of its runs", "where")
     write = WRITERS.get((table, format))
     if write is None:
         formats = ", ".join(of for name, of in WRITERS if name == table)
@@ -70,41 +84,123 @@ def export(
     choice = Choice(rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits)
     with checked_comparison(Store(db), ids, choice) as checked:
         text, experiments = write(checked), checked.comparison.experiments
-    _write(text, output, file_name(experiments, table, SUFFIXES[format]))
+    if output is None:
+        write_data(text)
+        return DONE
+    path = user_path(output, "output")
+    is_folder = path.is_dir() or output.endswith(("/", os.sep))
+    if is_folder:
+        path = path / file_name(experiments, table, SUFFIXES[format])
+    _write_file(path, text, make_folder=is_folder)
     return DONE
 
 
-def _check_options(
-    table: str, format: str, baseline: str | None, test: str | None, digits: int | None, where: str
-) -> None:
-    """Refuse options that the chosen table does not have."""
-    if baseline is not None and (table, format) != ("summary", "csv"):
-        raise FedLensError("only the summary as csv compares with a baseline", "baseline")
+@command("report")
+def report(
+    ids: ExperimentIds,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
+    ],
+    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
+    test: PairedTest = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric of the differences (default: the first of the table)")
+    ] = None,
+    rule: ReportedRound = "last",
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Include runs that have not done all their rounds")
+    ] = False,
+    where: RunFilter = "",
+    db: Database = None,
+) -> int:
+    """Write a comparison as one HTML file, or a folder for a paper.
+
+    The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
+    """
+    from fedcore.reports.content import Choice, checked_comparison, read_report
+    from fedcore.reports.folder import report_files, write_folder
+    from fedcore.reports.page import report_html
+    from fedcore.results.metrics import METRICS, Metric
+    from fedcore.store import Store
+
+    _check_baseline(baseline, test)
+    by: Metric | None = next((m for m in METRICS if m == metric), None)
+    if metric is not None and by is None:
+        raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
+    choice = Choice(rule, by, baseline, test or "t", unfinished, where)
+    is_page = output.suffix.lower() in HTML_SUFFIXES
+    with checked_comparison(Store(db), ids, choice) as checked:
+        names = ", ".join(checked.comparison.names.values())
+        page = report_html(read_report(checked)) if is_page else ""
+        files = {} if is_page else report_files(checked)
+    if is_page:
+        _write_file(output, page)
+    else:
+        write_folder(files, output)
+    print(f"report of {names} in {output}")
+    return DONE
+
+
+def _check_baseline(baseline: str | None, test: str | None) -> None:
     if test is not None and baseline is None:
         raise FedLensError("name the method to test against with --baseline", "test")
-    if digits is not None and format != "latex":
-        raise FedLensError("only the LaTeX table has chosen decimals", "decimals")
-    if where and table == "experiment":
-        raise FedLensError("a whole experiment is exported with all of its runs", "where")
 
 
-def _format_of(output: str | None) -> Literal["csv", "latex", "json"]:
-    """Return the format that the name of a file asks for."""
-    suffix = Path(output or "").suffix.lower()
-    return "latex" if suffix == ".tex" else "json" if suffix == ".json" else "csv"
-
-
-def _write(text: str, output: str | None, name: str) -> None:
-    """Print a table, or write it to a file or under a name into a folder, which is made if it ends with /."""
-    if output is None:
-        write_data(text)
-        return
-    path = user_path(output, "output")
-    is_folder = path.is_dir() or output.endswith(("/", os.sep))
-    path = path / name if is_folder else path
+def _write_file(path: Path, text: str, make_folder: bool = False) -> None:
     try:
-        if is_folder:
+        if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
     except OSError as error:
         raise FedLensError(f"cannot write {path}: {error.strerror}; choose another file", "output") from error
+
+
+@command("import")
+def import_results(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json")],
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For a CSV file: the experiment to join (name or id), or the name of a new one",
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="For a CSV file: the data set of the results (default: own data)"),
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Record results from a CSV file, or an exported JSON file.
+
+    A CSV file has the columns method, seed, round, model, test_set, correct and total.
+    """
+    from fedcore.store import Store
+
+    if file.suffix.lower() == ".json":
+        for field, value in (("experiment", experiment), ("dataset", dataset)):
+            if value is not None:
+                raise FedLensError("leave this out: a JSON file names its experiments and data", field)
+        return _print_merged(Store(db).imports.json(file))
+    if experiment is None:
+        raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
+    created = Store(db).imports.csv(file, experiment, dataset or "own data")
+    print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
+    return DONE
+
+
+@command("merge")
+def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: Database = None) -> int:
+    """Copy the experiments of another database into this one."""
+    from fedcore.store import Store
+
+    return _print_merged(Store(db).imports.database(other))
+
+
+def _print_merged(merged: Merged) -> int:
+    for name in merged.added:
+        print(f"added: {name}")
+    for name in merged.present:
+        print(f"already here, left unchanged: {name}")
+    return DONE

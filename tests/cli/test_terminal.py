@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedcore.cli.common import printable, printable_output, write_data
 from fedcore.cli.progress import RunBars, track
-from fedcore.cli.terminal import printable, printable_output, write_data
 from fedcore.config import expand
 from fedcore.progress import Progress
 from fedcore.records.events import Notice

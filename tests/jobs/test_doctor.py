@@ -108,7 +108,7 @@ def test_backup_restore_and_vacuum_on_the_command_line(store, tmp_path, capsys):
     assert main(["backup", copy, "--db", db]) == 0
     store.experiments.edit(1, name="later")
     assert main(["restore", copy, "--db", db]) == 0
-    assert "as it was before, it is in" in capsys.readouterr().out
+    assert "the replaced database is" in capsys.readouterr().out
     assert [e.name for e in store.experiments.all()] == ["Kept"]
     assert main(["vacuum", "--db", db]) == 0
     assert main(["backup", copy, "--db", db]) == 2

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedcore.cli.published import coverage_text
+from fedcore.cli.catalog import coverage_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import registry

@@ -10,7 +10,7 @@ import pytest
 
 from fedcore import config
 from fedcore.cli import main as cli
-from fedcore.cli.published import reproductions_text
+from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.papers import published

@@ -1,4 +1,4 @@
-"""``run``, ``list``, ``stop`` and ``resume``: experiments and their runs."""
+"""``run``, ``list``, ``stop``, ``resume`` and ``delete``: experiments and their runs."""
 
 from __future__ import annotations
 
@@ -9,39 +9,36 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import (
+from fedcore.cli.common import (
     DONE,
     INTERRUPTED,
     NOT_DONE,
     Database,
+    ExperimentFile,
+    NoWorker,
     OfExperiments,
+    PresetName,
+    RunFilter,
     RunIds,
-    Where,
+    command,
+    load_experiment,
     print_note,
     warn_of_damage,
-    with_common_options,
     writable,
 )
-from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment, RunConfig
 
-commands = typer.Typer()
-NoWorker = Annotated[
-    bool, typer.Option("--no-worker", help="Start no worker here for queued runs: on a login node, say")
-]
 
-
-@commands.command("run")
-@with_common_options
+@command("run")
 def run(
     file: ExperimentFile = None,
     preset: PresetName = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="The preset demo: it needs no data, weights or network")
+        bool, typer.Option("--demo", help="The preset demo, which needs no data, weights or network")
     ] = False,
     root: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Folder of the data set, instead of the file's")
@@ -65,7 +62,7 @@ def run(
         typer.Option(
             min=1,
             metavar="N",
-            help="Train each run on N devices at once: GPUs of this machine, or processes where it has none",
+            help="Train each run on N devices at once: GPUs of this machine, or processes if it has none",
         ),
     ] = None,
     ray: Annotated[
@@ -79,15 +76,24 @@ def run(
     debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
-    from fedcore import config
+    from fedcore import config, jobs
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.jobs import forecast
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
+    from fedcore.store import Store
 
     if demo and preset is not None:
         raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")
+    if over is not None and queue:
+        raise FedLensError("--over trains here, and --queue does not; give one of them", "over")
+    if ray is not None and over is None:
+        raise FedLensError(
+            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster", "ray"
+        )
+    if no_worker and not queue:
+        raise FedLensError("--no-worker needs --queue: without it the runs train here", "no-worker")
     experiment = load_experiment(file, DEMO if demo else preset)
     if root is not None:
         data = {**experiment.data.model_dump(), "root": root}
@@ -99,45 +105,27 @@ def run(
     checked = with_preparation(lambda: plan(experiment))
     for warning in checked.warnings:
         print_note(warning)
-    path = writable(db)
-    lack = forecast.lack_of_room(path, forecast.disk(path, forecast.precedents(path), checked))
-    if lack is not None:
+    store = Store(writable(db))
+    disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
+    if lack := forecast.lack_of_room(store.path, disk):
         print_note(lack)
-    if over is not None and queue:
-        raise FedLensError("--over trains here, and --queue does not; give one of them", "over")
-    if ray is not None and over is None:
-        raise FedLensError(
-            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster", "ray"
-        )
-    if queue:
-        return _queue(path, experiment, checked.runs, device, no_worker)
-    if no_worker:
-        raise FedLensError("--no-worker needs --queue: without it the runs train here", "no-worker")
-    return _run_local(path, experiment, checked.runs, device, over, ray, debug)
-
-
-def _queue(
-    db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None, no_worker: bool
-) -> int:
-    from fedcore import jobs
-    from fedcore.store import Store
-
-    store = Store(db)
-    created = store.experiments.create(experiment, runs, device=device or "auto")
+    if not queue:
+        return _run_here(store.path, experiment, checked.runs, device, over, ray, debug)
+    created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued")
     return DONE
 
 
-def _run_local(
+def _run_here(
     db: Path,
     experiment: Experiment,
     runs: Sequence[RunConfig],
     device: str | None,
-    over: int | None = None,
-    ray: str | None = None,
-    debug: bool = False,
+    over: int | None,
+    ray: str | None,
+    debug: bool,
 ) -> int:
     from fedcore.cli.progress import RunBars
     from fedcore.jobs.local import run_local, spread_over
@@ -150,19 +138,15 @@ def _run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
     for row in store.runs.get(outcome.runs):
-        accuracy = (
-            ""
-            if row.last_test is None
-            else f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
-        )
+        accuracy = ""
+        if row.last_test is not None:
+            accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
         print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
         if row.state != "done":
             if debug and (trace := store.runs.error(row.id)):
                 print(trace, file=sys.stderr)
-            print(
-                f"{'error' if row.state == 'failed' else 'note'}: run {row.id}: {row.status_text}",
-                file=sys.stderr,
-            )
+            kind = "error" if row.state == "failed" else "note"
+            print(f"{kind}: run {row.id}: {row.status_text}", file=sys.stderr)
     print(f"experiment {outcome.experiment_id} in {db}")
     warn_of_damage(store)
     if all(state == "done" for state in outcome.runs.values()):
@@ -170,30 +154,30 @@ def _run_local(
     return INTERRUPTED if "stopped" in outcome.runs.values() else NOT_DONE
 
 
-@commands.command("list")
-@with_common_options
-def list_experiments(where: Where = "", db: Database = None) -> int:
+@command("list")
+def list_experiments(where: RunFilter = "", db: Database = None) -> int:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
     from fedcore.store import Store, database
 
     store = Store(database.resolve(db))
-    experiments = store.experiments
-    rows, unreadable = experiments.listed()
+    rows, unreadable = store.experiments.listed()
     for damaged in unreadable:
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
     runs = {run.id: run for row in rows for run in row.runs}
-    kept = set(runs)
+    selected = set(runs)
     if where:
         configs = store.runs.configs(runs, skip_damaged=True)
-        kept = run_filter.select(where, run_filter.run_records([runs[i] for i in configs], configs))
+        selected = run_filter.select(where, run_filter.run_records([runs[i] for i in configs], configs))
         for run_id in runs.keys() - configs.keys():
             print_note(f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`")
     for row in rows:
-        if where and not kept.intersection(run.id for run in row.runs):
+        if where and not selected.intersection(run.id for run in row.runs):
             continue
         print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
-        for run in (r for r in row.runs if r.id in kept):
+        for run in row.runs:
+            if run.id not in selected:
+                continue
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
             held_out = f"  without {run.held_out}" if run.held_out else ""
             why = f"  ({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
@@ -205,8 +189,7 @@ def list_experiments(where: Where = "", db: Database = None) -> int:
     return DONE
 
 
-@commands.command("stop")
-@with_common_options
+@command("stop")
 def stop(
     ids: RunIds,
     experiment: OfExperiments = False,
@@ -225,8 +208,7 @@ def stop(
     return _report(run_ids, store.runs.stop(run_ids), "asked to stop", "is neither queued nor running")
 
 
-@commands.command("resume")
-@with_common_options
+@command("resume")
 def resume(
     ids: RunIds,
     experiment: OfExperiments = False,
@@ -251,7 +233,45 @@ def resume(
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
 
 
+@command("delete")
+def delete(
+    ids: RunIds,
+    experiment: OfExperiments = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking")] = False,
+    db: Database = None,
+) -> int:
+    """Delete runs or experiments for good.
+
+    All rounds, logs and checkpoints go with them.
+
+    It cannot be undone. Running runs have to be stopped first.
+    """
+    from fedcore.store import Store
+
+    store = Store(writable(db))
+    ids = list(dict.fromkeys(ids))
+    runs = store.runs.get(_run_ids(ids, experiment, db))
+    what = counted(len(runs), "run")
+    if experiment:
+        what = f"{counted(len(ids), 'experiment')} with {what}"
+    if live := [run.id for run in runs if run.status in ("running", "stopping")]:
+        raise FedLensError(f"run {live[0]} is running; stop it first, then delete", "id")
+    for run in runs:
+        print(f"run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}  {run.state}")
+    question = f"Delete {what}, with all rounds, logs and checkpoints? It cannot be undone."
+    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        raise FedLensError(f"nothing was deleted: {what}; confirm it, or give --yes", "yes")
+    if experiment:
+        for number in ids:
+            store.experiments.delete(number)
+    else:
+        store.runs.delete(ids)
+    print(f"deleted: {what}")
+    return DONE
+
+
 def _report(wanted: Sequence[int], changed: Sequence[int], done: str, not_done: str) -> int:
+    """Print which runs a command changed, and return its exit status."""
     for run_id in changed:
         print(f"run {run_id}: {done}")
     unchanged = [run_id for run_id in wanted if run_id not in changed]
@@ -261,18 +281,14 @@ def _report(wanted: Sequence[int], changed: Sequence[int], done: str, not_done: 
 
 
 def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
-    """Return the ids of the runs that a command is about.
-
-    Raises:
-        FedLensError: for an id that does not exist.
-    """
+    """Return the ids of the runs that a command was given, directly or by their experiments."""
     from fedcore.store import Store, database
 
-    path = database.resolve(db)
+    store = Store(database.resolve(db))
     if of_experiments:
-        return [run.id for i in ids for run in Store(path).experiments.get(i).runs]
-    known = Store(path).runs.versions(ids)
+        return [run.id for i in ids for run in store.experiments.get(i).runs]
+    existing = store.runs.versions(ids)
     for run_id in ids:
-        if run_id not in known:
+        if run_id not in existing:
             raise FedLensError(f"no run {run_id}; `fedlens list` shows them", "id")
     return ids

@@ -1,15 +1,25 @@
-"""``published``: the values that papers print, with ours beside them."""
+"""``methods``, ``presets`` and ``published``: what FedLens comes with, and the papers' values beside ours."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, Database, warn_of_damage, with_common_options
-from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
+from fedcore.cache.durable import write_whole
+from fedcore.cli.common import (
+    DONE,
+    Database,
+    ExperimentFile,
+    PresetName,
+    command,
+    load_experiment,
+    warn_of_damage,
+)
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 
@@ -19,11 +29,61 @@ if TYPE_CHECKING:
     from fedcore.papers.published import PublishedValue
     from fedcore.papers.reproductions import Reproduction
 
-commands = typer.Typer()
+
+@command("methods")
+def list_methods(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of the methods")] = None,
+) -> int:
+    """List the methods, or the hyper-parameters of one."""
+    from fedcore.methods import registry
+
+    if name is None:
+        for method, cls in registry.load_all().items():
+            print(f"{method:<14} {cls.about.title:<18} {cls.about.source}")
+        return DONE
+    cls = registry.get(name, "name")
+    print(f"{cls.about.title} ({cls.about.source})\n{cls.about.summary}\n")
+    for field, info in cls.Config.model_fields.items():
+        default = json.dumps(info.get_default(call_default_factory=True), default=str)
+        print(f"{field} = {default:<12} # {info.description}")
+    return DONE
 
 
-@commands.command("published")
-@with_common_options
+@command("presets")
+def presets(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
+    ] = None,
+) -> int:
+    """List the experiments that come with FedLens, or write them."""
+    from fedcore import config
+    from fedcore.papers import experiments
+
+    wanted = names or [experiments.DEMO, *experiments.published()]
+    if write is None:
+        for name in wanted:
+            title = experiments.preset(name).name if name == experiments.DEMO else experiments.title(name)
+            print(f"{name:<42} {title}")
+        return DONE
+    files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}
+    for file in files:
+        if file.exists():
+            raise FedLensError(f"{file} exists; choose another folder or move the file away", "write")
+    try:
+        for file, experiment in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, config.dumps(experiment).encode())
+    except OSError as error:
+        message = f"cannot write to {write}: {error.strerror}; choose another folder"
+        raise FedLensError(message, "write") from error
+    print(f"{counted(len(files), 'file')} written to {write}")
+    return DONE
+
+
+@command("published")
 def published(
     file: ExperimentFile = None,
     preset: PresetName = None,
@@ -31,13 +91,12 @@ def published(
         bool, typer.Option("--coverage", help="Count the published values that can be run here")
     ] = False,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="List every comparable value with what makes it so")
+        bool, typer.Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
     db: Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
-    from fedcore.papers.coverage import coverage as counted
-    from fedcore.papers.coverage import evidence as supported
+    from fedcore.papers import coverage as papers
     from fedcore.papers.reproductions import reproductions
     from fedcore.store import Store
 
@@ -45,7 +104,9 @@ def published(
         if given and (file is not None or preset is not None):
             raise FedLensError(f"--{name} covers all papers; leave the experiment out", name)
     if coverage or evidence:
-        texts = [coverage_text(counted())] * coverage + [evidence_text(supported())] * evidence
+        texts = [coverage_text(papers.coverage())] if coverage else []
+        if evidence:
+            texts.append(evidence_text(papers.evidence()))
         print("\n\n".join(texts))
         return DONE
     experiment = load_experiment(file, preset)
@@ -66,14 +127,14 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[Column]]) -> str:
 
     lines: list[tuple[object, ...]] = []
     for paper in dict.fromkeys(paper for paper, _ in tables):
-        own = {table: counts for (name, table), counts in tables.items() if name == paper}
-        lines += [line(paper, table, [counts]) for table, counts in own.items()]
-        lines.append(line(paper, "all", own.values()))
+        of_paper = {table: counts for (name, table), counts in tables.items() if name == paper}
+        lines += [line(paper, table, [counts]) for table, counts in of_paper.items()]
+        lines.append(line(paper, "all", of_paper.values()))
     lines.append(line("all", "", tables.values()))
     absent = missing_data_sets()
     return "\n".join(
         [
-            columns([("paper", "table", "values", "can be run", *COLUMNS), *lines], left=2),
+            _columns([("paper", "table", "values", "can be run", *COLUMNS), *lines], left=2),
             "",
             "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
             *(f"{column}: {meaning}" for column, meaning in COLUMNS.items()),
@@ -92,7 +153,7 @@ def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
             (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
             for v in values
         ]
-        blocks.append(f"{FILE.name}, line {reason.line}: {reason.text}\n{columns(lines, left=7)}")
+        blocks.append(f"{FILE.name}, line {reason.line}: {reason.text}\n{_columns(lines, left=7)}")
     count = len({value for values in supported.values() for value in values})
     return "\n\n".join([*blocks, f"{count} comparable values"])
 
@@ -122,10 +183,10 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
     ]
     counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
     notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(rows)]
-    return "\n".join([columns([head, *lines], left=6), *notes, f"{counted(len(rows), 'value')}: {counts}"])
+    return "\n".join([_columns([head, *lines], left=6), *notes, f"{counted(len(rows), 'value')}: {counts}"])
 
 
-def columns(lines: Iterable[Iterable[object]], left: int) -> str:
+def _columns(lines: Iterable[Iterable[object]], left: int) -> str:
     """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
     cells = [[str(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

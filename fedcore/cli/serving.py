@@ -1,21 +1,41 @@
-"""``queue``, ``worker``, ``tasks`` and ``task``: queued runs, and work in the background."""
+"""``app``, ``worker``, ``queue``, ``tasks`` and ``task``: the dashboard, and work in the background."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, NOT_DONE, Database, with_common_options
+from fedcore.cli.common import DONE, NOT_DONE, Database, command
 from fedcore.errors import FedLensError
+from fedcore.paths import PROJECT, user_path
 
-commands = typer.Typer()
+
+@command("app")
+def app(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Start the dashboard.
+
+    It listens on this machine only. Ctrl-C ends it; runs in training continue.
+    """
+    from streamlit.web import cli
+
+    if db is not None:
+        os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
+    listen = [] if port is None else [f"--server.port={port}"]
+    cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
+    return DONE
 
 
-@commands.command("worker")
-@with_common_options
+@command("worker")
 def worker(
     idle: Annotated[
         float | None,
@@ -49,7 +69,7 @@ def worker(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="With --ray: checkpoints travel through this folder, which every node sees under this path",
+            help="With --ray: checkpoints travel through this folder, which has the same path on every node",
         ),
     ] = None,
     on_finish: Annotated[
@@ -104,8 +124,7 @@ def worker(
     return serve(db, idle=idle, slots=slots, wait=follow, on_finish=on_finish)
 
 
-@commands.command("queue")
-@with_common_options
+@command("queue")
 def queue(
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs to move")] = None,
     move: Annotated[
@@ -116,24 +135,23 @@ def queue(
     """List the queued runs in their order, or move some of them."""
     from fedcore.store import Store, database
 
-    path = database.resolve(db)
+    store = Store(database.resolve(db))
     if move and not ids:
         raise FedLensError("name the runs to move", "id")
     if ids:
-        moved = Store(path).queue.move(ids, move or "top")
+        moved = store.queue.move(ids, move or "top")
         for run_id in ids:
             if run_id not in moved:
                 raise FedLensError(f"run {run_id} is not queued; `fedlens queue` shows those that are", "id")
-    order = Store(path).queue.ids()
-    rows, damaged = Store(path).runs.listed(order)
+    order = store.queue.ids()
+    rows, damaged = store.runs.listed(order)
     texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
     for position, run_id in enumerate(order, 1):
         print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
     return DONE
 
 
-@commands.command("tasks")
-@with_common_options
+@command("tasks")
 def list_tasks(
     cancel: Annotated[int | None, typer.Option(metavar="ID", help="Stop a task between two steps")] = None,
     delete: Annotated[
@@ -162,8 +180,7 @@ def list_tasks(
     return DONE
 
 
-@commands.command("task")
-@with_common_options
+@command("task")
 def task(
     task_id: Annotated[int, typer.Argument(metavar="ID")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
@@ -181,15 +198,14 @@ def task(
     return DONE if outcome == "done" else NOT_DONE
 
 
-@commands.command("job", hidden=True)
-@with_common_options
+@command("job", hidden=True)
 def job(
     kind: Annotated[str, typer.Option(help="train, or the kind of a task")],
     number: Annotated[int, typer.Option("--id", help="The run or task")],
     owner: Annotated[str, typer.Option(help="The owner of the claim")],
     attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
-    over: Annotated[int | None, typer.Option(help="Devices that train the clients of a run")] = None,
+    over: Annotated[int | None, typer.Option(help="Number of devices that train the run together")] = None,
     ray: Annotated[str | None, typer.Option(help="The cluster that has these devices")] = None,
     db: Database = None,
 ) -> int:
@@ -205,6 +221,6 @@ def job(
     if over is None:
         return run_process(claim, device)
     folder = Store(claim.db).artifacts
-    is_the_choice = (choice.chosen(folder), choice.chosen_over(folder)) == (ray, over)
-    options = [] if is_the_choice else options_over(over, ray)  # a worker finds the page's choice by itself
+    was_chosen = (choice.chosen(folder), choice.chosen_over(folder)) == (ray, over)
+    options = [] if was_chosen else options_over(over, ray)  # a new worker reads the page's choice itself
     return run_process(claim, device, spread_later(over, ray), options)

@@ -1,0 +1,269 @@
+"""What the commands share: their options, errors in one line, and output that cannot control a terminal."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
+
+import typer
+
+from fedcore.errors import FedLensError, first_line
+from fedcore.system_errors import explain
+
+if TYPE_CHECKING:
+    from fedcore.config import Experiment
+    from fedcore.store import Store
+
+DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses."""
+
+application = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""The command ``fedlens``; each module of this package adds its commands with ``command``."""
+
+Database = Annotated[
+    Path | None,
+    typer.Option(
+        "--db",
+        metavar="FILE",
+        help="Database (default: FEDLENS_DB, or runs.db in the checkout, elsewhere in the current folder)",
+    ),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
+MethodFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
+]
+RunIds = Annotated[
+    list[int], typer.Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")
+]
+OfExperiments = Annotated[
+    bool, typer.Option("--experiment", help="The ids are those of experiments; take all of their runs")
+]
+ExperimentIds = Annotated[list[int], typer.Argument(metavar="ID", help="Ids of experiments")]
+ExperimentFile = Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")]
+PresetName = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="A preset instead of a file; `fedlens presets` lists them"),
+]
+RunFilter = Annotated[
+    str,
+    typer.Option(
+        "--where", metavar="FILTER", help='Only these runs, e.g. "method = fedot and partition.alpha < 0.5"'
+    ),
+]
+NoWorker = Annotated[
+    bool, typer.Option("--no-worker", help="Do not start a worker for the queued runs, e.g. on a login node")
+]
+PairedTest = Annotated[
+    Literal["t", "wilcoxon"] | None,
+    typer.Option(help="Paired test over seeds against the baseline (default: t)"),
+]
+ReportedRound = Annotated[
+    Literal["last", "best", "mean10"],
+    typer.Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
+]
+DataFolder = Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the data set")]
+DataColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=NAME...",
+        help="Columns of a manifest or Hugging Face data set that have other names, e.g. label=diagnosis",
+    ),
+]
+
+
+def command(
+    name: str, group: typer.Typer = application, *, hidden: bool = False
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Add a function to the command line under a name; its docstring is the help text.
+
+    The command gets the options ``--methods`` and ``--debug`` too, and its errors are printed in one line.
+
+    Args:
+        group: a group of commands such as ``data``; default: the top level.
+
+    Returns: a decorator for a function that returns its exit status; the function may take ``debug``.
+    """
+
+    def add(function: Callable[..., int]) -> Callable[..., int]:
+        group.command(name, hidden=hidden)(_with_shared_options(function))
+        return function
+
+    return add
+
+
+def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
+    signature = inspect.signature(function, eval_str=True)
+    takes_debug = "debug" in signature.parameters
+
+    @functools.wraps(function)
+    def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
+        if takes_debug:
+            options["debug"] = debug
+        try:
+            with _warnings_in_one_line():
+                if methods:
+                    from fedcore.methods import registry
+
+                    for file in methods:
+                        registry.load_file(file)
+                return function(**options)
+        except FedLensError as error:
+            return print_error(error.line(), BAD_INPUT, debug)
+        except KeyboardInterrupt:
+            return print_error("interrupted", INTERRUPTED, debug)
+        except BrokenPipeError:
+            # `... | head` is not an error. Python would flush the closed pipe at exit and print a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NOT_DONE
+        except Exception as error:  # noqa: BLE001 - the last resort: one line, and the traceback with --debug
+            fault = explain(error, "this command")
+            line = f"{first_line(error)}; --debug shows where" if fault is None else fault.line()
+            return print_error(line, NOT_DONE, debug)
+
+    # Typer reads the options of a command from its signature, so the shared ones are appended to it.
+    shared = {"methods": (MethodFiles, None), "debug": (Debug, False)}
+    parameters = [p for p in signature.parameters.values() if p.name not in shared]
+    for name, (annotation, default) in shared.items():
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print warnings about the user's files, such as renamed fields, as notes without source code."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_in_one_line(
+            message: Warning | str, category: type[Warning], *where: Any, **more: Any
+        ) -> None:
+            if issubclass(category, FutureWarning):
+                print_note(str(message))
+            else:
+                show(message, category, *where, **more)
+
+        warnings.showwarning = show_in_one_line
+        yield
+
+
+def print_error(line: str, status: int, debug: bool = False) -> int:
+    """Print an error, after its traceback if ``debug`` is set, and return the exit status."""
+    if debug:
+        traceback.print_exc()
+    print(f"error: {line}", file=sys.stderr)
+    return status
+
+
+def print_note(line: str) -> None:
+    """Print a remark that is not an error."""
+    print(f"note: {line}", file=sys.stderr)
+
+
+def warn_of_damage(store: Store) -> None:
+    """Check the database, if there is one, and warn if the numbers printed from it may be wrong."""
+    sys.stdout.flush()  # the check of a large database takes seconds
+    if store.path.is_file() and (warning := store.integrity.warning()):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def writable(db: Path | None) -> Path:
+    """Prepare the database for writing and return its path.
+
+    Raises:
+        FedLensError: field ``db``, if it cannot be written.
+    """
+    from fedcore.store import Store
+    from fedcore.system_errors import ReadOnlyDatabase
+
+    access = Store(db).prepare()
+    if not access.writable:
+        raise ReadOnlyDatabase(access.why or "", "db")
+    return access.path
+
+
+def load_experiment(file: Path | None, preset: str | None) -> Experiment:
+    """Return the experiment of a file or of a preset, whichever is given.
+
+    Raises:
+        FedLensError: when neither or both were given, or when the one that was given does not exist.
+        NotAgreed: when the file names a method file to which the user does not agree.
+    """
+    from fedcore import config
+    from fedcore.methods import consent, registry
+    from fedcore.papers import experiments
+
+    if preset is not None and file is None:
+        return experiments.preset(preset)
+    if file is None or preset is not None:
+        raise FedLensError("give either an experiment file or --preset NAME", "file")
+    experiment = config.load(file)
+    for method_file in dict.fromkeys(entry.file for entry in experiment.methods if entry.file):
+        try:
+            registry.load_agreed(method_file)
+        except consent.NotAgreed as error:
+            question = f"{error.file} runs as a program of your account. Have you read it, and run it now?"
+            if not sys.stdin.isatty() or not typer.confirm(question, err=True):
+                raise
+            consent.agree(error.file, error.sha256)
+    return experiment
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+"""Control characters of ASCII (ESC, BEL) and of C1 except tab and line end, and bidirectional overrides."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its control characters written out, ESC as ``\x1b``."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class _Printable:
+    """A text stream that writes out control characters.
+
+    Names in databases and data sets may come from other people. A terminal would obey control sequences in
+    them, for example to change its title or the clipboard.
+
+    Attributes:
+        rich_proxied_file: the stream to which rich draws its bars, which are control sequences themselves.
+            ``fedcore.cli.progress`` makes the names in them printable.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """Write out control characters in all output of the block: prints, logs, warnings and tracebacks."""
+    out, err = (cast("TextIO", _Printable(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        yield
+
+
+def write_data(text: str) -> None:
+    """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
+    raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    (sys.stdout if sys.stdout.isatty() else raw).write(text)
