@@ -24,8 +24,7 @@ from fedcore.errors import FedLensError
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
-    from fedcore.papers.comparability import Reason
-    from fedcore.papers.coverage import Column
+    from fedcore.papers.comparability import CoverageColumn, Reason
     from fedcore.papers.published import PublishedValue
     from fedcore.papers.reproductions import Reproduction
 
@@ -96,7 +95,7 @@ def published(
     db: Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
-    from fedcore.papers import coverage as papers
+    from fedcore.papers import comparability as papers
     from fedcore.papers.reproductions import reproductions
     from fedcore.store import Store
 
@@ -116,14 +115,14 @@ def published(
     return DONE
 
 
-def coverage_text(tables: Mapping[tuple[str, str], Counter[Column]]) -> str:
+def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.coverage import COLUMNS, RUNNABLE, missing_data_sets
+    from fedcore.papers.comparability import COVERAGE_COLUMNS, RUNNABLE, missing_data_sets
 
-    def line(paper: str, table: str, counts: Iterable[Counter[Column]]) -> tuple[object, ...]:
-        total: Counter[Column] = sum(counts, Counter())
+    def line(paper: str, table: str, counts: Iterable[Counter[CoverageColumn]]) -> tuple[object, ...]:
+        total: Counter[CoverageColumn] = sum(counts, Counter())
         runnable = sum(total[column] for column in RUNNABLE)
-        return paper, table, total.total(), runnable, *(total[column] for column in COLUMNS)
+        return paper, table, total.total(), runnable, *(total[column] for column in COVERAGE_COLUMNS)
 
     lines: list[tuple[object, ...]] = []
     for paper in dict.fromkeys(paper for paper, _ in tables):
@@ -134,10 +133,10 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[Column]]) -> str:
     absent = missing_data_sets()
     return "\n".join(
         [
-            _columns([("paper", "table", "values", "can be run", *COLUMNS), *lines], left=2),
+            _columns([("paper", "table", "values", "can be run", *COVERAGE_COLUMNS), *lines], left=2),
             "",
             "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
-            *(f"{column}: {meaning}" for column, meaning in COLUMNS.items()),
+            *(f"{column}: {meaning}" for column, meaning in COVERAGE_COLUMNS.items()),
             *([f"the catalog lacks {', '.join(absent)}"] if absent else []),
         ]
     )

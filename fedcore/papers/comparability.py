@@ -1,16 +1,23 @@
-"""Whether a run measures the quantity that a paper prints, by ``assets/published/comparability.csv``."""
+"""Whether a run measures the quantity that a paper prints, by ``assets/published/comparability.csv``.
+
+The coverage counts how many of the published values FedLens can run, and how many of these are comparable.
+"""
 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
+from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from fedcore.papers.published import FOLDER, PublishedValue
+from fedcore.data import catalog
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.published import CATALOG, FOLDER, PAPERS, PublishedValue, load_all
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import Comparability, State
 
@@ -133,3 +140,59 @@ def comparability_of_runs(
     for caveat in filter(None, caveats):
         result = result.with_reason("with a caveat", caveat)
     return result
+
+
+CoverageColumn: TypeAlias = Literal["no data", "not implemented", "no run"] | State
+"""Whether FedLens can run a published value; for those that it can, whether ours is comparable."""
+COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
+    "comparable": "can be run; `--evidence` lists what shows that ours is the same quantity",
+    "with a caveat": "can be run; `fedlens published --preset NAME` names where the paper had to be read",
+    "not comparable": "can be run, but measures another quantity than the paper",
+    "no data": "method and setting exist, but the data set is not in the catalog",
+    "not implemented": "FedLens lacks the method or the setting, whatever the data",
+    "no run": "not the result of one run, but a mean over several data sets, a count or a time",
+}
+"""Column -> its meaning."""
+RUNNABLE: tuple[CoverageColumn, ...] = ("comparable", "with a caveat", "not comparable")
+
+
+def coverage(
+    values: Iterable[PublishedValue] | None = None,
+) -> dict[tuple[str, str], Counter[CoverageColumn]]:
+    """Count the values of each column by paper and table, in the papers' order.
+
+    Args:
+        values: default: all.
+    """
+    counts: dict[tuple[str, str], Counter[CoverageColumn]] = {}
+    for value in load_all() if values is None else values:
+        counts.setdefault((value.paper, value.table), Counter())[_column(value)] += 1
+    papers = list(PAPERS)
+
+    def place(key: tuple[str, str]) -> tuple[int, int, str]:
+        paper, table = key
+        return papers.index(paper), int(table) if table.isdecimal() else 0, table
+
+    return {key: counts[key] for key in sorted(counts, key=place)}
+
+
+def _column(value: PublishedValue) -> CoverageColumn:
+    found = equivalent(value)
+    if isinstance(found, NoEquivalent):
+        return "not implemented" if found.kind == "method" else "no run"
+    return comparability(value).state if CATALOG.get(value.dataset) in catalog.names() else "no data"
+
+
+def missing_data_sets() -> list[str]:
+    """Return the papers' data sets that the catalog does not have."""
+    return sorted({*CATALOG.values()} - {*catalog.names()})
+
+
+def evidence() -> dict[Reason, list[PublishedValue]]:
+    """Return the comparable values that can be run, by the line of evidence that makes them so."""
+    found: dict[Reason, list[PublishedValue]] = {}
+    for value in load_all():
+        if _column(value) == "comparable":
+            for reason in evidence_for(value):
+                found.setdefault(reason, []).append(value)
+    return found

@@ -1,21 +1,27 @@
-"""The methods of FedLens, with their config, that correspond to the methods that the papers print."""
+"""The method and config of FedLens that correspond to a printed method, and the variants that have them.
+
+A variant is a method of an experiment with one combination of swept values.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from fedcore.methods import registry
-from fedcore.papers.names import (
+from fedcore.config import Experiment, RunConfig, expand, sweeps
+from fedcore.methods import class_texts, registry
+from fedcore.papers.published import (
     BEST_BLOCKS,
     COCOOP_FORMS,
     COHORTS,
     PROMPT_LENGTHS,
     VISION_NETWORKS,
     VPT_FORMS,
+    PublishedValue,
 )
-from fedcore.papers.published import PublishedValue
+from fedcore.results.settings import unused_fields
 
 
 @dataclass(frozen=True)
@@ -50,15 +56,15 @@ PRINTED_ONLY = {
 
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
-    reason = _no_run(value)
+    reason = _reason_for_no_run(value)
     if reason:
         return NoEquivalent("no run", reason)
     if value.method in PRINTED_ONLY:
         return NoEquivalent("method", PRINTED_ONLY[value.method])
-    own = _BY_PAPER[value.paper.removesuffix("_conference")](value)
-    if own is None or own.name not in _method_names():
+    ours = _BY_PAPER[value.paper.removesuffix("_conference")](value)
+    if ours is None or ours.name not in _method_names():
         return NoEquivalent("method", f"{value.method} is not implemented")
-    return own
+    return ours
 
 
 @cache
@@ -66,8 +72,7 @@ def _method_names() -> frozenset[str]:
     return frozenset(registry.load_all())
 
 
-def _no_run(value: PublishedValue) -> str | None:
-    """Return why a value is not the result of one run; None if it is."""
+def _reason_for_no_run(value: PublishedValue) -> str | None:
     if value.dataset == "avg of five" or value.metric == "Performance (%)":
         return "a mean over several data sets"
     if value.metric.startswith("trainable parameters"):
@@ -171,3 +176,58 @@ def _feddeap(value: PublishedValue) -> Equivalent | None:
 
 
 _BY_PAPER = {"fedot": _fedot, "sdfed": _sdfed, "fedalign": _fedalign, "feddeap": _feddeap}
+
+
+def variant_configs(experiment: Experiment) -> list[RunConfig]:
+    """Return one run per method and combination of swept values, with the first seed and nothing held out."""
+    return expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
+
+
+def variant_contents(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the ``content`` of each of the experiment's variants, in the order of ``variant_configs``.
+
+    Raises:
+        FedLensError: for a method or hyper-parameter that FedLens does not have.
+    """
+    pairs = zip(sweeps.variants(experiment), variant_configs(experiment), strict=True)
+    return [content(run, f"methods.{variant.index}") for variant, run in pairs]
+
+
+def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
+    """Return the fields that are equal in all runs of one variant, with the defaults of its method resolved.
+
+    Runs of one variant may differ in seed, held-out domain, data folder, time limit, kept checkpoints and
+    class descriptions. They may also differ in fields that their kind of partition does not use, because a
+    sweep over kinds sets the fields of all of them.
+
+    Raises:
+        FedLensError: with a field below ``field``, for an unknown method or hyper-parameter.
+    """
+    may_differ: dict[str, Any] = {
+        "seed": True,
+        "held_out": True,
+        "time_limit": True,
+        "keep_checkpoints": True,
+        "data": {"root"},
+        "partition": unused_fields(config.partition),
+    }
+    content = config.model_dump(mode="json", exclude=may_differ)
+    method = config.method
+    full = registry.build_config(method.name, method.config, f"{field}.config")
+    descriptions = {*class_texts.fields(type(full))}
+    content["method"] = {"name": method.name, "config": full.model_dump(mode="json", exclude=descriptions)}
+    return content
+
+
+def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
+    """Return the position of the first variant with a printed method's name and fields.
+
+    If other fields are swept, that is the printed variant, because printed values come first in a sweep.
+    """
+    for i, content in enumerate(contents):
+        config = content["method"]["config"]
+        if content["method"]["name"] == method.name and all(
+            config[name] == value for name, value in method.config.items()
+        ):
+            return i
+    return None

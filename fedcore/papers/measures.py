@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from fedcore.papers.names import DOMAINS
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import DOMAINS, PublishedValue
 from fedcore.results.metrics import (
     RunResult,
     accuracy_by_domain,

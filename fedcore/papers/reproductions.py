@@ -1,8 +1,8 @@
-"""Published values with the values that our runs measured for them."""
+"""Published values beside ours: read from the runs of a store, or matched with the rows of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,14 +10,20 @@ from typing import Any, Literal, get_args
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.papers import variants
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import NoEquivalent, equivalent
-from fedcore.papers.measures import RunReader
-from fedcore.papers.published import PublishedValue, values_of
-from fedcore.results.comparison import compare
-from fedcore.results.metrics import Rule, RunResult
-from fedcore.results.printed import MARKS, STATES, Comparability
+from fedcore.papers.equivalents import (
+    NoEquivalent,
+    content,
+    equivalent,
+    find_variant,
+    variant_configs,
+    variant_contents,
+)
+from fedcore.papers.measures import RunReader, after_aggregation
+from fedcore.papers.published import PAPERS, PublishedValue, values_of
+from fedcore.results.comparison import Comparison, Group, compare
+from fedcore.results.metrics import RULES, Metric, Rule, RunResult
+from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues, Row
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import Store
 
@@ -78,9 +84,9 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     """Return the published values that an experiment names, with our values if its runs are finished.
 
     A run counts if FedLens trained it with the config of one of the experiment's variants
-    (``variants.content``), in any experiment of the store that is not archived. If a seed was repeated, its
-    newest run counts. Runs that differ from their config (``Method.result_caveat``) count only if no others
-    exist.
+    (``equivalents.content``), in any experiment of the store that is not archived. If a seed was repeated,
+    its newest run counts. Runs that differ from their config (``Method.result_caveat``) count only if no
+    others exist.
 
     Args:
         store: its file need not exist yet.
@@ -91,23 +97,23 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
     reader = RunReader(store)
-    runs_of_variants = variants.variants(experiment)
-    contents = variants.contents(experiment)
+    runs_of_variants = variant_configs(experiment)
+    contents = variant_contents(experiment)
     finished: dict[Rule, dict[int, list[_FinishedRun]]] = {}
     rows = []
     for value in values_of(experiment):
-        own = equivalent(value)
-        if isinstance(own, NoEquivalent):
-            status: Status = "not implemented" if own.kind == "method" else "no single run"
-            rows.append(Reproduction(value, status, reason=own.reason))
+        ours = equivalent(value)
+        if isinstance(ours, NoEquivalent):
+            status: Status = "not implemented" if ours.kind == "method" else "no single run"
+            rows.append(Reproduction(value, status, reason=ours.reason))
             continue
-        index = variants.find_variant(contents, own)
+        index = find_variant(contents, ours)
         if index is None:
             reason = "the experiment has no such method"
             rows.append(Reproduction(value, "not run", reason=reason, comparability=comparability(value)))
             continue
         if value.rule not in finished:
-            finished[value.rule] = _finished_runs(store, experiment, contents, value.rule)
+            finished[value.rule] = _finished_runs(store, experiment.data.name, contents, value.rule)
         method = runs_of_variants[index].method
         label = method.label or registry.get(method.name).about.title
         runs = finished[value.rule].get(index, [])
@@ -129,25 +135,33 @@ class _FinishedRun:
 
 
 def _finished_runs(
-    store: Store, experiment: Experiment, contents: Sequence[dict[str, Any]], rule: Rule
+    store: Store, data: str, contents: Sequence[dict[str, Any]], rule: Rule
 ) -> dict[int, list[_FinishedRun]]:
     """Return the finished runs of each variant, one per seed and held-out domain."""
     if not Path(store.path).exists():
         return {}
-    ids = [e.id for e in store.experiments.all() if e.config.data.name == experiment.data.name]
+    ids = [e.id for e in store.experiments.all() if e.config.data.name == data]
     best: dict[int, dict[tuple[int, str | None], _FinishedRun]] = {}
-    methods = {entry.name for entry in experiment.methods}
-    for group in compare(store, ids, rule, partial_seeds=True).groups if ids else ():
-        if not group.trained_by_fedlens or group.method not in methods:
-            continue
-        content = variants.content(group.config)
-        for i in [i for i, known in enumerate(contents) if known == content]:
-            kept = best.setdefault(i, {})
+    groups = compare(store, ids, rule, partial_seeds=True).groups if ids else ()
+    for group, indices in _variants_of(groups, contents):
+        for index in indices:
+            best_by_part = best.setdefault(index, {})
             for result in group.runs:
-                key, run = (result.run.seed, result.run.held_out), _FinishedRun(result, group.caveat)
-                if key not in kept or kept[key].precedence < run.precedence:
-                    kept[key] = run
-    return {i: list(kept.values()) for i, kept in best.items()}
+                part, run = (result.run.seed, result.run.held_out), _FinishedRun(result, group.caveat)
+                if part not in best_by_part or best_by_part[part].precedence < run.precedence:
+                    best_by_part[part] = run
+    return {index: list(runs.values()) for index, runs in best.items()}
+
+
+def _variants_of(
+    groups: Iterable[Group], contents: Sequence[dict[str, Any]]
+) -> Iterator[tuple[Group, list[int]]]:
+    """Yield the groups that FedLens trained, each with the positions of the variants that have its config."""
+    methods = {content["method"]["name"] for content in contents}
+    for group in groups:
+        if group.trained_by_fedlens and group.method in methods:
+            found = content(group.config)
+            yield group, [i for i, variant in enumerate(contents) if variant == found]
 
 
 def status_counts(rows: Sequence[Reproduction]) -> dict[str, int]:
@@ -188,3 +202,92 @@ def _reproduction(
 
 def _of_runs(value: PublishedValue, runs: Sequence[_FinishedRun]) -> Comparability:
     return comparability_of_runs(value, [run.result for run in runs], [run.caveat for run in runs])
+
+
+_COLUMNS: dict[str, Metric] = {
+    "generalization": "generalisation",
+    "personalization": "personalisation",
+    "comprehensive": "comprehensive",
+    "accuracy": "personal",
+    "mean client accuracy": "personal",
+    "local": "classes",
+    "global": "whole",
+}
+"""Metric as printed -> the column of a comparison with the same quantity."""
+
+
+def column_of(value: PublishedValue) -> Metric | None:
+    """Return the column of a published value; None for values of one domain and metrics without a column.
+
+    Local performance before aggregation has none either, since the columns measure models after it.
+    """
+    if value.target != "avg" or value.setting.startswith("held out"):
+        return None
+    if value.metric == "local" and not after_aggregation(value):
+        return None
+    return _COLUMNS.get(value.metric)
+
+
+def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
+    """Match the published values that experiments name with the rows that have the printed method's config.
+
+    A row of any experiment counts if its config is that of a variant of an experiment that names published
+    values (``equivalents.content``) and it holds out the same domains. An experiment that matches no
+    published value or has an unknown method is skipped; the tab Published shows the reason.
+    """
+    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
+    missing: dict[str, str] = {}
+    for experiment in experiments:
+        if experiment.reproduces:
+            try:
+                _add(values, missing, comparison, experiment)
+            except FedLensError:
+                continue
+    present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
+    return PrintedValues(values, {m: reason for m, reason in missing.items() if m not in present})
+
+
+def _add(
+    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]],
+    missing: dict[str, str],
+    comparison: Comparison,
+    experiment: Experiment,
+) -> None:
+    """Add one experiment's published values to those of its rows, or its methods to the missing ones."""
+    contents = variant_contents(experiment)
+    rows_of_variants: dict[int, list[Group]] = {}
+    for group, indices in _variants_of(comparison.groups, contents):
+        if {result.run.held_out for result in group.runs} - {None} == set(experiment.held_out):
+            for i in indices:
+                rows_of_variants.setdefault(i, []).append(group)
+    for published in values_of(experiment):
+        metric = column_of(published)
+        if metric is None:
+            continue
+        ours = equivalent(published)
+        index = None if isinstance(ours, NoEquivalent) else find_variant(contents, ours)
+        rows = [] if index is None else rows_of_variants.get(index, [])
+        for group in rows:
+            by_metric = values.setdefault((group.setting, group.key), {})
+            value = PrintedValue(
+                published.value,
+                published.std,
+                published.method,
+                PAPERS[published.paper].title,
+                published.table,
+                published.rule,
+                _comparability_of_row(published, group, comparison.rule),
+            )
+            if value not in by_metric.get(metric, ()):
+                by_metric[metric] = (*by_metric.get(metric, ()), value)
+        if not rows:
+            reason = "not implemented" if isinstance(ours, NoEquivalent) else "not run"
+            missing.setdefault(published.method, reason)
+
+
+def _comparability_of_row(value: PublishedValue, row: Group, rule: Rule) -> Comparability:
+    result = comparability_of_runs(value, row.runs, [row.caveat])
+    if rule != value.rule and row.method != "zero-shot":
+        reason = f"the paper reports {RULES[value.rule]}, this table {RULES[rule]}"
+        result = result.with_reason("with a caveat", reason)
+    return result

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedcore.errors import FedLensError
-from fedcore.papers.printed import printed_values
+from fedcore.papers.reproductions import printed_values
 from fedcore.results import curves
 from fedcore.results.comparison import Comparison, Group, compare, reason_not_comparable, shown_metrics
 from fedcore.results.curves import AXES, Series

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.errors import FedLensError
-from fedcore.papers.printed import printed_values
+from fedcore.papers.reproductions import printed_values
 from fedcore.plots.theme import STATUS
 from fedcore.reports.content import Choice
 from fedcore.results.comparison import Comparison, compare, shown_metrics

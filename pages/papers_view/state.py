@@ -9,13 +9,11 @@ import streamlit as st
 
 from fedcore.jobs import forecast
 from fedcore.papers import mini
-from fedcore.papers.names import CATALOG
-from fedcore.papers.published import PublishedValue
-from fedcore.papers.tables.availability import Availability, find_available
+from fedcore.papers.published import CATALOG, PublishedValue
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
 from fedcore.papers.tables.layout import PrintedTable, all_tables
-from fedcore.papers.tables.recorded import Recorded
+from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.results.runs import progress
 from fedcore.store import Store
 from pages.forms import planning

@@ -19,14 +19,14 @@ from fedcore.papers.comparability import (
     NO_EVIDENCE,
     comparability,
     comparability_of_runs,
+    coverage,
+    evidence,
     evidence_for,
     reasons,
 )
-from fedcore.papers.coverage import coverage, evidence
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.names import DOMAINS, VPT_FORMS
-from fedcore.papers.printed import printed_values
-from fedcore.papers.reproductions import reproductions
+from fedcore.papers.published import DOMAINS, VPT_FORMS
+from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
 from fedcore.results.exports import latex, tables
 from fedcore.results.printed import STATES, Comparability

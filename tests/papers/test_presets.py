@@ -15,10 +15,10 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.papers import experiments, published, variants
-from fedcore.papers.equivalents import Equivalent, equivalent
+from fedcore.papers import experiments, published
+from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_contents
 from fedcore.papers.mini import mini
-from fedcore.papers.names import CATALOG
+from fedcore.papers.published import CATALOG
 from fedcore.store import Store
 
 PUBLISHED = experiments.published()
@@ -94,7 +94,7 @@ def check_values(name: str, experiment: Experiment) -> None:
         assert CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
         meant = equivalent(figure)
         if isinstance(meant, Equivalent):
-            entry = variants.find_variant(variants.contents(experiment), meant)
+            entry = find_variant(variant_contents(experiment), meant)
             assert entry is not None, figure
             used.add(swept[entry].index)
     spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment
-from fedcore.papers import printed, published
+from fedcore.papers import published
 from fedcore.papers.published import PAPERS
-from fedcore.papers.reproductions import reproductions
+from fedcore.papers.reproductions import column_of, printed_values, reproductions
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import METRICS
@@ -40,7 +40,7 @@ def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, li
 def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    found = printed.printed_values(comparison, [experiment])
+    found = printed_values(comparison, [experiment])
     shown = rows(found, comparison)
     # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
     assert shown["FedOT"]["generalisation"][:2] == ["94.68", "94.26"]
@@ -57,16 +57,16 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
     """What the summary has by the paper's own rule is what ``reproductions`` reads, number by number."""
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    found = printed.printed_values(comparison, [experiment])
+    found = printed_values(comparison, [experiment])
     read = {
         (
             PAPERS[b.published.paper].title,
             b.published.table,
             b.published.method,
-            printed.column_of(b.published),
+            column_of(b.published),
         ): b
         for b in reproductions(Store(db), experiment)
-        if b.measured is not None and printed.column_of(b.published) is not None
+        if b.measured is not None and column_of(b.published) is not None
     }
     compared = 0
     for group in comparison.groups:
@@ -87,8 +87,8 @@ def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment], tm
     longer = experiment.model_copy(update={"rounds": 9})
     fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
-        assert not printed.printed_values(comparison, [other]).values
-    assert printed.printed_values(comparison, [longer]).missing["FedOT"] == "not run"
+        assert not printed_values(comparison, [other]).values
+    assert printed_values(comparison, [longer]).missing["FedOT"] == "not run"
 
 
 def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> N
     for number, known in ((1, experiment), (2, changed)):
         (alone,) = compare(Store(tmp_path / "runs.db"), [number], "best").groups
         assert alone.key == row.key
-        assert rows(printed.printed_values(comparison, [known]), comparison)["FedOT"]["generalisation"]
+        assert rows(printed_values(comparison, [known]), comparison)["FedOT"]["generalisation"]
     found = reproductions(Store(tmp_path / "runs.db"), experiment)
     assert {row.measured.n for row in found if row.measured is not None} == {2}
 
@@ -115,13 +115,13 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     assert any(b.measured for b in reproductions(Store(db), experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
-    assert not printed.printed_values(compare(Store(db), [1], "best"), [experiment]).values
+    assert not printed_values(compare(Store(db), [1], "best"), [experiment]).values
     assert not any(b.measured for b in reproductions(Store(db), experiment))
 
 
 def test_values_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
     local = {
-        (f.setting, f.method): printed.column_of(f)
+        (f.setting, f.method): column_of(f)
         for f in published.load("fedalign")
         if (f.table, f.dataset, f.metric) == ("1", "CIFAR10", "local")
         and f.method in ("FedAlign", "PromptFL")
@@ -131,8 +131,8 @@ def test_values_of_single_domains_and_of_models_before_aggregation_have_no_colum
         ("IID", "PromptFL"): None, ("Dir", "PromptFL"): None, ("Path", "PromptFL"): None,
     }  # fmt: skip
     by_domain = presets.value_of("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
-    assert printed.column_of(by_domain) is None
-    assert printed.column_of(presets.value_of("fedot", table="7", dataset="PACS", method="FedOT",
+    assert column_of(by_domain) is None
+    assert column_of(presets.value_of("fedot", table="7", dataset="PACS", method="FedOT",
                                             setting="held out A", target="avg")) is None  # fmt: skip
 
 
@@ -140,13 +140,13 @@ def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Expe
     db, experiment = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
-    assert printed.printed_values(compare(Store(db), [1]), [other]) == PrintedValues()
+    assert printed_values(compare(Store(db), [1]), [other]) == PrintedValues()
 
 
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    lines = latex.summary_latex(comparison, printed.printed_values(comparison, [experiment])).splitlines()
+    lines = latex.summary_latex(comparison, printed_values(comparison, [experiment])).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -164,7 +164,7 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    found = printed.printed_values(comparison, [experiment])
+    found = printed_values(comparison, [experiment])
     table = list(csv.DictReader(io.StringIO(tables.table_csv(comparison, printed=found))))
     filed = {(r["label"], r["metric"]): r for r in table}
     for group in comparison.groups:

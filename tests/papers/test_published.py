@@ -13,10 +13,9 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
-from fedcore.papers.coverage import COLUMNS, RUNNABLE, coverage
+from fedcore.papers.comparability import COVERAGE_COLUMNS, RUNNABLE, coverage
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.names import CATALOG
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import CATALOG, PublishedValue
 from tests.support.papers import value_of
 
 
@@ -131,7 +130,7 @@ def test_coverage_counts_by_hand():
     assert table4.total() == 30 and table4["not implemented"] >= 15
     assert counts["fedalign", "4"]["no run"] == 20, "parameter counts are no runs"
     assert sum(c.total() for c in counts.values()) == len(published.load_all())
-    assert {column for c in counts.values() for column in c} <= set(COLUMNS)
+    assert {column for c in counts.values() for column in c} <= set(COVERAGE_COLUMNS)
 
 
 def test_nearly_all_published_values_can_be_run():
@@ -143,8 +142,8 @@ def test_nearly_all_published_values_can_be_run():
 
 def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch):
     """A catalog without FEMNIST; UOPP is no method here, whatever the data."""
-    known = tuple(entry for entry in catalog.entries() if entry.name != "femnist-digits")
-    monkeypatch.setattr(catalog, "entries", lambda: known)
+    names = tuple(name for name in catalog.names() if name != "femnist-digits")
+    monkeypatch.setattr(catalog, "names", lambda: names)
     assert "the catalog lacks femnist-digits" in coverage_text(coverage())
     fedot = [f for f in published.load("fedot") if f.table == "1" and f.method == "FedOT"]
     for dataset, expected in (("PACS", "with a caveat"), ("FEMNIST", "no data")):

@@ -12,15 +12,13 @@ from fedcore.engine.plan import plan
 from fedcore.papers.comparability import Comparability
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.mini import DATA
-from fedcore.papers.names import CATALOG
-from fedcore.papers.published import PublishedValue, load_all
+from fedcore.papers.published import CATALOG, PublishedValue, load_all
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.papers.tables import export
-from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Measurement, Memory, TableCell, count, measure, table_cells
 from fedcore.papers.tables.filling import fillings, missing_parts, queue, run_count
 from fedcore.papers.tables.layout import BOOKS, all_tables, tables
-from fedcore.papers.tables.recorded import Recorded
+from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.papers.tables.sources import Source, source_of
 from fedcore.results.statistics import Stat
 from fedcore.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry, PartitionConfig, Reproduces
 from fedcore.papers.experiments.parts import NOT_PRINTED, SPLITS, clip, figure, method, printed, tables_text
-from fedcore.papers.names import CATALOG
+from fedcore.papers.published import CATALOG
 
 CLASSES_PER_CLIENT = {
     "CIFAR10": 2,

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry
 from fedcore.papers.experiments.parts import NOT_PRINTED, clip, figure, method, printed, tables_text
-from fedcore.papers.names import CATALOG, PROMPT_LENGTHS, VISION_NETWORKS
+from fedcore.papers.published import CATALOG, PROMPT_LENGTHS, VISION_NETWORKS
 
 TABLES = {"PACS": (1, 3), "Office-Caltech10": (1, 3), "DomainNet-126": (1, 3, 4, 5), "DDR": (2, 3)}
 """Tables that one experiment per data set gives."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcore.config import DataConfig, Experiment, PartitionConfig
 from fedcore.papers.experiments.parts import NOT_PRINTED, clip, figure, method, printed
-from fedcore.papers.names import BEST_BLOCKS, CATALOG, DOMAINS, VPT_FORMS
+from fedcore.papers.published import BEST_BLOCKS, CATALOG, DOMAINS, VPT_FORMS
 
 # One experiment per data set gives Tables 1, 2, 3, 5 to 10 and the conference version's cosines.
 ROUNDS = {"FEMNIST": 200, "PACS": 200, "VLCS": 200, "Office-Home": 50, "TerraIncognita": 50}

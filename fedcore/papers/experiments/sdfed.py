@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, PartitionConfig
 from fedcore.papers.experiments.parts import NOT_PRINTED, SPLITS, clip, figure, method, printed, tables_text
-from fedcore.papers.names import CATALOG, COHORTS
+from fedcore.papers.published import CATALOG, COHORTS
 
 CLASSES_PER_CLIENT = {"Flowers102": 10, "DTD": 5, "Food101": 10, "OxfordPets": 4, "Caltech101": 10}
 """Classes of a single-domain set for each of ten clients, rounded; the last client has the rest."""

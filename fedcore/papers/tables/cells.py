@@ -11,8 +11,7 @@ from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.measures import RunReader
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import OTHER_TEST_SET, digits_of
-from fedcore.papers.tables.availability import Availability, Lack
-from fedcore.papers.tables.recorded import Recorded
+from fedcore.papers.tables.recorded import Availability, Lack, Recorded
 from fedcore.papers.tables.sources import Part, Source, source_of
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import Comparability, State

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
-from fedcore.papers.tables.availability import Availability, Lack
 from fedcore.papers.tables.cells import TableCell
+from fedcore.papers.tables.recorded import Availability, Lack
 from fedcore.papers.tables.sources import Part, Source
 from fedcore.store import Created, Store
 

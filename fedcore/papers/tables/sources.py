@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
+from typing import Any
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.methods import registry
-from fedcore.papers import mini, variants
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
+from fedcore.papers import mini
+from fedcore.papers.equivalents import (
+    NoEquivalent,
+    content,
+    equivalent,
+    find_variant,
+    variant_configs,
+    variant_contents,
+)
 from fedcore.papers.experiments import published
 from fedcore.papers.measures import held_out_of
 from fedcore.papers.published import PublishedValue, values_of
@@ -70,7 +78,17 @@ def _experiment(preset: str, rehearsal: bool) -> Experiment:
 
 @cache
 def _configs(preset: str, rehearsal: bool) -> list[RunConfig]:
-    return variants.variants(_experiment(preset, rehearsal))
+    return variant_configs(_experiment(preset, rehearsal))
+
+
+@cache
+def _contents(preset: str, rehearsal: bool) -> list[dict[str, Any]]:
+    return variant_contents(_experiment(preset, rehearsal))
+
+
+@cache
+def _key(source: Source) -> str:
+    return json.dumps(_contents(source.preset, source.rehearsal)[source.index], sort_keys=True)
 
 
 @cache
@@ -81,72 +99,38 @@ def _parts(source: Source, value: PublishedValue) -> tuple[Part, ...]:
     return tuple((seed, domain) for seed in source.experiment.seeds for domain in wanted or [None])
 
 
-@cache
-def _key(source: Source) -> str:
-    return content_key(source.config)
-
-
 def content_key(config: RunConfig) -> str:
     """Return a text that is equal for runs of one method, whatever their seed and held-out domain.
 
     Raises:
         FedLensError: for a method or hyper-parameter that FedLens does not have.
     """
-    return json.dumps(variants.content(config), sort_keys=True)
+    return json.dumps(content(config), sort_keys=True)
 
 
-class _Index:
-    """The methods of the papers' tables by published value."""
-
-    @cached_property
-    def places(self) -> dict[PublishedValue, list[str]]:
-        """The presets whose experiments name a value, tables before figures."""
-        found: dict[PublishedValue, list[str]] = {}
-        for name, experiment in published().items():
-            if experiment.reproduces and not experiment.sweep:
-                for value in values_of(experiment):
-                    found.setdefault(value, []).append(name)
-        return found
-
-    @cache  # noqa: B019 - there is one index, and it lives as long as the process
-    def methods(self, preset: str) -> list[dict[str, dict[str, object]]]:
-        """Return name and full config of a preset's methods, as ``variants.find_variant`` reads them."""
-        return [
-            {
-                "method": {
-                    "name": entry.name,
-                    "config": registry.build_config(entry.name, entry.config).model_dump(mode="json"),
-                }
-            }
-            for entry in published()[preset].methods
-        ]
-
-    @cache  # noqa: B019
-    def find(self, value: PublishedValue) -> Source | NoEquivalent:
-        """Return the first source of a value, or the reason why there is none."""
-        own = equivalent(value)
-        if isinstance(own, NoEquivalent):
-            return own
-        return self._source(value, own)
-
-    def _source(self, value: PublishedValue, own: Equivalent) -> Source | NoEquivalent:
-        for preset in self.places.get(value, ()):
-            index = variants.find_variant(self.methods(preset), own)
-            if index is not None:
-                return Source(preset, index)
-        return NoEquivalent("no run", "no preset has this method in this setting")
+@cache
+def _presets_of_values() -> dict[PublishedValue, list[str]]:
+    """Return the presets whose experiments name each value, tables before figures."""
+    found: dict[PublishedValue, list[str]] = {}
+    for name, experiment in published().items():
+        if experiment.reproduces and not experiment.sweep:
+            for value in values_of(experiment):
+                found.setdefault(value, []).append(name)
+    return found
 
 
-_INDEX = _Index()
-
-
+@cache
 def source_of(value: PublishedValue, rehearsal: bool = False) -> Source | NoEquivalent:
     """Return the runs that give a value, or the reason why none can.
 
     Args:
         rehearsal: whether to return the runs of the rehearsal.
     """
-    found = _INDEX.find(value)
-    if isinstance(found, Source) and rehearsal:
-        return Source(found.preset, found.index, rehearsal=True)
-    return found
+    ours = equivalent(value)
+    if isinstance(ours, NoEquivalent):
+        return ours
+    for preset in _presets_of_values().get(value, ()):
+        index = find_variant(_contents(preset, False), ours)
+        if index is not None:
+            return Source(preset, index, rehearsal)
+    return NoEquivalent("no run", "no preset has this method in this setting")
