@@ -5,11 +5,11 @@ fedlens run examples/personal.toml --methods examples/fedper.py --methods exampl
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,
+    LearningRate,
+    LossWeight,
     Method,
     MethodConfig,
     Models,
@@ -17,19 +17,14 @@ from fedcore.methods import (
     Step,
     cosine_logits,
     cross_entropy,
+    hyper,
     method,
 )
 
 
 class DittoConfig(MethodConfig):
-    lr: float = Field(0.02, ge=0, le=100, description="Learning rate of local SGD (eta)")
-    lam: float = Field(
-        0.1,
-        ge=0,
-        le=1000,
-        title="lambda",
-        description="Holds a personal model near the common one",
-    )
+    lr: LearningRate = hyper(0.02, "Learning rate of local SGD (eta)")
+    lam: LossWeight = hyper(0.1, "Holds a personal model near the common one", title="lambda")
 
 
 @method

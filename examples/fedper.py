@@ -5,11 +5,10 @@ fedlens run examples/personal.toml --methods examples/fedper.py --methods exampl
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,
+    LearningRate,
     Method,
     MethodConfig,
     Models,
@@ -17,12 +16,13 @@ from fedcore.methods import (
     Step,
     cosine_logits,
     cross_entropy,
+    hyper,
     method,
 )
 
 
 class FedPerConfig(MethodConfig):
-    lr: float = Field(0.01, ge=0, le=100, description="Learning rate of local SGD")
+    lr: LearningRate = hyper(0.01, "Learning rate of local SGD")
 
 
 @method

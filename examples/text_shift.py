@@ -5,16 +5,25 @@ fedlens run examples/text_shift.toml --methods examples/text_shift.py
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedcore.lazy import torch  # not `import torch`: the browser reads this file without loading the library
-from fedcore.methods import About, Method, MethodConfig, State, Step, cosine_logits, cross_entropy, method
+from fedcore.methods import (
+    About,
+    LearningRate,
+    Method,
+    MethodConfig,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+    hyper,
+    method,
+)
 
 
 class TextShiftConfig(MethodConfig):
-    lr: float = Field(0.02, ge=0, le=100, description="Learning rate of local SGD")
-    strength: float = Field(
-        0.5, ge=0, le=1, title="strength of the shift", description="How far it moves a class feature"
+    lr: LearningRate = hyper(0.02, "Learning rate of local SGD")
+    strength: float = hyper(
+        0.5, "How far it moves a class feature", title="strength of the shift", ge=0, le=1
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.methods import registry
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig
 from tools.docs import methods as methods_doc
 from tools.docs import rooms
 

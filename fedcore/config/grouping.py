@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from fedcore.config.former_names import current_config, former_config
 from fedcore.config.models import RunConfig
 from fedcore.methods import registry
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.paths import ASSETS
 
 _FIRST = ASSETS / "first_fields.json"

@@ -18,7 +18,8 @@ from fedcore.data.splits import split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Method, MethodConfig, RunContext
+from fedcore.methods.base import Method, RunContext
+from fedcore.methods.hyperparameters import MethodConfig
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""

@@ -2,14 +2,10 @@
 
 from fedcore.methods.base import (
     Batch,
-    BatchSize,
     FedLensMethodError,
     Generators,
-    LearningRate,
     Method,
-    MethodConfig,
     Models,
-    Optimiser,
     Params,
     Phase,
     Ragged,
@@ -17,8 +13,20 @@ from fedcore.methods.base import (
     State,
     Step,
     Uploads,
+)
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    Epochs,
+    LearningRate,
+    LossWeight,
+    MethodConfig,
+    Momentum,
+    Optimiser,
+    PromptLength,
+    Rank,
     WeightDecay,
     Weighting,
+    hyper,
 )
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (

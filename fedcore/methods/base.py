@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
+from fedcore.methods.hyperparameters import MethodConfig, Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.presentation import About
 
@@ -30,78 +31,6 @@ Params = dict[str, "Tensor"]
 """Tensors by name."""
 Generators = Callable[..., "Generator"]
 """``generator("purpose", ...)`` gives the random generator of this run for one purpose."""
-
-Optimiser = Literal["sgd", "adam", "adamw"]
-LearningRate = Annotated[float, Field(ge=0, le=100)]
-WeightDecay = Annotated[float, Field(ge=0, le=10)]
-BatchSize = Annotated[int, Field(ge=1, le=65536)]
-Weighting = Literal["uniform", "samples"]
-Arithmetic = Literal["fp32", "tf32", "bf16"]
-"""Types of the fields that most methods give a default of their own."""
-
-
-class MethodConfig(BaseModel):
-    """Hyper-parameters that every trained method has; each method overrides the defaults with its paper's.
-
-    A field's ``title`` is its name within a sentence ("learning rate"); without one its name is used.
-    ``json_schema_extra`` holds ``words`` for its options ({"fresh": "new each round"}) and, as ``empty``, the
-    meaning of None ("no limit"). A field that overrides another inherits the titles and words it leaves out.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    optimiser: Optimiser = Field(
-        "sgd",
-        description="Local optimiser",
-        json_schema_extra={"words": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}},
-    )
-    lr: LearningRate = Field(1e-3, title="learning rate", description="Learning rate of the local optimiser")
-    schedule: Literal["constant", "cosine"] = Field(
-        "constant",
-        title="learning rate schedule",
-        description="Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
-        json_schema_extra={"words": {"cosine": "cosine decay"}},
-    )
-    warmup_rounds: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        title="warm-up rounds",
-        description="First rounds, trained at a learning rate of at most 1e-5 (CoOp's code: one epoch)",
-    )
-    momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum; Adam does not use it")
-    weight_decay: WeightDecay = Field(5e-4, description="Weight decay of the local optimiser")
-    batch_size: BatchSize = Field(32, description="Samples in a local batch")
-    local_epochs: int = Field(1, ge=1, le=1000, description="Passes over a client's data in one round (E)")
-    optimiser_state: Literal["fresh", "kept"] = Field(
-        "fresh",
-        description="State of the local optimiser: new each round, or kept by the client across rounds",
-        json_schema_extra={"words": {"fresh": "new each round", "kept": "kept across rounds"}},
-    )
-    weighting: Weighting = Field(
-        "uniform",
-        title="client weights",
-        description="How the server averages clients: all alike, or weighted by their sample counts",
-        json_schema_extra={"words": {"uniform": "all alike", "samples": "by sample count"}},
-    )
-    proximal: float = Field(
-        0.0,
-        ge=0,
-        le=1000,
-        title="proximal weight",
-        description="FedProx's mu: the term (mu/2) |w - w_t|^2 holds a client near the parameters w_t that "
-        "it received; 0: no such term",
-    )
-    arithmetic: Arithmetic = Field(
-        "fp32",
-        description="Numbers of local training's matrix products: fp32, or faster and less exact, tf32 (GPUs "
-        "only) or bf16; evaluation is in fp32",
-    )
-
-    @property
-    def adam(self) -> tuple[float, float, float]:
-        """beta_1, beta_2 and epsilon of Adam and AdamW; a method whose paper has others overrides this."""
-        return 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, RunContext
+from fedcore.methods.hyperparameters import hyper
 
 if TYPE_CHECKING:
     from fedcore.federation import Problem
@@ -69,12 +70,12 @@ Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_val
 class ClassTextConfig(BaseModel):
     """The fields of a config whose class texts are written descriptions or the data set's prompt."""
 
-    class_text: ClassText = Field(
+    class_text: ClassText = hyper(
         "template",
-        title="class texts",
-        description="Class texts: template, the data set's prompt, or description, written ones (the prompt "
+        "Class texts: template, the data set's prompt, or description, written ones (the prompt "
         "where a class has none)",
-        json_schema_extra={"words": {"description": "written descriptions", "template": "from the prompt"}},
+        title="class texts",
+        words={"description": "written descriptions", "template": "from the prompt"},
     )
     descriptions: Descriptions = Field(
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -29,6 +29,7 @@ from fedcore.methods import (
     Uploads,
     compared,
     cross_entropy,
+    hyper,
     mean_cosine,
     method,
 )
@@ -42,72 +43,57 @@ if TYPE_CHECKING:
 class FedOTConfig(MethodConfig):
     """Hyper-parameters of FedOT and of the variants that its paper compares with."""
 
-    lr: LearningRate = Field(5e-5, description="Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
-    blocks: int = Field(
+    lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
+    blocks: int = hyper(
         1,
-        ge=1,
-        description="Number of orthogonal blocks r, dividing the embedding width d; r > 1 is FedOT(+B) "
+        "Number of orthogonal blocks r, dividing the embedding width d; r > 1 is FedOT(+B) "
         "(paper's best: FEMNIST 256, PACS 1, Office-Home 1, VLCS 4, TerraIncognita 16)",
+        ge=1,
     )
-    local_transform: Literal["cayley", "linear", "none", "adapter"] = Field(
+    local_transform: Literal["cayley", "linear", "none", "adapter"] = hyper(
         "cayley",
-        description="A client's own transform: cayley (orthogonal, FedOT), linear (any matrix, FedOT(-o)), "
+        "A client's own transform: cayley (orthogonal, FedOT), linear (any matrix, FedOT(-o)), "
         "adapter (FedAdapter: h + W2 relu(W1 h), hidden d/4), none",
-        json_schema_extra={
-            "words": {
-                "cayley": "orthogonal",
-                "linear": "any matrix",
-                "none": "none",
-                "adapter": "residual adapter",
-            }
-        },
+        words={"cayley": "orthogonal", "linear": "any matrix", "none": "none", "adapter": "residual adapter"},
     )
-    share: Literal["split", "all_global", "all_local"] = Field(
+    share: Literal["split", "all_global", "all_local"] = hyper(
         "split",
-        title="server averages",
-        description="What the server averages: split, the classifier alone (FedOT); all_global, the "
+        "What the server averages: split, the classifier alone (FedOT); all_global, the "
         "classifier and the transform; all_local, nothing (there is no global model)",
-        json_schema_extra={
-            "words": {
-                "split": "the classifier",
-                "all_global": "classifier and transforms",
-                "all_local": "nothing",
-            }
-        },
+        title="server averages",
+        words={"split": "the classifier", "all_global": "classifier and transforms", "all_local": "nothing"},
     )
-    init: Literal["text", "random", "linear"] = Field(
+    init: Literal["text", "random", "linear"] = hyper(
         "text",
-        title="initial classifier",
-        description="Initial classifier: features of the class prompts (text), random rows of length 1 "
+        "Initial classifier: features of the class prompts (text), random rows of length 1 "
         "(random, our reading of RandInit), or rows of length 0.58, as a linear layer draws them (linear)",
-        json_schema_extra={
-            "words": {"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"}
-        },
+        title="initial classifier",
+        words={"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"},
     )
-    tau: float | None = Field(
+    tau: float | None = hyper(
         None,
+        "Logit temperature; default: CLIP's own scale (100)",
+        title="logit temperature",
         gt=0,
         le=1000,
-        title="logit temperature",
-        description="Logit temperature; default: CLIP's own scale (100)",
-        json_schema_extra={"empty": "CLIP's own"},
+        empty="CLIP's own",
     )
-    lr_transform: float | None = Field(
+    lr_transform: float | None = hyper(
         None,
-        gt=0,
-        le=100,
-        title="learning rate of the transform",
-        description="Learning rate of the client's own transform; default: that of the classifier. At one "
+        "Learning rate of the client's own transform; default: that of the classifier. At one "
         "rate the orthogonal transform moves four times as far as any matrix, so a quarter of it matches "
         "their steps",
-        json_schema_extra={"empty": "the classifier's"},
+        title="learning rate of the transform",
+        gt=0,
+        le=100,
+        empty="the classifier's",
     )
-    skew: Literal["half", "quarter"] = Field(
+    skew: Literal["half", "quarter"] = hyper(
         "half",
-        title="skew matrix",
-        description="P of the Cayley map: half, (X - X^T)/2 (paper), or quarter, (X - X^T)/4, with which Q "
+        "P of the Cayley map: half, (X - X^T)/2 (paper), or quarter, (X - X^T)/4, with which Q "
         "first moves as the skew part of any matrix would at the same learning rate",
-        json_schema_extra={"words": {"half": "(X - Xᵀ)/2", "quarter": "(X - Xᵀ)/4"}},
+        title="skew matrix",
+        words={"half": "(X - Xᵀ)/2", "quarter": "(X - Xᵀ)/4"},
     )
 
     @model_validator(mode="after")

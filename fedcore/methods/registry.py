@@ -16,7 +16,8 @@ from pydantic_core import ErrorDetails
 
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import consent
-from fedcore.methods.base import Method, MethodConfig
+from fedcore.methods.base import Method
+from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.paths import user_path
 from fedcore.records.presentation import About
 

@@ -8,7 +8,8 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.methods.base import Method, MethodConfig
+from fedcore.methods.base import Method
+from fedcore.methods.hyperparameters import MethodConfig
 from pages.forms import inputs
 from pages.forms.drafts import MethodDraft
 from pages.widgets import markup

@@ -12,7 +12,8 @@ from fedcore.cache import durable
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
-from fedcore.methods.base import STATE_PARTS, MethodConfig, State
+from fedcore.methods.base import STATE_PARTS, State
+from fedcore.methods.hyperparameters import MethodConfig
 from tests.support.data.damage import flip_bit, zero_block
 
 CPU = torch.device("cpu")

@@ -13,8 +13,7 @@ from fedcore.data.partition import partition
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import class_sets
 from fedcore.federation import ClassSets
-from fedcore.methods.feddeap.config import FedDEAPConfig
-from fedcore.methods.feddeap.method import FedDEAP
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation

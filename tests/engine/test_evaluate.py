@@ -8,10 +8,8 @@ import torch
 from fedcore.engine.clients.evaluation import AfterAggregation
 from fedcore.engine.clients.evaluator import samples_at_once
 from fedcore.methods.base import Models
-from fedcore.methods.feddeap.config import FedDEAPConfig
-from fedcore.methods.feddeap.method import FedDEAP
-from fedcore.methods.sdfed.config import SDFedConfig
-from fedcore.methods.sdfed.method import SDFed
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 

@@ -17,7 +17,8 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.loop import Loop
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
-from fedcore.methods.base import Method, MethodConfig
+from fedcore.methods.base import Method
+from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.records.events import RoundFinished
 
 open_clip = light_import.open_clip()

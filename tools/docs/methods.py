@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedcore.methods import registry
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig
 from tools.docs.blocks import FOLDER, fill
 
 PAGE = FOLDER / "methods.md"

@@ -15,7 +15,8 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from fedcore.methods.base import Arithmetic, Params, Step
+    from fedcore.methods.base import Params, Step
+    from fedcore.methods.hyperparameters import Arithmetic
 
 
 @contextmanager

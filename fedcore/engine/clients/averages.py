@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, Ragged, Uploads, Weighting, overrides
+from fedcore.methods.base import Method, Ragged, Uploads, overrides
+from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 
 if TYPE_CHECKING:

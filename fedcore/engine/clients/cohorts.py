@@ -18,7 +18,8 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
 from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, MethodConfig, RunContext
+from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, RunContext
+from fedcore.methods.hyperparameters import MethodConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

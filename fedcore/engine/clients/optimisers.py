@@ -12,7 +12,7 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.methods.base import MethodConfig
+    from fedcore.methods.hyperparameters import MethodConfig
 
 WARMUP_LR = 1e-5
 """Learning rate of the warm-up rounds in CoOp's code."""

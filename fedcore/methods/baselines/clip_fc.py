@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.lazy import functional as F
 from fedcore.methods import (
     About,
@@ -18,6 +16,7 @@ from fedcore.methods import (
     Step,
     cross_entropy,
     draw_linear,
+    hyper,
     method,
 )
 
@@ -30,20 +29,19 @@ if TYPE_CHECKING:
 class CLIPFCConfig(MethodConfig):
     """Hyper-parameters of CLIP-FC; no paper states its own."""
 
-    init: Literal["random", "text"] = Field(
+    init: Literal["random", "text"] = hyper(
         "random",
+        "Initial weights: those of a new linear layer, or the features of the class prompts",
         title="initial classifier",
-        description="Initial weights: those of a new linear layer, or the features of the class prompts",
-        json_schema_extra={"words": {"random": "new linear layer", "text": "class prompts"}},
+        words={"random": "new linear layer", "text": "class prompts"},
     )
-    features: Literal["raw", "normalised"] = Field(
+    features: Literal["raw", "normalised"] = hyper(
         "raw",
+        "raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as CLIP scores",
         title="image features",
-        description="raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as "
-        "CLIP scores",
-        json_schema_extra={"words": {"raw": "as they are", "normalised": "of unit length"}},
+        words={"raw": "as they are", "normalised": "of unit length"},
     )
-    bias: bool = Field(True, title="class offsets", description="Also learn one offset per class")
+    bias: bool = hyper(True, "Also learn one offset per class", title="class offsets")
 
 
 @method

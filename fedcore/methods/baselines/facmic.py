@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -14,6 +12,7 @@ from fedcore.methods import (
     Batch,
     DiagnosticChart,
     Generators,
+    LossWeight,
     Method,
     Params,
     RunContext,
@@ -24,6 +23,7 @@ from fedcore.methods import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    hyper,
     masked_mean,
     method,
 )
@@ -45,39 +45,36 @@ STATISTICS = ("running_mean", "running_var")
 class FACMICConfig(FedCLIPConfig):
     """Hyper-parameters of FACMIC: FedCLIP's, and those of the alignment."""
 
-    weight_decay: WeightDecay = Field(0.02, description="Weight decay of the clients (authors' code: 0.02)")
-    optimiser_state: Literal["fresh", "kept"] = Field(
+    weight_decay: WeightDecay = hyper(0.02, "Weight decay of the clients (authors' code: 0.02)")
+    optimiser_state: Literal["fresh", "kept"] = hyper(
         "kept",
-        description="State of the local optimiser: kept by the client across rounds (authors' code), or new "
-        "each round",
+        "State of the local optimiser: kept by the client across rounds (authors' code), or new each round",
     )
-    weighting: Weighting = Field(
-        "samples", description="Server mean over clients: weighted by sample counts (authors' code), or plain"
+    weighting: Weighting = hyper(
+        "samples", "Server mean over clients: weighted by sample counts (authors' code), or plain"
     )
-    target: Literal["none", "held_out"] = Field(
+    target: Literal["none", "held_out"] = hyper(
         "none",
-        title="aligned with",
-        description="Images that the alignment term adapts to; none: no such term; held_out: images of the "
+        "Images that the alignment term adapts to; none: no such term; held_out: images of the "
         "held-out domain without their labels, outside its test set, as in the paper. The model has then "
         "seen the domain that it is tested on",
-        json_schema_extra={"words": {"none": "nothing", "held_out": "the held-out domain, unlabelled"}},
+        title="aligned with",
+        words={"none": "nothing", "held_out": "the held-out domain, unlabelled"},
     )
-    alignment: float = Field(
-        1.0, ge=0, le=1000, title="alignment weight", description="Weight of the alignment term (authors: 1)"
-    )
-    target_features: Literal["raw", "adapted"] = Field(
+    alignment: LossWeight = hyper(1.0, "Weight of the alignment term (authors: 1)", title="alignment weight")
+    target_features: Literal["raw", "adapted"] = hyper(
         "raw",
-        title="target features",
-        description="Target embeddings that the alignment term compares with the clients' adapted ones: raw, "
+        "Target embeddings that the alignment term compares with the clients' adapted ones: raw, "
         "as the image encoder gives them (authors' code); adapted, by the same adapter (paper)",
-        json_schema_extra={"words": {"raw": "as encoded", "adapted": "adapted"}},
+        title="target features",
+        words={"raw": "as encoded", "adapted": "adapted"},
     )
-    target_images: int = Field(
+    target_images: int = hyper(
         256,
+        "Most unlabelled images that the alignment term reads, drawn once by the seed",
+        title="target images",
         ge=1,
         le=100_000,
-        title="target images",
-        description="Most unlabelled images that the alignment term reads, drawn once by the seed",
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from fedcore.lazy import functional as F
 from fedcore.methods import (
     About,
@@ -13,6 +11,7 @@ from fedcore.methods import (
     DiagnosticChart,
     Generators,
     LearningRate,
+    LossWeight,
     Method,
     MethodConfig,
     Models,
@@ -22,6 +21,7 @@ from fedcore.methods import (
     Weighting,
     cross_entropy,
     draw_linear,
+    hyper,
     masked_mean,
     method,
 )
@@ -40,20 +40,20 @@ HEADER = ("head_w", "head_b")
 class FedAKTConfig(MethodConfig):
     """Hyper-parameters of FedAKT(C); FedOT's comparison states none, and there is no public code."""
 
-    lr: LearningRate = Field(1e-2, description="Learning rate of local SGD (our choice, as FedGH's)")
-    weighting: Weighting = Field(
-        "samples", description="Server mean over clients: weighted by sample counts, or plain (our choice)"
+    lr: LearningRate = hyper(1e-2, "Learning rate of local SGD (our choice, as FedGH's)")
+    weighting: Weighting = hyper(
+        "samples", "Server mean over clients: weighted by sample counts, or plain (our choice)"
     )
-    hidden: int | None = Field(
+    hidden: int | None = hyper(
         None,
+        "Hidden width of the shared adapter; default: a quarter of the embedding (our choice)",
+        title="adapter width",
         ge=1,
         le=65536,
-        title="adapter width",
-        description="Hidden width of the shared adapter; default: a quarter of the embedding (our choice)",
-        json_schema_extra={"empty": "a quarter of the embedding"},
+        empty="a quarter of the embedding",
     )
-    distillation_weight: float = Field(
-        1.0, ge=0, le=1000, description="Weight of the distillation between the two features (our choice)"
+    distillation_weight: LossWeight = hyper(
+        1.0, "Weight of the distillation between the two features (our choice)"
     )
 
 

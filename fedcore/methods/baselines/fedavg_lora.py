@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.errors import FedLensError
 from fedcore.methods import (
@@ -14,6 +12,7 @@ from fedcore.methods import (
     Batch,
     DiagnosticChart,
     Generators,
+    LossWeight,
     Method,
     Params,
     RunContext,
@@ -21,6 +20,7 @@ from fedcore.methods import (
     Step,
     cosine_logits,
     cross_entropy,
+    hyper,
     method,
 )
 from fedcore.methods.fedalign.config import LoRAConfig
@@ -35,24 +35,22 @@ if TYPE_CHECKING:
 class FedAvgLoRAConfig(LoRAConfig):
     """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ only in what is exchanged."""
 
-    scale: float = Field(
+    scale: float = hyper(
         14.3,
+        "Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
+        title="cosine scale",
         gt=0,
         le=1000,
-        title="cosine scale",
-        description="Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
     )
 
 
 class FedProxLoRAConfig(FedAvgLoRAConfig):
     """FedAvg's, and the weight of the proximal term."""
 
-    proximal: float = Field(
+    proximal: LossWeight = hyper(
         0.01,
-        ge=0,
-        le=1000,
+        "Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
         title="proximal weight",
-        description="Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
     )
 
 

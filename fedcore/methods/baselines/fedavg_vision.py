@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
-
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -23,6 +21,7 @@ from fedcore.methods import (
     RunContext,
     State,
     Step,
+    hyper,
     method,
 )
 
@@ -45,27 +44,25 @@ STATISTICS = ("running_mean", "running_var")
 class FedAvgVisionConfig(MethodConfig):
     """Hyper-parameters of FedAvg on a network for images."""
 
-    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = Field(
+    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = hyper(
         "resnet50",
-        description="Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "
+        "Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "
         "try things out: ResNet-18, or a ViT of 2 layers, width 24",
-        json_schema_extra={
-            "words": {
-                "resnet50": "ResNet-50",
-                "vit_b_16": "ViT-B/16",
-                "resnet18": "ResNet-18",
-                "vit_tiny": "tiny ViT",
-            }
+        words={
+            "resnet50": "ResNet-50",
+            "vit_b_16": "ViT-B/16",
+            "resnet18": "ResNet-18",
+            "vit_tiny": "tiny ViT",
         },
     )
-    weights: Literal["scratch", "pretrained"] = Field(
+    weights: Literal["scratch", "pretrained"] = hyper(
         "scratch",
-        title="initial weights",
-        description="Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
+        "Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
         "weights of ResNet-50 or ViT-B/16 ('tuning'), which have to be on this machine",
-        json_schema_extra={"words": {"scratch": "random", "pretrained": "ImageNet"}},
+        title="initial weights",
+        words={"scratch": "random", "pretrained": "ImageNet"},
     )
-    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (FedDEAP's comparison: 0.001)")
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (FedDEAP's comparison: 0.001)")
 
 
 @method

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedcore.lazy import torch
 from fedcore.methods import (
@@ -14,6 +14,7 @@ from fedcore.methods import (
     LearningRate,
     Method,
     MethodConfig,
+    Momentum,
     Optimiser,
     Params,
     State,
@@ -22,6 +23,7 @@ from fedcore.methods import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    hyper,
     method,
 )
 
@@ -34,31 +36,21 @@ if TYPE_CHECKING:
 class FedCLIPConfig(MethodConfig):
     """Hyper-parameters of FedCLIP."""
 
-    optimiser: Optimiser = Field("adam", description="Local optimiser (paper: Adam)")
-    lr: LearningRate = Field(5e-5, description="Learning rate of the clients (paper: 5e-5)")
-    weight_decay: WeightDecay = Field(0.2, description="Weight decay of the clients (authors' code: 0.2)")
-    beta1: float = Field(
-        0.9,
-        ge=0,
-        lt=1,
-        title="Adam beta 1",
-        description="Adam's decay of the mean gradient (authors' code: 0.9)",
+    optimiser: Optimiser = hyper("adam", "Local optimiser (paper: Adam)")
+    lr: LearningRate = hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
+    weight_decay: WeightDecay = hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")
+    beta1: Momentum = hyper(
+        0.9, "Adam's decay of the mean gradient (authors' code: 0.9)", title="Adam beta 1"
     )
-    beta2: float = Field(
-        0.98,
-        ge=0,
-        lt=1,
-        title="Adam beta 2",
-        description="Adam's decay of the squared gradient (authors' code: 0.98)",
+    beta2: Momentum = hyper(
+        0.98, "Adam's decay of the squared gradient (authors' code: 0.98)", title="Adam beta 2"
     )
-    eps: float = Field(
-        1e-6, gt=0, le=1, title="Adam epsilon", description="Adam's epsilon (authors' code: 1e-6)"
-    )
-    loss: Literal["contrastive", "ce"] = Field(
+    eps: float = hyper(1e-6, "Adam's epsilon (authors' code: 1e-6)", title="Adam epsilon", gt=0, le=1)
+    loss: Literal["contrastive", "ce"] = hyper(
         "contrastive",
-        description="contrastive: images against the prompts of their batch, both ways (paper; images of one "
+        "contrastive: images against the prompts of their batch, both ways (paper; images of one "
         "class count as each other's negatives); ce: cross-entropy over all classes",
-        json_schema_extra={"words": {"ce": "cross-entropy"}},
+        words={"ce": "cross-entropy"},
     )
 
     @property

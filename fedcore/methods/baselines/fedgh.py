@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,
     BatchSize,
     DiagnosticChart,
+    Epochs,
     Generators,
     LearningRate,
+    Momentum,
     Params,
     Ragged,
     State,
     Uploads,
     WeightDecay,
     Weighting,
+    hyper,
     method,
 )
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
@@ -38,37 +39,30 @@ class FedGHConfig(CLIPFCConfig):
     at most sqrt(2 (|h|^2 + 1)) long, and CLIP's embeddings are too short for 50.
     """
 
-    lr: LearningRate = Field(1e-2, description="Learning rate of the clients (FedGH: 0.01)")
-    weight_decay: WeightDecay = Field(
-        1e-3, description="Weight decay of the clients (authors' code: 0.001; the paper names none)"
+    lr: LearningRate = hyper(1e-2, "Learning rate of the clients (FedGH: 0.01)")
+    weight_decay: WeightDecay = hyper(
+        1e-3, "Weight decay of the clients (authors' code: 0.001; the paper names none)"
     )
-    momentum: float = Field(
-        0.9,
-        ge=0,
-        lt=1,
-        description="SGD momentum of the clients (authors' code: 0.9; the paper names none)",
-    )
-    local_epochs: int = Field(
+    momentum: Momentum = hyper(0.9, "SGD momentum of the clients (authors' code: 0.9; the paper names none)")
+    local_epochs: Epochs = hyper(
         10,
-        ge=1,
-        le=1000,
-        description="Passes over a client's data in one round (E; authors' code: 10); what a client sends "
+        "Passes over a client's data in one round (E; authors' code: 10); what a client sends "
         "does not depend on them",
     )
-    weighting: Weighting = Field("uniform", description="No effect: the server trains, it averages nothing")
-    fewest_images: int = Field(
+    weighting: Weighting = hyper("uniform", "No effect: the server trains, it averages nothing")
+    fewest_images: int = hyper(
         2,
+        "Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
+        "sends the embedding itself of a class's only image",
+        title="fewest images of a mean",
         ge=1,
         le=1000,
-        title="fewest images of a mean",
-        description="Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
-        "sends the embedding itself of a class's only image",
     )
-    server_lr: LearningRate = Field(
-        1e-2, title="server learning rate", description="Learning rate of the server's SGD (FedGH: 0.01)"
+    server_lr: LearningRate = hyper(
+        1e-2, "Learning rate of the server's SGD (FedGH: 0.01)", title="server learning rate"
     )
-    server_epochs: int = Field(1, ge=0, le=1000, description="Server passes over the class means in a round")
-    server_batch_size: BatchSize = Field(1, description="Class means in a server step (FedGH: one by one)")
+    server_epochs: int = hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
+    server_batch_size: BatchSize = hyper(1, "Class means in a server step (FedGH: one by one)")
 
 
 @method

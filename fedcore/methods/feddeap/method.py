@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import model_validator
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, encode_class_context
@@ -12,35 +15,39 @@ from fedcore.lazy import torch
 from fedcore.methods import (
     About,
     Batch,
+    BatchSize,
     DiagnosticChart,
     Generators,
+    LearningRate,
+    LossWeight,
     Method,
+    MethodConfig,
     Params,
     Phase,
+    PromptLength,
     Ragged,
     RunContext,
     State,
     Step,
     Uploads,
+    WeightDecay,
     cosine_logits,
     cross_entropy,
+    hyper,
     masked_mean,
     method,
     weighted_mean,
 )
 from fedcore.methods.base import BatchOrder
-from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,
-    check_frames,
-    domain_columns,
+    PromptedTexts,
     etf_loss,
     frame,
     init_network,
     transform,
 )
-from fedcore.methods.feddeap.texts import PromptedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +56,146 @@ if TYPE_CHECKING:
 
 INIT_STD = 0.02
 """Standard deviation of fresh prompt vectors."""
+
+
+class FedDEAPConfig(MethodConfig):
+    """Hyper-parameters of FedDEAP."""
+
+    lr: LearningRate = hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
+    weight_decay: WeightDecay = hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
+    batch_size: BatchSize = hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")
+    prompt_length: PromptLength = hyper(16, "Vectors L of each of the two prompts, tokens (paper: 16)")
+    personal_length: int | None = hyper(
+        None,
+        "Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
+        "default: prompt_length",
+        title="domain prompt length",
+        ge=1,
+        le=75,
+        empty="the prompt length",
+    )
+    personal_prompt: bool = hyper(
+        True, "Learn a domain prompt that stays on its client (off: the paper's baseline)"
+    )
+    semantic_alignment: bool = hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
+    domain_alignment: bool = hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: LossWeight = hyper(1.0, "lambda, weight of L_sp for the shared prompt")
+    domain_weight: LossWeight = hyper(1.0, "eta, weight of L_dp for the domain prompt")
+    etf_temperature: Literal["1/s", "1"] = hyper(
+        "1/s",
+        "Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
+        title="ETF temperature",
+        words={"1/s": "CLIP's own"},
+    )
+    phi_input: Literal["raw", "normalised"] = hyper(
+        "raw",
+        "Input of the transformation networks: embeddings as they are (paper), or of unit length",
+        title="transformation input",
+        words={"raw": "as it is", "normalised": "of unit length"},
+    )
+    domain_etf: Literal["domain", "client"] = hyper(
+        "domain",
+        "Columns of the domain ETF: one per domain, or one per client",
+        title="domain ETF columns",
+        words={"domain": "one per domain", "client": "one per client"},
+    )
+    image_context: Literal["train_mean", "batch"] = hyper(
+        "train_mean",
+        "Mean embedding that scales the domain prompt in prediction: of the client's training "
+        "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
+        words={"train_mean": "mean training image", "batch": "mean of the test batch"},
+    )
+    test_order: Literal["shuffled", "sorted"] = hyper(
+        "shuffled",
+        "Order in which test images form batches where a batch's mean enters the prediction; "
+        "sorted: by class (authors' code), so that the mean can tell the classes",
+        title="order of test images",
+        words={"sorted": "sorted by class"},
+    )
+    unseen: Literal["semantic_only", "mean_image"] = hyper(
+        "semantic_only",
+        "Global model, which has no domain prompt: leave it out, or put the test batch's mean "
+        "embedding in its place",
+        title="global model's context",
+        words={"semantic_only": "left out", "mean_image": "mean of the test batch"},
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FedDEAPConfig:
+        if self.domain_alignment and not self.personal_prompt:
+            raise ValueError(
+                "domain_alignment moves the domain prompt, which personal_prompt = false removes; "
+                "turn both off"
+            )
+        if self.personal_length is not None and not self.personal_prompt:
+            raise ValueError(
+                "personal_length is that of the domain prompt, which personal_prompt = false removes; "
+                "leave it out"
+            )
+        if self.test_order == "sorted" and not self.batch_mean_in_tests:
+            raise ValueError(
+                "test_order matters only if a test batch's mean enters the prediction; "
+                "choose image_context = batch with it, or leave it out"
+            )
+        return self
+
+    @property
+    def batch_mean_in_tests(self) -> bool:
+        """Whether the mean of a test batch takes part in the prediction."""
+        return self.personal_prompt and (self.image_context == "batch" or self.unseen == "mean_image")
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Lengths of p_s and, where there is one, p_d in tokens, by the field that sets them."""
+        lengths = {"prompt_length": self.prompt_length}
+        if self.personal_prompt:
+            lengths["personal_length"] = self.personal_length or self.prompt_length
+        return lengths
+
+    @property
+    def longer(self) -> str:
+        """The field to shorten where the prompts are too long."""
+        return max(self.lengths, key=self.lengths.__getitem__)
+
+
+def domain_columns(config: FedDEAPConfig, client_domain: Sequence[int]) -> list[int]:
+    """Return each client's column of the domain ETF, counted over the domains that train.
+
+    Raises:
+        FedLensError: for a client of several domains, with field ``domain_etf``.
+    """
+    if config.domain_etf == "client":
+        return list(range(len(client_domain)))
+    if -1 in client_domain:
+        raise FedLensError(
+            f"client number {client_domain.index(-1) + 1} mixes domains and has no column in the domain ETF; "
+            "choose domain_etf = client, or a partition by domain",
+            "domain_etf",
+        )
+    training = sorted(set(client_domain))
+    return [training.index(domain) for domain in client_domain]
+
+
+def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) -> None:
+    """Refuse ETFs that do not exist: fewer than two columns, or more than the embedding has dimensions.
+
+    Raises:
+        FedLensError: with field ``semantic_alignment`` or ``domain_etf``.
+    """
+    other = "choose domain_etf = client, or " if config.domain_etf == "domain" else ""
+    wanted = []
+    if config.semantic_alignment:
+        wanted.append((classes, "classes", "semantic_alignment", "turn semantic_alignment off"))
+    if config.domain_alignment:
+        what = f"{config.domain_etf}s to train on"
+        wanted.append((domains, what, "domain_etf", other + "turn domain_alignment off"))
+    for columns, what, field, remedy in wanted:
+        if columns < 2:
+            raise FedLensError(f"an ETF takes two or more {what}, here there is {columns}; {remedy}", field)
+        if columns > width:
+            raise FedLensError(
+                f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
+            )
 
 
 @method

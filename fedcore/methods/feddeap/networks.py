@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods import Params, cross_entropy, draw_linear
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from fedcore.clip.backbone import Backbone
+    from fedcore.clip.prompts import Suffix
     from fedcore.federation import Problem
-    from fedcore.methods.feddeap.config import FedDEAPConfig
 
 LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""
@@ -61,41 +60,33 @@ def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
     return cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
 
 
-def domain_columns(config: FedDEAPConfig, client_domain: Sequence[int]) -> list[int]:
-    """Return each client's column of the domain ETF, counted over the domains that train.
+class PromptedTexts:
+    """The sequences [SOS] p_s[c, k] p_d[c, k] suffix[k], classes of equally long names together."""
 
-    Raises:
-        FedLensError: for a client of several domains, with field ``domain_etf``.
-    """
-    if config.domain_etf == "client":
-        return list(range(len(client_domain)))
-    if -1 in client_domain:
-        raise FedLensError(
-            f"client number {client_domain.index(-1) + 1} mixes domains and has no column in the domain ETF; "
-            "choose domain_etf = client, or a partition by domain",
-            "domain_etf",
-        )
-    training = sorted(set(client_domain))
-    return [training.index(domain) for domain in client_domain]
+    def __init__(self, backbone: Backbone, suffix: Suffix) -> None:
+        self.backbone, self.suffix = backbone, suffix
+        ends = suffix.eot.tolist()
+        members = [[k for k, own in enumerate(ends) if own == end] for end in sorted(set(ends))]
+        device = suffix.eot.device
+        self.groups = [torch.tensor(classes, device=device) for classes in members]
+        self.ends = sorted(set(ends))
+        self.place = torch.cat(self.groups).argsort()
+        self.sos = backbone.tokenize([""])[0, :1].to(device)
 
+    def encode(self, shared: Tensor, own: Tensor) -> Tensor:
+        """Return unnormalised text features.
 
-def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) -> None:
-    """Refuse ETFs that do not exist: fewer than two columns, or more than the embedding has dimensions.
-
-    Raises:
-        FedLensError: with field ``semantic_alignment`` or ``domain_etf``.
-    """
-    other = "choose domain_etf = client, or " if config.domain_etf == "domain" else ""
-    wanted = []
-    if config.semantic_alignment:
-        wanted.append((classes, "classes", "semantic_alignment", "turn semantic_alignment off"))
-    if config.domain_alignment:
-        what = f"{config.domain_etf}s to train on"
-        wanted.append((domains, what, "domain_etf", other + "turn domain_alignment off"))
-    for columns, what, field, remedy in wanted:
-        if columns < 2:
-            raise FedLensError(f"an ETF takes two or more {what}, here there is {columns}; {remedy}", field)
-        if columns > width:
-            raise FedLensError(
-                f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
-            )
+        Shape: shared (clients, K, L, m), own (clients, K, L_d, m) -> (clients, K, d).
+        """
+        text, clients = self.backbone.text, len(shared)
+        with torch.no_grad():
+            sos = text.embed(self.sos)
+        features = []
+        for classes, end in zip(self.groups, self.ends, strict=True):
+            first, second = (prompt[:, classes].flatten(0, 1) for prompt in (shared, own))
+            after = self.suffix.embeddings[classes, : end + 1].repeat(clients, 1, 1)
+            prefix = torch.cat([sos.expand(len(first), 1, -1), first], 1)
+            pooled = torch.full((1,), own.shape[2] + end, device=own.device)
+            out = text.encode(prefix, torch.cat([second, after], 1)[:, None], pooled)
+            features.append(out.view(clients, len(classes), -1))
+        return torch.cat(features, 1)[:, self.place]

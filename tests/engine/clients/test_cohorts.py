@@ -18,8 +18,7 @@ from fedcore.methods import registry
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
-from fedcore.methods.sdfed.config import SDFedConfig
-from fedcore.methods.sdfed.method import SDFed
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from fedcore.records.events import GLOBAL, RoundFinished, Started
 from tests.support.against import client_logits, engine_batches, samples
 from tests.support.method_cases import CASES

@@ -13,8 +13,7 @@ from fedcore.methods.baselines.prompts.fedotp import FedOTP, FedOTPConfig
 from fedcore.methods.baselines.prompts.fedpgp import FedPGP, FedPGPConfig
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
-from fedcore.methods.sdfed.config import SDFedConfig
-from fedcore.methods.sdfed.method import SDFed
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.seeds import torch_generator
 
 

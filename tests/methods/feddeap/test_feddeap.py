@@ -5,8 +5,7 @@ import torch
 
 from fedcore.engine.clients.transport import Transport
 from fedcore.methods.base import Batch, Uploads
-from fedcore.methods.feddeap.config import FedDEAPConfig
-from fedcore.methods.feddeap.method import FedDEAP
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples

@@ -10,8 +10,7 @@ import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
-from fedcore.methods.feddeap.config import FedDEAPConfig
-from fedcore.methods.feddeap.method import FedDEAP
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.registry import build_config
 from tests.support.against import build
 

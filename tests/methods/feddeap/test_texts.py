@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.clip.prompts import class_suffix, encode_class_context
-from fedcore.methods.feddeap.texts import PromptedTexts
+from fedcore.methods.feddeap.networks import PromptedTexts
 from fedcore.seeds import torch_generator
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.methods.sdfed.config import SDFedConfig
+from fedcore.methods.sdfed.method import SDFedConfig
 from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle

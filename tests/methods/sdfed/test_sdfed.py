@@ -7,8 +7,7 @@ import torch
 
 from fedcore.engine.clients.transport import Transport
 from fedcore.methods.base import Batch, State
-from fedcore.methods.sdfed.config import SDFedConfig
-from fedcore.methods.sdfed.method import separate, stretch
+from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
 from tests.support.against import (
     build,

@@ -6,8 +6,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.methods.registry import build_config
-from fedcore.methods.sdfed.config import SDFedConfig
-from fedcore.methods.sdfed.method import SDFed
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.against import (
     build,
     cells,

@@ -1,1 +1,70 @@
-"""The baselines that learn prompts, one file each."""
+"""Base of the methods that learn a context of some vectors before every class name, as CoOp does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedcore.clip import tokens
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.methods.base import Method, RunContext
+from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import Problem
+
+
+class PromptedConfig(MethodConfig):
+    """Hyper-parameters of methods that learn a context."""
+
+    context_length: PromptLength = hyper(
+        16, "Learned context vectors before the class name, tokens (M; paper: 16)"
+    )
+    weighting: Weighting = hyper(
+        "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
+    )
+
+
+class Prompted(Method[Any]):
+    """Base of methods whose config has ``context_length``.
+
+    Attributes:
+        suffix: the token embeddings behind the context, of every class.
+    """
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        """Prepare the class names.
+
+        Raises:
+            FedLensError: when the context leaves no room for a class name (field ``context_length``).
+        """
+        super().__init__(config, problem)
+        self.suffix = class_suffix(problem.backbone, problem.classes, self._pattern(config))
+        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
+
+    @classmethod
+    def check(cls, config: Any, context: RunContext) -> None:
+        """Refuse text towers without prompts, and contexts that leave a class name no room.
+
+        Raises:
+            FedLensError: with field ``backbone.name`` or ``context_length``.
+        """
+        check_prompts(context.spec)
+        length, pattern = config.context_length, cls._pattern(config)
+        tokens.check_room(context.spec, context.classes, length, "context_length", pattern)
+
+    @classmethod
+    def _pattern(cls, config: Any) -> str:
+        """Return the text behind the context, with one {} for the class name."""
+        return "{}."
+
+    def _draw(self, generator: Generator) -> Tensor:
+        """Draw a context from N(0, 0.02). Shape: -> (M, m)."""
+        backbone = self.problem.backbone
+        drawn = draw_context(self.config.context_length, backbone.spec.token_width, generator)
+        return drawn.to(backbone.device, backbone.dtype)
+
+    def _text(self, contexts: Tensor) -> Tensor:
+        """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""
+        return encode_context(self.problem.backbone, contexts, self.suffix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedcore.clip.prompts import encode_context, word_context
 from fedcore.lazy import functional as F
@@ -17,6 +17,7 @@ from fedcore.methods import (
     LearningRate,
     Models,
     Params,
+    PromptLength,
     Ragged,
     State,
     Step,
@@ -24,12 +25,13 @@ from fedcore.methods import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    hyper,
     in_pieces,
     method,
     piece_size,
     saved_bytes,
 )
-from fedcore.methods.prompted import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,32 +48,30 @@ HELD = 12
 class CoCoOpConfig(PromptedConfig):
     """Hyper-parameters of CoCoOp and of its three federated forms in FedOT's comparison."""
 
-    share: Literal["server_coop", "random_meta_net", "all_global"] = Field(
+    share: Literal["server_coop", "random_meta_net", "all_global"] = hyper(
         "all_global",
-        title="server holds",
-        description="What the server holds: server_coop, the mean context alone; random_meta_net, the mean "
+        "What the server holds: server_coop, the mean context alone; random_meta_net, the mean "
         "context and a Meta-Net that is never trained; all_global, the means of both. In the first two every "
         "client keeps a Meta-Net of its own",
-        json_schema_extra={
-            "words": {
-                "server_coop": "the context alone",
-                "random_meta_net": "context, untrained Meta-Net",
-                "all_global": "context and Meta-Net",
-            }
+        title="server holds",
+        words={
+            "server_coop": "the context alone",
+            "random_meta_net": "context, untrained Meta-Net",
+            "all_global": "context and Meta-Net",
         },
     )
-    context_length: int = Field(
-        4, ge=1, le=75, description="Learned context vectors before the class name, tokens (M; paper: 4)"
+    context_length: PromptLength = hyper(
+        4, "Learned context vectors before the class name, tokens (M; paper: 4)"
     )
-    init: Literal["words", "random"] = Field(
+    init: Literal["words", "random"] = hyper(
         "words",
+        f"Initial context: words, '{WORDS}' (CoCoOp), or random vectors",
         title="initial context",
-        description=f"Initial context: words, '{WORDS}' (CoCoOp), or random vectors",
-        json_schema_extra={"words": {"words": f"'{WORDS}'", "random": "random vectors"}},
+        words={"words": f"'{WORDS}'", "random": "random vectors"},
     )
-    lr: LearningRate = Field(2e-3, description="Learning rate of local SGD (CoCoOp: 0.002)")
-    weighting: Weighting = Field(
-        "uniform", description="Server mean over clients: plain (as FedOT's), or weighted by sample counts"
+    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (CoCoOp: 0.002)")
+    weighting: Weighting = hyper(
+        "uniform", "Server mean over clients: plain (as FedOT's), or weighted by sample counts"
     )
 
     @model_validator(mode="after")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from fedcore.methods import About, Generators, LearningRate, Models, State, Weighting, method
+from fedcore.methods import (
+    About,
+    Generators,
+    LearningRate,
+    LossWeight,
+    Models,
+    State,
+    Weighting,
+    hyper,
+    method,
+)
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 
 
 class CoOpConfig(PromptFLConfig):
     """PromptFL's hyper-parameters, so that the two differ only in what is shared."""
 
-    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
-    weighting: Weighting = Field("samples", description="No effect: the server averages nothing")
-    proximal: float = Field(0.0, ge=0, le=1000, description="No effect: clients receive nothing")
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
+    weighting: Weighting = hyper("samples", "No effect: the server averages nothing")
+    proximal: LossWeight = hyper(0.0, "No effect: clients receive nothing")
 
 
 @method

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
 from fedcore.lazy import torch
@@ -18,9 +16,11 @@ from fedcore.methods import (
     DiagnosticChart,
     Generators,
     LearningRate,
+    LossWeight,
     Method,
     MethodConfig,
     Params,
+    PromptLength,
     Ragged,
     RunContext,
     State,
@@ -30,6 +30,7 @@ from fedcore.methods import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    hyper,
     in_pieces,
     method,
     piece_size,
@@ -50,26 +51,24 @@ HELD = 12
 class FedAPTConfig(MethodConfig):
     """Hyper-parameters of FedAPT."""
 
-    context_length: int = Field(
-        24, ge=1, le=75, description="Vectors of the meta prompt of each class, tokens (L; authors' code: 24)"
+    context_length: PromptLength = hyper(
+        24, "Vectors of the meta prompt of each class, tokens (L; authors' code: 24)"
     )
-    keys: Literal["frozen", "trained"] = Field(
+    keys: Literal["frozen", "trained"] = hyper(
         "frozen",
-        description="frozen: drawn at random for each client, never trained and never sent (authors' code); "
+        "frozen: drawn at random for each client, never trained and never sent (authors' code); "
         "trained: started at zero, trained and sent, which is not FedAPT: such keys stay near zero, so that "
         "the method is PromptFL with a context for each class",
-        json_schema_extra={"words": {"frozen": "random, frozen", "trained": "trained from zero"}},
+        words={"frozen": "random, frozen", "trained": "trained from zero"},
     )
-    query_weight: float = Field(
+    query_weight: LossWeight = hyper(
         1.0,
-        ge=0,
-        le=1000,
+        "Weight of the cross-entropy that teaches the query which client an image is of",
         title="query weight",
-        description="Weight of the cross-entropy that teaches the query which client an image is of",
     )
-    lr: LearningRate = Field(1e-2, description="Learning rate of local SGD (authors' code: 0.01)")
-    weight_decay: WeightDecay = Field(1e-5, description="Weight decay of the clients (authors' code: 1e-5)")
-    batch_size: BatchSize = Field(256, description="Samples in a local batch (authors' code: 256)")
+    lr: LearningRate = hyper(1e-2, "Learning rate of local SGD (authors' code: 0.01)")
+    weight_decay: WeightDecay = hyper(1e-5, "Weight decay of the clients (authors' code: 1e-5)")
+    batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
 
 
 @method

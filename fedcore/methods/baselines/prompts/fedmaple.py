@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from fedcore.clip.lora import check_attention_layers, scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context, word_context
 from fedcore.lazy import torch
@@ -17,6 +15,7 @@ from fedcore.methods import (
     LearningRate,
     MethodConfig,
     Params,
+    PromptLength,
     Ragged,
     RunContext,
     State,
@@ -24,9 +23,10 @@ from fedcore.methods import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    hyper,
     method,
 )
-from fedcore.methods.prompted import Prompted
+from fedcore.methods.baselines.prompts import Prompted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,23 +40,20 @@ WORDS = "a photo of a"
 class FedMaPLeConfig(MethodConfig):
     """Hyper-parameters of federated MaPLe."""
 
-    context_length: int = Field(
+    context_length: PromptLength = hyper(
         2,
-        ge=1,
-        le=75,
-        description=f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "
+        f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "
         "more than four start at random",
     )
-    depth: int = Field(
+    depth: int = hyper(
         9,
+        "Layers of both encoders that have prompts of their own (MaPLe: 9), counted as in towers of 12",
+        title="prompted layers",
         ge=1,
         le=12,
-        title="prompted layers",
-        description="Layers of both encoders that have prompts of their own (MaPLe: 9), counted as in towers "
-        "of 12",
     )
-    lr: LearningRate = Field(3.5e-3, description="Learning rate of local SGD (MaPLe: 0.0035)")
-    batch_size: BatchSize = Field(4, description="Samples in a local batch (MaPLe: 4)")
+    lr: LearningRate = hyper(3.5e-3, "Learning rate of local SGD (MaPLe: 0.0035)")
+    batch_size: BatchSize = hyper(4, "Samples in a local batch (MaPLe: 4)")
 
 
 @method

@@ -6,8 +6,6 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -23,11 +21,12 @@ from fedcore.methods import (
     State,
     Step,
     cross_entropy,
+    hyper,
     in_pieces,
     method,
     piece_size,
 )
-from fedcore.methods.prompted import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,38 +41,35 @@ HELD = 8
 class FedOTPConfig(PromptedConfig):
     """Hyper-parameters of FedOTP."""
 
-    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001)")
-    local_start: Literal["common", "own"] = Field(
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
+    local_start: Literal["common", "own"] = hyper(
         "common",
-        title="local prompts start",
-        description="common: all clients' local prompts start from the same random vectors (authors' code); "
+        "common: all clients' local prompts start from the same random vectors (authors' code); "
         "own: each starts from a draw for its client",
-        json_schema_extra={"words": {"common": "from one draw", "own": "from a draw each"}},
+        title="local prompts start",
+        words={"common": "from one draw", "own": "from a draw each"},
     )
-    regularisation: float = Field(
+    regularisation: float = hyper(
         0.1,
+        "Entropic regularisation of the transport (paper: 0.1; few-shot scripts: 0.01)",
+        title="entropic regularisation",
         gt=0,
         le=10,
-        title="entropic regularisation",
-        description="Entropic regularisation of the transport (paper: 0.1; few-shot scripts: 0.01)",
     )
-    mass: float = Field(
+    mass: float = hyper(
         0.8,
+        "Share gamma of the image that is matched with the prompts; the rest is left out (paper: 0.8)",
+        title="transported mass",
         gt=0,
         le=1,
-        title="transported mass",
-        description="Share gamma of the image that is matched with the prompts; the rest is left out "
-        "(paper: 0.8)",
     )
-    iterations: int = Field(
-        100, ge=1, le=10_000, description="Most iterations of the transport (authors' code: 100)"
-    )
-    tolerance: float = Field(
+    iterations: int = hyper(100, "Most iterations of the transport (authors' code: 100)", ge=1, le=10_000)
+    tolerance: float = hyper(
         1e-5,
+        "Relative change of a prompt's scaling below which a transport is solved (authors' code: "
+        "1e-3, absolute and averaged over the batch, which is about as strict)",
         ge=0,
         le=1,
-        description="Relative change of a prompt's scaling below which a transport is solved (authors' code: "
-        "1e-3, absolute and averaged over the batch, which is about as strict)",
     )
 
 

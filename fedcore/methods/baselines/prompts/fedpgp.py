@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.clip.prompts import INIT_STD, class_features
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -13,18 +11,22 @@ from fedcore.methods import (
     About,
     Batch,
     DiagnosticChart,
+    Epochs,
     Generators,
     LearningRate,
+    LossWeight,
     Models,
     Params,
     Ragged,
+    Rank,
     State,
     Step,
     cosine_logits,
     cross_entropy,
+    hyper,
     method,
 )
-from fedcore.methods.prompted import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,33 +37,23 @@ if TYPE_CHECKING:
 class FedPGPConfig(PromptedConfig):
     """Hyper-parameters of FedPGP."""
 
-    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001)")
-    local_epochs: int = Field(
-        2, ge=1, le=1000, description="Passes over a client's data in one round (paper: 2)"
-    )
-    rank: int = Field(
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
+    local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (paper: 2)")
+    rank: Rank = hyper(
         8,
-        ge=1,
-        le=256,
+        "Rank of a client's own addition U V to the shared context (paper: 8, also 4)",
         title="rank of the personal part",
-        description="Rank of a client's own addition U V to the shared context (paper: 8, also 4)",
     )
-    contrastive_weight: float = Field(
-        1.0, ge=0, le=1000, description="Weight mu of the contrastive loss (paper: 1)"
+    contrastive_weight: LossWeight = hyper(1.0, "Weight mu of the contrastive loss (paper: 1)")
+    temperature: float = hyper(
+        0.5, "Temperature of the contrastive loss (paper: 0.5)", title="contrastive temperature", gt=0, le=100
     )
-    temperature: float = Field(
-        0.5,
-        gt=0,
-        le=100,
-        title="contrastive temperature",
-        description="Temperature of the contrastive loss (paper: 0.5)",
-    )
-    anchor: Literal["untrained", "prompt"] = Field(
+    anchor: Literal["untrained", "prompt"] = hyper(
         "untrained",
-        title="contrastive anchor",
-        description="What the shared context stays near: untrained, 'X X ... X class name.' with an X for "
+        "What the shared context stays near: untrained, 'X X ... X class name.' with an X for "
         "each vector (authors' code), or prompt, the data set's prompt (paper's text)",
-        json_schema_extra={"words": {"untrained": "X X ... X class name", "prompt": "the class prompt"}},
+        title="contrastive anchor",
+        words={"untrained": "X X ... X class name", "prompt": "the class prompt"},
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from fedcore.clip.prompts import draw_context, encode_class_context
 from fedcore.methods import (
     About,
@@ -13,14 +11,16 @@ from fedcore.methods import (
     Generators,
     LearningRate,
     Params,
+    PromptLength,
     Ragged,
     State,
     Step,
     cosine_logits,
     cross_entropy,
+    hyper,
     method,
 )
-from fedcore.methods.prompted import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,25 +31,22 @@ if TYPE_CHECKING:
 class PromptFLConfig(PromptedConfig):
     """Hyper-parameters of PromptFL."""
 
-    context_length: int = Field(
-        16,
-        ge=1,
-        le=75,
-        description="Learned context vectors before the class name, tokens (M; paper: 16, also 4)",
+    context_length: PromptLength = hyper(
+        16, "Learned context vectors before the class name, tokens (M; paper: 16, also 4)"
     )
-    class_specific: bool = Field(
+    class_specific: bool = hyper(
         False,
+        "Learn a context for each class (CSC, as FedDEAP's PromptFL) instead of one for all",
         title="a context for each class",
-        description="Learn a context for each class (CSC, as FedDEAP's PromptFL) instead of one for all",
     )
-    suffix: Literal["name", "sentence"] = Field(
+    suffix: Literal["name", "sentence"] = hyper(
         "name",
-        title="text after the context",
-        description="Text after the context: name, the class name (paper), or sentence, 'a photo of a "
+        "Text after the context: name, the class name (paper), or sentence, 'a photo of a "
         "{class}.' (FedDEAP's PromptFL)",
-        json_schema_extra={"words": {"name": "the class name", "sentence": "a photo of a {class}"}},
+        title="text after the context",
+        words={"name": "the class name", "sentence": "a photo of a {class}"},
     )
-    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
 
 
 SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from fedcore.clip.lora import check_attention_layers, scaled_layer
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -21,6 +19,7 @@ from fedcore.methods import (
     State,
     Step,
     cross_entropy,
+    hyper,
     method,
 )
 
@@ -34,18 +33,18 @@ if TYPE_CHECKING:
 class VPTConfig(MethodConfig):
     """Hyper-parameters of federated VPT."""
 
-    prompt_length: int = Field(
-        2, ge=1, le=200, description="Learned tokens beside an image's own, in each layer (p; paper: 2, 10)"
+    prompt_length: int = hyper(
+        2, "Learned tokens beside an image's own, in each layer (p; paper: 2, 10)", ge=1, le=200
     )
-    depth: int = Field(
+    depth: int = hyper(
         1,
+        "Layers that have prompts of their own (d; 1 is VPT-Shallow, paper: also 2 and 9), "
+        "counted as in a tower of 12",
+        title="prompted layers",
         ge=1,
         le=12,
-        title="prompted layers",
-        description="Layers that have prompts of their own (d; 1 is VPT-Shallow, paper: also 2 and 9), "
-        "counted as in a tower of 12",
     )
-    lr: LearningRate = Field(5e-5, description="Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
+    lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
 
 
 @method

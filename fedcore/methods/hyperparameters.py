@@ -1,0 +1,118 @@
+"""Hyper-parameters: how a method declares them, and those that every trained method has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+Optimiser = Literal["sgd", "adam", "adamw"]
+Weighting = Literal["uniform", "samples"]
+Arithmetic = Literal["fp32", "tf32", "bf16"]
+LearningRate = Annotated[float, Field(ge=0, le=100)]
+WeightDecay = Annotated[float, Field(ge=0, le=10)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+LossWeight = Annotated[float, Field(ge=0, le=1000)]
+BatchSize = Annotated[int, Field(ge=1, le=65536)]
+Epochs = Annotated[int, Field(ge=1, le=1000)]
+Rank = Annotated[int, Field(ge=1, le=256)]
+PromptLength = Annotated[int, Field(ge=1, le=75)]
+"""Types of fields that several methods declare, with their bounds. CLIP's [SOS] and [EOT] leave a prompt
+75 places of 77, and the class names need some of those (``check_room``)."""
+
+
+class Bounds(TypedDict, total=False):
+    """Bounds of a number, as pydantic names them."""
+
+    ge: float
+    gt: float
+    le: float
+    lt: float
+
+
+def hyper(
+    default: T,
+    description: str,
+    *,
+    title: str | None = None,
+    words: dict[str, str] | None = None,
+    empty: str | None = None,
+    **bounds: Unpack[Bounds],
+) -> T:
+    """Declare a hyper-parameter: ``strength: float = hyper(0.5, "How far ...", ge=0, le=1)``.
+
+    It is a pydantic field, and ``pydantic.Field`` serves as well. Forms, tables, docs/methods.md and the
+    schema of TOML files are made from it.
+
+    Args:
+        default: the paper's value, if it states one.
+        description: the help text. Name the source of the default and what each option does.
+        title: its name within a sentence ("learning rate"); the field's name if omitted.
+        words: how options read in tables ({"fresh": "new each round"}).
+        empty: the meaning of None ("no limit").
+    """
+    options: dict[str, Any] = {"words": words, "empty": empty}
+    extra = {name: value for name, value in options.items() if value is not None}
+    field: T = Field(default, title=title, description=description, json_schema_extra=extra or None, **bounds)
+    return field
+
+
+class MethodConfig(BaseModel):
+    """Hyper-parameters that every trained method has; each method overrides defaults with its paper's.
+
+    A field that overrides another inherits the title and words that it leaves out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    optimiser: Optimiser = hyper(
+        "sgd", "Local optimiser", words={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+    )
+    lr: LearningRate = hyper(1e-3, "Learning rate of the local optimiser", title="learning rate")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "constant",
+        "Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
+        title="learning rate schedule",
+        words={"cosine": "cosine decay"},
+    )
+    warmup_rounds: int = hyper(
+        0,
+        "First rounds, trained at a learning rate of at most 1e-5 (CoOp's code: one epoch)",
+        title="warm-up rounds",
+        ge=0,
+        le=100_000,
+    )
+    momentum: Momentum = hyper(0.9, "SGD momentum; Adam does not use it")
+    weight_decay: WeightDecay = hyper(5e-4, "Weight decay of the local optimiser")
+    batch_size: BatchSize = hyper(32, "Samples in a local batch")
+    local_epochs: Epochs = hyper(1, "Passes over a client's data in one round (E)")
+    optimiser_state: Literal["fresh", "kept"] = hyper(
+        "fresh",
+        "State of the local optimiser: new each round, or kept by the client across rounds",
+        words={"fresh": "new each round", "kept": "kept across rounds"},
+    )
+    weighting: Weighting = hyper(
+        "uniform",
+        "How the server averages clients: all alike, or weighted by their sample counts",
+        title="client weights",
+        words={"uniform": "all alike", "samples": "by sample count"},
+    )
+    proximal: LossWeight = hyper(
+        0.0,
+        "FedProx's mu: the term (mu/2) |w - w_t|^2 holds a client near the parameters w_t that "
+        "it received; 0: no such term",
+        title="proximal weight",
+    )
+    arithmetic: Arithmetic = hyper(
+        "fp32",
+        "Numbers of local training's matrix products: fp32, or faster and less exact, tf32 (GPUs "
+        "only) or bf16; evaluation is in fp32",
+    )
+
+    @property
+    def adam(self) -> tuple[float, float, float]:
+        """beta_1, beta_2 and epsilon of Adam and AdamW; a method whose paper has others overrides this."""
+        return 0.9, 0.999, 1e-8
