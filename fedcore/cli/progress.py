@@ -13,8 +13,8 @@ from rich.console import Console
 from fedcore.cli.common import printable
 from fedcore.config import RunConfig
 from fedcore.progress import Progress, Work, counted, result_of
+from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Cell, Event, Notice, RoundFinished, Started
-from fedcore.records.split_codes import TEST
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
@@ -84,7 +84,7 @@ def _personal_accuracy(cells: Iterable[Cell]) -> str:
     accuracies = [
         c.correct / c.total
         for c in cells
-        if c.split == TEST and c.stage == "after_aggregation" and c.model == c.test_set
+        if c.split == TEST and c.stage == AFTER_AGGREGATION and c.model == c.test_set
     ]
     return f"{100 * sum(accuracies) / len(accuracies):.1f} %" if accuracies else ""
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import apportion, keyed_order
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
 Form = Literal["per_class", "per_client"]

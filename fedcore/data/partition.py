@@ -23,7 +23,7 @@ from fedcore.data.assigners import (
 from fedcore.data.images import ImageSet
 from fedcore.data.splits import few_shot
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
 SplitRows = tuple[np.ndarray, np.ndarray, np.ndarray]

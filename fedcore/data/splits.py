@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import derive, numpy_generator
 
 Scheme = Literal["60/20/20", "80/20", "official", "swapped"]
@@ -25,7 +25,7 @@ Rounding = Literal["per_domain", "per_class"]
 
 
 def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per_domain") -> np.ndarray:
-    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``split_codes``.
+    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``records.codes``.
 
     Within a domain the validation and test sets have ``floor(share * samples)`` samples (FedOT's printed
     accuracies on PACS are multiples of 1/785 and 1/409, the floors for Sketch and Art), distributed over the

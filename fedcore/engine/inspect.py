@@ -29,7 +29,7 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.progress import Progress, Work, relay
-from fedcore.records.events import GLOBAL
+from fedcore.records.codes import GLOBAL
 
 if TYPE_CHECKING:
     from torch import Tensor

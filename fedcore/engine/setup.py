@@ -29,7 +29,8 @@ from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.progress import Progress, relay
-from fedcore.records.events import GLOBAL, Entity, Notice
+from fedcore.records.codes import GLOBAL
+from fedcore.records.events import Entity, Notice
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from fedcore.papers.published import DOMAINS, PublishedValue
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results.metrics import (
     RunResult,
     accuracy_by_domain,
@@ -17,7 +18,7 @@ from fedcore.results.metrics import (
     personalisation,
 )
 from fedcore.results.statistics import Stat, mean_known, spread
-from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, NamedCell, Store
+from fedcore.store import NamedCell, Store
 
 
 class RunReader:

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.records.split_codes import TEST
+from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
 from fedcore.results.runs.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
-from fedcore.store import AFTER_AGGREGATION, RoundRow, RunRow, Store
+from fedcore.store import RoundRow, RunRow, Store
 
 Axis = Literal["round", "seconds", "megabytes"]
 AXES: dict[Axis, str] = {

@@ -4,15 +4,13 @@ from fedcore.store.cells import EntityRow, NamedCell
 from fedcore.store.database import Access
 from fedcore.store.experiments import ExperimentRow
 from fedcore.store.own_results.recorder import Recorder
-from fedcore.store.rounds import AFTER_AGGREGATION, BEFORE_AGGREGATION, DiagnosticMean, MeanAccuracy, RoundRow
+from fedcore.store.rounds import DiagnosticMean, MeanAccuracy, RoundRow
 from fedcore.store.runs import RunRow
 from fedcore.store.store import Store
 from fedcore.store.tasks import TaskRow
 from fedcore.store.writer import Created
 
 __all__ = [
-    "AFTER_AGGREGATION",
-    "BEFORE_AGGREGATION",
     "Access",
     "Created",
     "DiagnosticMean",

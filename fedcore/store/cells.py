@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST
+from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
-from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
+from fedcore.store.rounds import EVALUATED
 
 NAMED_CELL = """
 a.run_id, a.split, a.stage, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.records.events import STAGES, RoundMeasures
-from fedcore.records.split_codes import TEST, VALIDATION
+from fedcore.records.codes import AFTER_AGGREGATION, TEST, VALIDATION
+from fedcore.records.events import RoundMeasures
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
-
-BEFORE_AGGREGATION, AFTER_AGGREGATION = map(STAGES.index, STAGES)
-"""Codes of the stages of a round at which models are evaluated."""
 
 EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND stage=:stage ORDER BY round"
 

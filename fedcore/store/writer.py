@@ -17,14 +17,13 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.methods import consent, registry
 from fedcore.paths import user_path
-from fedcore.records.events import STAGES, Entity, RoundFinished, RoundMeasures
+from fedcore.records.events import Cell, Entity, RoundFinished, RoundMeasures
 from fedcore.store.integrity.digests import rounds_without, write_digests
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-STAGE_CODES = {stage: code for code, stage in enumerate(STAGES)}
 MEASURES = tuple(field.name for field in fields(RoundMeasures))
 
 SCORES = """
@@ -278,18 +277,15 @@ def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
     )
     _insert_many(
         database,
-        "accuracy(run_id, split, stage, round, model, test_set, correct, total, loss)",
-        [
-            (run_id, c.split, STAGE_CODES[c.stage], number, c.model, c.test_set, c.correct, c.total, c.loss)
-            for c in event.cells
-        ],
+        f"accuracy(run_id, round, {', '.join(Cell._fields)})",
+        [(run_id, number, *cell) for cell in event.cells],
     )
     _insert_many(
         database,
         "diagnostics(run_id, name, round, client_a, client_b, value)",
         [(run_id, d.name, number, d.client_a, d.client_b, d.value) for d in event.diagnostics],
     )
-    for split, stage in sorted({(int(c.split), STAGE_CODES[c.stage]) for c in event.cells}):
+    for split, stage in sorted({(int(c.split), int(c.stage)) for c in event.cells}):
         database.execute(SCORES, {"run": run_id, "split": split, "stage": stage, "round": number})
     write_digests(database, run_id, [number])
 

@@ -11,12 +11,12 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
-from fedcore.records.split_codes import TEST, VALIDATION
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
 from fedcore.results.panels.order import ORDERS, RowOrder
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
-from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
+from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}

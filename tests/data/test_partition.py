@@ -13,7 +13,7 @@ from fedcore.data.heterogeneity import label_distance
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.layouts import read_folder
 from tests.support.data.partitions import KINDS, drawn, grid, held, held_by
 

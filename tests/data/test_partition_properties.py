@@ -13,7 +13,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by
 
 FIRST_RELEASE = {

@@ -11,7 +11,7 @@ from fedcore.config import DataConfig
 from fedcore.data import catalog
 from fedcore.data.splits import split
 from fedcore.papers.experiments import published
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.layouts import WRITE, leaf_file, leaf_user
 
 DATA = {

@@ -10,7 +10,7 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import drawn, grid
 
 

@@ -14,7 +14,7 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.setup import class_sets
 from fedcore.federation import ClassSets
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -62,7 +62,7 @@ def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbon
     cells = {(c.stage, c.model): c for c in finished[2].cells if c.test_set > 5}
     assert {(c.model, c.test_set) for c in cells.values()} == {(1, 6), (2, 7), (3, 8)}
     everyone = loop.method.models(loop.state).clients
-    for stage, params in (("before_aggregation", trained_in_two), ("after_aggregation", everyone)):
+    for stage, params in ((BEFORE_AGGREGATION, trained_in_two), (AFTER_AGGREGATION, everyone)):
         for i in range(3):
             weight, bias = params["weight"][i], params["bias"][i]
             expected = _by_hand(lambda x, w=weight, b=bias: (w @ x + b).argmax(), federation, i)
@@ -71,8 +71,8 @@ def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbon
     assert len({cells[p, m].correct for p, m in cells}) > 1, "the case tells models apart"
     in_one = [c for c in finished[1].cells if c.test_set > 5]
     assert (
-        [c.stage for c in in_one].count("before_aggregation")
-        == [c.stage for c in in_one].count("after_aggregation")
+        [c.stage for c in in_one].count(BEFORE_AGGREGATION)
+        == [c.stage for c in in_one].count(AFTER_AGGREGATION)
         == 3
     )
 
@@ -91,10 +91,10 @@ def test_a_client_that_predicts_with_the_global_model_has_its_own_class_set(back
     loop = run_rounds(Shared(BiasConfig(lr=0.5), federation.problem), federation, 1)
     weight = loop.state.shared["weight"]
     for cell in loop.finished[-1].cells:
-        if cell.test_set > 5 and cell.stage == "after_aggregation":
+        if cell.test_set > 5 and cell.stage == AFTER_AGGREGATION:
             expected = _by_hand(lambda x: (weight @ x).argmax(), federation, cell.model - 1)
             assert (cell.correct, cell.total) == expected
-    assert sum(c.test_set > 5 and c.stage == "after_aggregation" for c in loop.finished[-1].cells) == 3
+    assert sum(c.test_set > 5 and c.stage == AFTER_AGGREGATION for c in loop.finished[-1].cells) == 3
 
 
 def test_batch_dependent_predictions_see_the_class_set_alone(backbone):
@@ -103,7 +103,7 @@ def test_batch_dependent_predictions_see_the_class_set_alone(backbone):
     config = FedDEAPConfig(prompt_length=2, image_context="batch", batch_size=64, lr=0.1)
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state).clients
-    for cell in [c for c in loop.finished[-1].cells if c.test_set > 5 and c.stage == "after_aggregation"]:
+    for cell in [c for c in loop.finished[-1].cells if c.test_set > 5 and c.stage == AFTER_AGGREGATION]:
         i, rows = cell.model - 1, federation.class_sets.rows
         labels = federation.pool.labels[rows]
         mine = rows[torch.tensor(HELD[i])[labels]]

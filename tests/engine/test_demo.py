@@ -9,7 +9,8 @@ import pytest
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.papers.experiments import preset
-from fedcore.records.events import GLOBAL, Cell, RoundFinished, Started
+from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL
+from fedcore.records.events import Cell, RoundFinished, Started
 
 Rounds = list[tuple[Cell, ...]]
 
@@ -29,7 +30,7 @@ def personal(started: Started, cells: tuple[Cell, ...]) -> float:
 
     A method without personal models has the global one serve every client.
     """
-    found = {(c.model, c.test_set): c for c in cells if (c.split, c.stage) == (2, "after_aggregation")}
+    found = {(c.model, c.test_set): c for c in cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)}
     clients = [e.code for e in started.entities if e.kind == "client"]
     assert len(clients) == 6
     own = [found.get((k, k)) or found[GLOBAL, k] for k in clients]

@@ -10,6 +10,7 @@ from fedcore.engine.clients.evaluator import samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from fedcore.records.codes import AFTER_AGGREGATION
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -83,7 +84,7 @@ def test_clients_with_the_global_parameters_but_their_own_label_space_are_evalua
     held = federation.problem.class_counts > 0
     assert not held.all(), "the case needs a client that lacks a class"
     for cell in loop.finished[-1].cells:
-        if cell.split == 2 and 1 <= cell.model <= 3 and cell.stage == "after_aggregation":
+        if cell.split == 2 and 1 <= cell.model <= 3 and cell.stage == AFTER_AGGREGATION:
             rows = federation.test.index[cell.test_set - 1, : federation.test.counts[cell.test_set - 1]]
             possible = int(held[cell.model - 1][federation.pool.labels[rows]].sum())
             assert cell.correct <= possible

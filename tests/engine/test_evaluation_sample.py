@@ -5,6 +5,7 @@ import torch
 
 from fedcore.engine.clients import evaluator as evaluate
 from fedcore.engine.clients.evaluator import evaluated_clients
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -35,22 +36,22 @@ def test_the_cells_of_a_sample_equal_those_of_all_clients(backbone, monkeypatch,
     for full, some in zip(everyone, sampled, strict=True):
         assert some.keys() < full.keys()
         for key, cell in some.items():
-            if key[2] or key[1] == "before_aggregation":
+            if key[2] or key[1] == BEFORE_AGGREGATION:
                 assert (cell.correct, cell.total) == (full[key].correct, full[key].total)
                 assert cell.loss == pytest.approx(full[key].loss, abs=1e-12)
-        models = {m for _, stage, m, _ in some if stage == "after_aggregation" and m}
+        models = {m for _, stage, m, _ in some if stage == AFTER_AGGREGATION and m}
         assert len(models) == 3 and models < clients
-        columns = {t for _, stage, _, t in some if stage == "after_aggregation" and t in clients}
+        columns = {t for _, stage, _, t in some if stage == AFTER_AGGREGATION and t in clients}
         assert columns == models
         assert {t for *_, t in some} >= {len(SAMPLES) + 1, len(SAMPLES) + 2}, "domains stay in full"
-    drawn = [{m for _, stage, m, _ in e if stage == "after_aggregation"} for e in sampled]
+    drawn = [{m for _, stage, m, _ in e if stage == AFTER_AGGREGATION} for e in sampled]
     assert all(d == drawn[0] for d in drawn), "rounds can be compared only if they evaluate the same clients"
 
 
 def test_participants_are_evaluated_before_aggregation_whether_drawn_or_not(backbone, monkeypatch):
     monkeypatch.setattr(evaluate, "MAX_EVALUATED_CLIENTS", 2)
     last = _cells(BiasMethod, backbone)[-1]
-    own = {m for split, stage, m, t in last if stage == "before_aggregation" and split == 2 and m == t}
+    own = {m for split, stage, m, t in last if stage == BEFORE_AGGREGATION and split == 2 and m == t}
     assert own == set(range(1, len(SAMPLES) + 1))
 
 

@@ -16,6 +16,7 @@ from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.progress import result_of
+from fedcore.records.codes import AFTER_AGGREGATION
 from tests.support.against import build
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -55,7 +56,7 @@ def test_predictions_are_those_that_the_run_has_counted(name):
     cells = {
         (c.model, c.test_set): c
         for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, "after_aggregation")
+        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
     }
     assert sorted(set(found["model"].tolist())) == [0, 1, 2, 3]
     for model, test_set in {

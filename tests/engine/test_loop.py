@@ -8,6 +8,7 @@ from fedcore.engine.clients.transport import Transport, traffic
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.records.events import Finished, RoundFinished
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -66,7 +67,7 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
     broadcast = {
         (c.model, c.test_set): c
         for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, "after_aggregation")
+        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
     }
     assert set(broadcast) == {(m, t) for m in range(4) for t in range(1, 6)}
     for (model, test_set), cell in broadcast.items():
@@ -87,11 +88,11 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
 def test_local_cells_are_the_models_before_aggregation(backbone):
     method, federation = _method(backbone, lr=1.0)
     loop = run_rounds(method, federation, 1)
-    local = [c for c in loop.finished[1].cells if c.stage == "before_aggregation"]
+    local = [c for c in loop.finished[1].cells if c.stage == BEFORE_AGGREGATION]
     broadcast = [
         c
         for c in loop.finished[1].cells
-        if (c.stage, c.split) == ("after_aggregation", 2) and c.model == c.test_set
+        if (c.stage, c.split) == (AFTER_AGGREGATION, 2) and c.model == c.test_set
     ]
     assert [(c.model, c.test_set) for c in local] == [(1, 1), (2, 2), (3, 3)]
     assert [c.loss for c in local] != [c.loss for c in broadcast[: len(local)]]
@@ -255,7 +256,7 @@ def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, mon
     monkeypatch.setattr("fedcore.engine.loop.FULL_MATRIX_CLIENTS", 2)
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
-    tests = [[c for c in e.cells if (c.split, c.stage) == (2, "after_aggregation")] for e in loop.finished]
+    tests = [[c for c in e.cells if (c.split, c.stage) == (2, AFTER_AGGREGATION)] for e in loop.finished]
     assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
     kept = {(c.model, c.test_set) for c in tests[1]}
     assert kept == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}

@@ -10,6 +10,7 @@ from scipy import stats
 
 from fedcore import config
 from fedcore.errors import FedLensError
+from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -122,7 +123,7 @@ def own_round(label: str, seed: int, held_out: str | None = None) -> RoundFinish
     cells = [fill.cell(c, c, own[c - 1], 100) for c in (1, 2)]
     cells += [fill.cell(0, c, 30, 100) for c in (1, 2)]
     trained = [own[0] - 10, own[1]]
-    cells += [fill.cell(c, c, trained[c - 1], 100, stage="before_aggregation") for c in (1, 2)]
+    cells += [fill.cell(c, c, trained[c - 1], 100, stage=BEFORE_AGGREGATION) for c in (1, 2)]
     recorded = [
         Diagnostic("condition_number", 2.0 * seed + 10 * (held_out == "rot15"), client_a=1),
         Diagnostic("condition_number", 1.0, client_a=2),

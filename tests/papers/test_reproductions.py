@@ -16,6 +16,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import published
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent, variant_contents
 from fedcore.papers.reproductions import Reproduction, reproductions
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.store import Store
@@ -153,16 +154,16 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
     1/4 and 3/4 of own samples.
     """
     counts = [
-        ("after_aggregation", 1, 4, 3, 10),
-        ("after_aggregation", 2, 5, 5, 10),
-        ("before_aggregation", 1, 4, 9, 10),
-        ("before_aggregation", 2, 5, 9, 10),
+        (AFTER_AGGREGATION, 1, 4, 3, 10),
+        (AFTER_AGGREGATION, 2, 5, 5, 10),
+        (BEFORE_AGGREGATION, 1, 4, 9, 10),
+        (BEFORE_AGGREGATION, 2, 5, 9, 10),
     ]
     own = [
-        ("after_aggregation", 1, 1, 4, 4),
-        ("after_aggregation", 2, 2, 4, 4),
-        ("before_aggregation", 1, 1, 1, 4),
-        ("before_aggregation", 2, 2, 3, 4),
+        (AFTER_AGGREGATION, 1, 1, 4, 4),
+        (AFTER_AGGREGATION, 2, 2, 4, 4),
+        (BEFORE_AGGREGATION, 1, 1, 1, 4),
+        (BEFORE_AGGREGATION, 2, 2, 3, 4),
     ]
     for setting, label, cells, expected in (
         ("iid", "FedAlign", counts + own, 40.0),

@@ -11,8 +11,8 @@ from scipy import stats
 
 from fedcore.config import Experiment, expand
 from fedcore.methods import registry
+from fedcore.records.codes import VALIDATION
 from fedcore.records.events import Started
-from fedcore.records.split_codes import VALIDATION
 from fedcore.results import curves, settings
 from fedcore.results.comparison import (
     compare,

@@ -11,6 +11,7 @@ import pytest
 
 from fedcore.papers import published
 from fedcore.papers.measures import MEASURES, RunReader
+from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Cell, Started
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import (
@@ -99,7 +100,7 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | No
         cells = [
             Cell(
                 split=2,
-                stage="after_aggregation",
+                stage=AFTER_AGGREGATION,
                 model=codes["client", n],
                 test_set=codes["client", n],
                 correct=int(seeds[run.seed][j, names.index(n)]),

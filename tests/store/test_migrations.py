@@ -7,7 +7,8 @@ import sqlite3
 import pytest
 from sqlite_utils import Database
 
-from fedcore.records.events import STAGES, Entity, RoundFinished, Started
+from fedcore.records.codes import STAGES
+from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.store import Store, schema
 from fedcore.store.database import reading
 from tests.support import fill

@@ -12,7 +12,8 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import BEFORE_AGGREGATION, Recorder, Store, database, liveness
+from fedcore.records.codes import BEFORE_AGGREGATION
+from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing
 from fedcore.store.exchange.json_file import experiments_json
 from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS

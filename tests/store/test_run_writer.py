@@ -12,6 +12,7 @@ import pytest
 from fedcore.config import expand
 from fedcore.paths import PROJECT
 from fedcore.progress import Progress
+from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
@@ -39,7 +40,7 @@ ENTITIES = (
 def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
     """cells: (split, model, test_set, correct, total)."""
     made = tuple(
-        Cell(split=s, stage="after_aggregation", model=m, test_set=t, correct=c, total=n, loss=None)
+        Cell(split=s, stage=AFTER_AGGREGATION, model=m, test_set=t, correct=c, total=n, loss=None)
         for s, m, t, c, n in cells
     )
     return replace(
@@ -218,7 +219,7 @@ def test_numpy_and_other_numbers_are_cast(writer):
         cells=(
             Cell(
                 split=two,
-                stage="after_aggregation",
+                stage=AFTER_AGGREGATION,
                 model=one,
                 test_set=one,
                 correct=three,

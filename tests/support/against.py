@@ -9,6 +9,7 @@ from fedcore.engine.clients.schedule import batch_slots
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
+from fedcore.records.codes import AFTER_AGGREGATION
 
 
 def build(name: str, federation: Federation, **config: object) -> Method:
@@ -66,7 +67,7 @@ def global_logits(method: Method, state: object, federation: Federation) -> Tens
 
 
 def cells(
-    loop: object, split: int = 2, stage: str = "after_aggregation"
+    loop: object, split: int = 2, stage: int = AFTER_AGGREGATION
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Correct and total of the last round by (model, test set)."""
     last = loop.finished[-1]

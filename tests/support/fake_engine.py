@@ -26,6 +26,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
+from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import (
     Cell,
     ClientRound,
@@ -109,7 +110,7 @@ def _round(number: int, state: str, path: str) -> RoundFinished:
     cells = [
         Cell(
             split=split,
-            stage="after_aggregation",
+            stage=AFTER_AGGREGATION,
             model=model,
             test_set=test_set,
             correct=draws[(3 * model + test_set + split) % len(draws)],

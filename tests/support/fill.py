@@ -13,7 +13,8 @@ import numpy as np
 
 from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.methods import registry
-from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
@@ -73,7 +74,7 @@ def cell(
     total: int,
     loss: float | None = 0.1,
     split: int = 2,
-    stage: Stage = "after_aggregation",
+    stage: int = AFTER_AGGREGATION,
 ) -> Cell:
     """A cell of the test split after aggregation, unless told otherwise."""
     return Cell(
@@ -106,7 +107,7 @@ def a_round(
                 cells.append(cell(model.code, test_set.code, correct, TOTAL, loss, split=1))
                 if model.kind == "client" and round_:
                     cells.append(
-                        cell(model.code, test_set.code, correct, TOTAL, loss, stage="before_aggregation")
+                        cell(model.code, test_set.code, correct, TOTAL, loss, stage=BEFORE_AGGREGATION)
                     )
     size = BYTES.get(method, 50_000) if round_ else 0
     took_part = (

@@ -34,8 +34,8 @@ from fedcore.jobs.handlers import Job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.jobs.supervisor import TICK_SECONDS
-from fedcore.records.events import STAGES, Cell, Entity, Event, Finished, Notice, RoundFinished, Started
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import STAGES, TEST, TRAIN, VALIDATION
+from fedcore.records.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from fedcore.store.liveness import new_owner
@@ -55,7 +55,7 @@ def cells() -> tuple[Cell, ...]:
     return tuple(
         Cell(split=split, stage=stage, model=m, test_set=t, correct=1, total=2, loss=0.5)
         for split in (TRAIN, VALIDATION, TEST)
-        for stage in STAGES
+        for stage in range(len(STAGES))
         for m in codes
         for t in codes[1:]
     )

@@ -14,10 +14,11 @@ from typing import Literal
 
 from fedcore import config
 from fedcore.errors import FedLensError
+from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.results.comparison import Comparison, Group, compare
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import Stat, group_by, mean_known, signed, spread
-from fedcore.store import BEFORE_AGGREGATION, ExperimentRow, Store
+from fedcore.store import ExperimentRow, Store
 from tools.docs.blocks import FOLDER, fill, rewrite
 from tools.docs.paired import MOST_SEEDS, paired, seeds_needed
 

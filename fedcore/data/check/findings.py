@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from fedcore.data.image_files import FileCheck
 from fedcore.data.readers.files import SUFFIXES, leaves
 from fedcore.data.readers.listing import Listing
-from fedcore.records.split_codes import TEST, TRAIN
+from fedcore.records.codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "link": ("links that leave the folder", "refused: copy what they point to, or give that folder"),

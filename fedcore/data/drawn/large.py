@@ -16,7 +16,7 @@ from PIL import Image
 
 from fedcore.data.drawn import drawing, shapes
 from fedcore.data.images import ImageSet
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 SWAPPED = "-swapped"
 """End of the names of domains in which some classes have changed places."""

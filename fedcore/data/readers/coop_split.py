@@ -14,7 +14,7 @@ from fedcore.data.readers.files import damaged, locate
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 PATTERN = "split_zhou_*.json"
 _PARTS = {"train": TRAIN, "val": VALIDATION, "test": TEST}

@@ -27,7 +27,7 @@ from fedcore.data.readers.listing import Listing
 from fedcore.data.slow_work import read_result, require_slow_work, results_folder, write_result
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10

@@ -13,7 +13,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.readers.files import NotInFolder, damaged, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.records.split_codes import TEST, TRAIN
+from fedcore.records.codes import TEST, TRAIN
 
 _LISTS: tuple[Mapping[str, int | None], ...] = (
     {"{}_list.txt": None},

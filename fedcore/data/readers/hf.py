@@ -19,7 +19,7 @@ from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut, ReadReport
 from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import PARTS
+from fedcore.records.codes import PARTS
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -22,7 +22,7 @@ from fedcore.data.readers.files import (
     holds_images,
 )
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import PARTS
+from fedcore.records.codes import PARTS
 
 WHOLE = "full"
 """The folder beside the parts that holds all images a second time in VLCS' first release."""

@@ -27,7 +27,7 @@ from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
 from fedcore.data.slow_work import require_slow_work, results_folder, version_line
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
-from fedcore.records.split_codes import SPLITS, TEST, TRAIN
+from fedcore.records.codes import SPLITS, TEST, TRAIN
 
 SIDE = 28
 _PIXELS, _ROWS = "pixels.npy", "rows.npz"

@@ -19,7 +19,7 @@ from fedcore.data.readers.layout import Layout
 from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
-from fedcore.records.split_codes import SPLITS
+from fedcore.records.codes import SPLITS
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Listing:
 
     Attributes:
         classes: as they enter a prompt.
-        split: official marks (values as in ``split_codes``), or None if there are none.
+        split: official marks (values as in ``records.codes``), or None if there are none.
         owner: the clients that the data set names ("" for none), or None if it names none.
         left_out: (path, reason) of files that are known to be unusable.
         label_files: the files that the labels and the split were read from.

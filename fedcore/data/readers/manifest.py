@@ -14,7 +14,7 @@ from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
-from fedcore.records.split_codes import PARTS
+from fedcore.records.codes import PARTS
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""

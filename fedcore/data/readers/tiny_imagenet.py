@@ -9,7 +9,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.readers.files import damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.records.split_codes import TEST, TRAIN
+from fedcore.records.codes import TEST, TRAIN
 
 
 def names(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from fedcore.data.readers.layout import (
 from fedcore.data.readers.listing import Listing, list_images
 from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _CIFAR = {

@@ -12,8 +12,8 @@ from fedcore.engine.clients.contract import check_logits
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
-from fedcore.records.events import GLOBAL, MAX_EVALUATED_CLIENTS, Cell, Stage
-from fedcore.records.split_codes import TEST, VALIDATION
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.records.events import MAX_EVALUATED_CLIENTS, Cell
 from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ class Evaluator:
     def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
         """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
         head = self.method.head(params, self.federation.local_data(clients))
-        cells = self._test_cells("after_aggregation", params, head, clients, self._kept(full))
+        cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, self._kept(full))
         if self.federation.validation.counts.sum() > 0:
             sums = self._own(params, head, self.federation.validation.select(clients))
-            cells += self._diagonal(VALIDATION, "after_aggregation", clients + 1, sums)
+            cells += self._diagonal(VALIDATION, AFTER_AGGREGATION, clients + 1, sums)
         return cells
 
     def _same(self, models: Models) -> bool:
@@ -136,7 +136,7 @@ class Evaluator:
     def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
         """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
         head = self.method.head(params, self.federation.local_data(clients))
-        return self._test_cells("before_aggregation", params, head, clients, "own")
+        return self._test_cells(BEFORE_AGGREGATION, params, head, clients, "own")
 
     def _common(self, clients: Tensor | None, kept: Kept, score: Score) -> list[Cell]:
         """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
@@ -147,18 +147,18 @@ class Evaluator:
                 continue
             sums = self._matrix(score, rows)
             if self.scores_global:
-                cells += self._cells(split, "after_aggregation", torch.tensor([GLOBAL]), sets + 1, sums)
+                cells += self._cells(split, AFTER_AGGREGATION, torch.tensor([GLOBAL]), sets + 1, sums)
             if clients is not None:
                 correct, total, loss = (t.expand(len(clients), -1) for t in sums)
                 own: Kept = "own" if split == VALIDATION else kept
                 sums = correct, total, loss
-                cells += self._cells(split, "after_aggregation", clients + 1, sets + 1, sums, own)
+                cells += self._cells(split, AFTER_AGGREGATION, clients + 1, sets + 1, sums, own)
         if clients is not None:
-            cells += self._class_cells("after_aggregation", score, score, clients)
+            cells += self._class_cells(AFTER_AGGREGATION, score, score, clients)
         return cells
 
     def _test_cells(
-        self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept
+        self, stage: int, params: Params, head: Params, clients: Tensor, kept: Kept
     ) -> list[Cell]:
         """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
         own_only = kept == "own" and (self.federation.class_sets is None or self._is_sample)
@@ -209,7 +209,7 @@ class Evaluator:
 
     def _class_cells(
         self,
-        stage: Stage,
+        stage: int,
         score: Score,
         each: Score,
         clients: Tensor,
@@ -309,7 +309,7 @@ class Evaluator:
         return hits.cpu().double(), losses.cpu().double()
 
     def _cells(
-        self, split: int, stage: Stage, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"
+        self, split: int, stage: int, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"
     ) -> list[Cell]:
         """Make the cells of a matrix that are kept and have samples.
 
@@ -324,15 +324,13 @@ class Evaluator:
         return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
 
     @staticmethod
-    def _diagonal(split: int, stage: Stage, codes: Tensor, sums: Sums) -> list[Cell]:
+    def _diagonal(split: int, stage: int, codes: Tensor, sums: Sums) -> list[Cell]:
         """Make the cells of models on their own samples. Shape: codes and sums (models,) each."""
         (held,) = (sums[1] > 0).nonzero(as_tuple=True)
         return _make_cells(split, stage, codes[held], codes[held], tuple(t[held] for t in sums))
 
 
-def _make_cells(
-    split: int, stage: Stage, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]
-) -> list[Cell]:
+def _make_cells(split: int, stage: int, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]) -> list[Cell]:
     """Make one cell per entry; an infinite loss (a class that the model cannot predict) becomes None.
 
     Shape: (cells,) each.
@@ -340,15 +338,7 @@ def _make_cells(
     correct, total, loss = sums
     columns = (models, sets, correct.long(), total, loss / total)
     return [
-        Cell(
-            split=split,
-            stage=stage,
-            model=m,
-            test_set=j,
-            correct=right,
-            total=n,
-            loss=mean if math.isfinite(mean) else None,
-        )
+        Cell(split, stage, m, j, right, n, mean if math.isfinite(mean) else None)
         for m, j, right, n, mean in zip(*(c.tolist() for c in columns), strict=True)
     ]
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from fedcore.records.events import STAGES
-from fedcore.records.split_codes import SPLITS, TEST, VALIDATION
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports.summary import (
     BREAKDOWN_COLUMNS,
@@ -28,7 +27,7 @@ from fedcore.results.exports.summary import (
 )
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
-from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, Store
+from fedcore.store import ExperimentRow, Store
 
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "stage", "model",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.records.presentation import MatrixChart
-from fedcore.records.split_codes import TEST
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
 from fedcore.results.panels.helps import gains_panel
@@ -25,7 +25,7 @@ from fedcore.results.panels.panel import (
 )
 from fedcore.results.panels.seeds import mean_over_seeds
 from fedcore.results.statistics import group_by
-from fedcore.store import AFTER_AGGREGATION, EntityRow, RunRow, Store
+from fedcore.store import EntityRow, RunRow, Store
 
 View = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""

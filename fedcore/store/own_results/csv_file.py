@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text
-from fedcore.records.events import GLOBAL, STAGES, Cell, Entity, RoundFinished, Stage
+from fedcore.records.codes import GLOBAL, STAGES, StageName
+from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
     MAX_NAME,
@@ -55,7 +56,7 @@ class Row:
     correct: int
     total: int
     split: str
-    stage: Stage
+    stage: StageName
     domain: str
 
     def key(self) -> tuple[str | int, ...]:
@@ -222,7 +223,7 @@ def _write_run(database: Database, run_id: int, rows: list[Row], notices: list[s
         by_round.setdefault(row.round, []).extend(
             Cell(
                 split=SPLIT_CODES[row.split],
-                stage=row.stage,
+                stage=STAGES.index(row.stage),
                 model=codes[m],
                 test_set=codes[row.test_set],
                 correct=row.correct,

@@ -23,8 +23,8 @@ from typing import Literal
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.errors import FedLensError, first_line
-from fedcore.records.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import GLOBAL, STAGES, TEST, TRAIN, VALIDATION, StageName
+from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import let_go, new_owner
@@ -127,7 +127,7 @@ class Recorder:
         *,
         loss: float | None = None,
         split: Literal["train", "validation", "test"] = "test",
-        stage: Stage = "after_aggregation",
+        stage: StageName = "after_aggregation",
         diagnostics: Mapping[str, float] | None = None,
         bytes_up: int | None = None,
         bytes_down: int | None = None,
@@ -155,7 +155,7 @@ class Recorder:
         cells = [
             Cell(
                 split=SPLIT_CODES[split],
-                stage=stage,
+                stage=STAGES.index(stage),
                 model=self._codes[m],
                 test_set=self._codes[t],
                 correct=correct,

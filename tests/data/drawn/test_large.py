@@ -8,7 +8,7 @@ import pytest
 from fedcore.data import catalog, descriptions
 from fedcore.data.drawn import large, shapes
 from fedcore.data.splits import split
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 
 @pytest.mark.parametrize("name", large.SETS)

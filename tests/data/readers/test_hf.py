@@ -16,7 +16,7 @@ from PIL import Image
 
 from fedcore.data.readers import hf
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN
+from fedcore.records.codes import TEST, TRAIN
 
 NAMES = ["zebra", "ant", "snow_owl"]
 

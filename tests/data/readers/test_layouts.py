@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.records.split_codes import SPLITS
+from fedcore.records.codes import SPLITS
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, label_of
 

@@ -13,7 +13,7 @@ from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 

@@ -17,7 +17,7 @@ from PIL import Image
 from fedcore.data import catalog
 from fedcore.data.readers import torchvision_sets
 from fedcore.errors import FedLensError
-from fedcore.records.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data import layouts
 from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE

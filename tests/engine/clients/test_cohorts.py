@@ -19,7 +19,8 @@ from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
-from fedcore.records.events import GLOBAL, RoundFinished, Started
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL
+from fedcore.records.events import RoundFinished, Started
 from tests.support.against import client_logits, engine_batches, samples
 from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts
@@ -59,7 +60,7 @@ def run(cohorts, rounds=3, **options):
     return run_rounds(cohorts[0].method, cohorts[0].federation, rounds, cohorts=cohorts, **options)
 
 
-def cells(event, split=2, stage="after_aggregation"):
+def cells(event, split=2, stage=AFTER_AGGREGATION):
     return {(c.model, c.test_set): c for c in event.cells if (c.split, c.stage) == (split, stage)}
 
 
@@ -117,7 +118,7 @@ def test_a_model_is_evaluated_through_its_own_backbone_on_every_test_set(narrow,
                 cell = found[i + 1, j + 1]
                 assert (cell.correct, cell.total) == (int(hits.sum()), int(n))
     assert set(cells(loop.finished[-1], split=1)) == {(i, i) for i in range(1, 5)}
-    assert set(cells(loop.finished[-1], stage="before_aggregation")) == {(i, i) for i in range(1, 5)}
+    assert set(cells(loop.finished[-1], stage=BEFORE_AGGREGATION)) == {(i, i) for i in range(1, 5)}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedcore.methods.baselines.fedakt import ADAPTER, HEADER
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 
@@ -66,9 +67,9 @@ def test_a_client_predicts_with_its_header_before_and_after_aggregation(
             for c in last.cells
             if c.stage == stage and c.split == 2 and c.model == c.test_set
         }
-        for stage in ("before_aggregation", "after_aggregation")
+        for stage in (BEFORE_AGGREGATION, AFTER_AGGREGATION)
     }
-    assert own["before_aggregation"] == own["after_aggregation"] and len(own["before_aggregation"]) == 3
+    assert own[BEFORE_AGGREGATION] == own[AFTER_AGGREGATION] and len(own[BEFORE_AGGREGATION]) == 3
 
 
 def test_only_the_adapter_is_sent(tiny_backbone, tiny_federation, run_rounds):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 
+from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
 
@@ -43,7 +44,7 @@ def test_clients_train_the_header_that_they_received(tiny_backbone, tiny_federat
     gh.init = fc.init = lambda generator: first
     assert engine_batches(federation, gh, 1) == engine_batches(federation, fc, 1)
     one, other = (run_rounds(method, federation, 1).finished[-1] for method in (gh, fc))
-    before = [[c for c in event.cells if c.stage == "before_aggregation"] for event in (one, other)]
+    before = [[c for c in event.cells if c.stage == BEFORE_AGGREGATION] for event in (one, other)]
     assert before[0] == before[1] and before[0]
 
 

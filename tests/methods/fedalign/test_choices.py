@@ -11,6 +11,7 @@ from fedcore.engine.clients.transport import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
+from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import fedalign as oracle
 
@@ -45,7 +46,7 @@ def test_before_aggregation_a_model_is_scored_with_the_text_it_received(
     loop = run_rounds(method, federation, 2, transport=road)
     tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
     stored = {
-        c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.stage) == (2, "before_aggregation")
+        c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.stage) == (2, BEFORE_AGGREGATION)
     }
     old, new = road.received["text"][0], loop.state.shared["text"]
     for client in range(3):

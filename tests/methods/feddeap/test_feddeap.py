@@ -7,6 +7,7 @@ from fedcore.engine.clients.transport import Transport
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
+from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import feddeap as oracle
@@ -240,7 +241,7 @@ def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_fe
     cells = {
         (c.model, c.test_set): c
         for c in loop.finished[-1].cells
-        if (c.split, c.stage) == (2, "after_aggregation")
+        if (c.split, c.stage) == (2, AFTER_AGGREGATION)
     }
     for i in range(2):
         train = federation.train.index[i][federation.train.mask[i]]

@@ -9,6 +9,7 @@ from fedcore.engine.clients.transport import Transport
 from fedcore.methods.base import Batch, State
 from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.against import (
     build,
     cells,
@@ -340,10 +341,8 @@ def test_before_aggregation_a_client_refines_as_it_trained(
         losses.append(float(torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows])))
     stored = {c.stage: c.loss for c in loop.finished[-1].cells if (c.split, c.model, c.test_set) == (2, 1, 1)}
     assert abs(losses[0] - losses[1]) > 1e-4
-    assert stored["before_aggregation"] == pytest.approx(
-        losses[0 if refine_every == "round" else 1], abs=1e-9
-    )
-    assert stored["after_aggregation"] == pytest.approx(losses[1], abs=1e-9)
+    assert stored[BEFORE_AGGREGATION] == pytest.approx(losses[0 if refine_every == "round" else 1], abs=1e-9)
+    assert stored[AFTER_AGGREGATION] == pytest.approx(losses[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("untrained", ["global", "local"])

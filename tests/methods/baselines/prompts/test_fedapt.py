@@ -8,6 +8,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import tensors
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.prompts.fedapt import FedAPT, FedAPTConfig
+from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
 
@@ -121,7 +122,7 @@ def test_predicting_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federat
     parts = build("fedapt", federation, **SMALL)
     assert (parts._piece, method._piece > 1) == (1, True)
     torch.testing.assert_close(global_logits(parts, loop.state, federation), whole)
-    assert cells(loop, stage="before_aggregation")
+    assert cells(loop, stage=BEFORE_AGGREGATION)
 
 
 def test_a_client_that_sits_out_keeps_its_trained_key(tiny_backbone, tiny_federation, run_rounds):

@@ -1,0 +1,24 @@
+"""Codes of models, test sets, splits and stages, wherever one is stored: accuracy cells, the database."""
+
+from typing import Literal
+
+GLOBAL = 0
+"""Entity code of the global model.
+
+Clients are 1..C, domains C+1..C+D; the class set of client c, where there is one, is C+D+c."""
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+SPLITS = ("train", "validation", "test")
+"""Code -> name."""
+
+PARTS = {
+    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
+    "crossval": VALIDATION, "test": TEST, "testing": TEST,
+}  # fmt: skip
+"""What data sets call the parts of their own split: folders, columns of a list, parts of a saved set."""
+
+BEFORE_AGGREGATION, AFTER_AGGREGATION = 0, 1
+"""Stages of a round at which models are evaluated."""
+StageName = Literal["before_aggregation", "after_aggregation"]
+STAGES: tuple[StageName, ...] = ("before_aggregation", "after_aggregation")
+"""Code -> name, as files and the command line have it."""
