@@ -11,18 +11,17 @@ from pages.compare_view import (
     controls,
     cost,
     curve_lines,
-    exports,
+    files,
     matrices,
     published,
-    report,
     summary,
     sweep,
+    two_runs,
 )
-from pages.compare_view.controls import Shown
-from pages.compare_view.pairs import two_runs
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, markup, session
 
-TABS: dict[str, Callable[[Shown], None]] = {
+TABS: dict[str, Callable[[ShownComparison], None]] = {
     "Summary": summary.draw,
     "Heatmaps": matrices.draw,
     "Curves": curve_lines.draw,
@@ -31,7 +30,7 @@ TABS: dict[str, Callable[[Shown], None]] = {
     "Published": published.draw,
     "Config": config.draw,
     "Two runs": two_runs.draw,
-    "Export": exports.draw,
+    "Export": files.draw,
 }
 
 
@@ -51,11 +50,11 @@ def page() -> None:
                 background.demo_buttons()
         return
     shown = controls.draw(store, experiments)
-    if not shown.comparison.groups:
+    if not shown.comparison.rows:
         controls.nothing_finished(experiments, shown.choice.where)
         return
     with beside:
-        report.page_button(shown)
+        files.page_button(shown)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):
         if tab.open:

@@ -15,7 +15,7 @@ from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.progress import counted
-from fedcore.results.runs.artifacts import DataCounts, count_images
+from fedcore.results.run_files import DataCounts, count_images
 from pages.data_view import checkpoints, encodings
 from pages.forms import own_data
 from pages.widgets import background, markup, session

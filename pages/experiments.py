@@ -10,7 +10,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
-from fedcore.results.runs.overview import matches, summaries_of
+from fedcore.results.progress import matches, summaries_of
 from fedcore.store.experiments import UnreadableExperiment
 from pages.experiments_view import actions, importing, queue, runs, table, welcome
 from pages.widgets import markup, session

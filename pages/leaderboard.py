@@ -11,7 +11,7 @@ from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.results import curves
 from fedcore.results.comparison import shown_metrics
 from fedcore.results.curves import Cost, CostAxis
-from fedcore.results.leaderboard.board import Board, Setting, board, board_settings
+from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import MIN_PAIRS
 from fedcore.store import RunRow, Store
@@ -26,14 +26,14 @@ COLUMNS = (
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
-def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[Setting]:
+def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[BoardSetting]:
     """Return the settings of the finished runs, cached until another run has finished."""
     return board_settings(store, _runs)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def board_of(
-    store: Store, setting: Setting, metric: Metric, rule: Rule, where: str, token: object
+    store: Store, setting: BoardSetting, metric: Metric, rule: Rule, where: str, token: object
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows, cached until another run has finished."""
     made = board(store, setting, metric, rule, where)
@@ -85,7 +85,7 @@ def page() -> None:
 
 
 def _metrics(made: Board) -> tuple[Metric, ...]:
-    return shown_metrics(made.comparison.groups)
+    return shown_metrics(made.comparison.rows)
 
 
 def results(made: Board, costs: Sequence[Cost]) -> None:

@@ -19,14 +19,12 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.client_graph import ABOUT, client_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
-from fedcore.results import curves, diagnostics
+from fedcore.results import curves, diagnostics, progress
 from fedcore.results.metrics import Metric
-from fedcore.results.panels.helps import findings
-from fedcore.results.panels.order import ordered_panels
-from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.runs import run_panels
-from fedcore.results.runs import progress
-from fedcore.results.runs.progress import Snapshot
+from fedcore.results.panels.panel import Panel, ordered_panels
+from fedcore.results.panels.run_panels import run_panels
+from fedcore.results.panels.transfer import findings
+from fedcore.results.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import choice as live_choice

@@ -15,8 +15,8 @@ from fedcore.plots import heatmaps
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.progress import duration
 from fedcore.results import curves, diagnostics
-from fedcore.results.panels.runs import run_panel
-from fedcore.results.runs.artifacts import run_toml
+from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.run_view import analyses, clients, record

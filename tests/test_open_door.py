@@ -145,7 +145,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     rows = Store(db).runs.get(created.run_ids)
     assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.status_text for r in rows]
 
-    groups = {g.method: g for g in compare(Store(db), [created.experiment_id]).groups}
+    groups = {g.method: g for g in compare(Store(db), [created.experiment_id]).rows}
     own = partial_fields(list(groups.values()))[(groups["open-door"].key,)]
     assert own["method.config.start"] == "those of the prompt"
     assert field_title("method.config.start") == "First class features"

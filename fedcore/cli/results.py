@@ -61,9 +61,9 @@ def export(
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
-    from fedcore.reports.content import Choice, checked_comparison
+    from fedcore.reports.content import ComparisonChoices, checked_comparison
     from fedcore.reports.exports import SUFFIXES, WRITERS
-    from fedcore.results.exports.tables import file_name
+    from fedcore.results.exports import file_name
     from fedcore.store import Store
 
     suffix = Path(output or "").suffix.lower()
@@ -81,7 +81,9 @@ def export(
     if write is None:
         formats = ", ".join(of for name, of in WRITERS if name == table)
         raise FedLensError(f"table '{table}' is not written as {format}; choose {formats}", "format")
-    choice = Choice(rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits)
+    choice = ComparisonChoices(
+        rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits
+    )
     with checked_comparison(Store(db), ids, choice) as checked:
         text, experiments = write(checked), checked.comparison.experiments
     if output is None:
@@ -118,7 +120,7 @@ def report(
 
     The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
-    from fedcore.reports.content import Choice, checked_comparison, read_report
+    from fedcore.reports.content import ComparisonChoices, checked_comparison, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.results.metrics import METRICS, Metric
@@ -128,7 +130,7 @@ def report(
     by: Metric | None = next((m for m in METRICS if m == metric), None)
     if metric is not None and by is None:
         raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
-    choice = Choice(rule, by, baseline, test or "t", unfinished, where)
+    choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
     is_page = output.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())

@@ -19,12 +19,12 @@ from fedcore.data import catalog
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.published import CATALOG, FOLDER, PAPERS, PublishedValue, load_all
 from fedcore.results.metrics import RunResult
-from fedcore.results.printed import Comparability, State
+from fedcore.results.printed import Comparability, ComparabilityState
 
 FILE = FOLDER / "comparability.csv"
 MATCHED = ("paper", "table", "dataset", "setting", "method", "target", "metric")
 """Columns that select the values of a reason: empty for all, else names that may contain ``*``."""
-_STATE: TypeAdapter[State] = TypeAdapter(State)
+_STATE: TypeAdapter[ComparabilityState] = TypeAdapter(ComparabilityState)
 NO_EVIDENCE = "no evidence shows that the paper's value and ours are the same quantity"
 OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
 
@@ -45,8 +45,8 @@ class Reason:
     line: int
     patterns: Mapping[str, tuple[str, ...]]
     test_images: Mapping[str, int]
-    state: State
-    unmeasured: State | None
+    state: ComparabilityState
+    unmeasured: ComparabilityState | None
     text: str
 
     def is_about(self, value: PublishedValue) -> bool:
@@ -55,7 +55,7 @@ class Reason:
             for column, names in self.patterns.items()
         )
 
-    def state_of(self, test_images: Mapping[str, int] | None) -> State:
+    def state_of(self, test_images: Mapping[str, int] | None) -> ComparabilityState:
         """Return the state of a run with these test images by domain; None: before any run."""
         if test_images is None:
             return self.unmeasured or self.state
@@ -142,7 +142,7 @@ def comparability_of_runs(
     return result
 
 
-CoverageColumn: TypeAlias = Literal["no data", "not implemented", "no run"] | State
+CoverageColumn: TypeAlias = Literal["no data", "not implemented", "no run"] | ComparabilityState
 """Whether FedLens can run a published value; for those that it can, whether ours is comparable."""
 COVERAGE_COLUMNS: dict[CoverageColumn, str] = {
     "comparable": "can be run; `--evidence` lists what shows that ours is the same quantity",

@@ -21,9 +21,9 @@ from fedcore.papers.equivalents import (
 )
 from fedcore.papers.measures import RunReader, after_aggregation
 from fedcore.papers.published import PAPERS, PublishedValue, values_of
-from fedcore.results.comparison import Comparison, Group, compare
+from fedcore.results.comparison import Comparison, ComparisonRow, RowKey, compare
 from fedcore.results.metrics import RULES, Metric, Rule, RunResult
-from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues, Row
+from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import Store
 
@@ -142,7 +142,7 @@ def _finished_runs(
         return {}
     ids = [e.id for e in store.experiments.all() if e.config.data.name == data]
     best: dict[int, dict[tuple[int, str | None], _FinishedRun]] = {}
-    groups = compare(store, ids, rule, partial_seeds=True).groups if ids else ()
+    groups = compare(store, ids, rule, partial_seeds=True).rows if ids else ()
     for group, indices in _variants_of(groups, contents):
         for index in indices:
             best_by_part = best.setdefault(index, {})
@@ -154,8 +154,8 @@ def _finished_runs(
 
 
 def _variants_of(
-    groups: Iterable[Group], contents: Sequence[dict[str, Any]]
-) -> Iterator[tuple[Group, list[int]]]:
+    groups: Iterable[ComparisonRow], contents: Sequence[dict[str, Any]]
+) -> Iterator[tuple[ComparisonRow, list[int]]]:
     """Yield the groups that FedLens trained, each with the positions of the variants that have its config."""
     methods = {content["method"]["name"] for content in contents}
     for group in groups:
@@ -235,7 +235,7 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
     values (``equivalents.content``) and it holds out the same domains. An experiment that matches no
     published value or has an unknown method is skipped; the tab Published shows the reason.
     """
-    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
+    values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = {}
     missing: dict[str, str] = {}
     for experiment in experiments:
         if experiment.reproduces:
@@ -248,15 +248,15 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
 
 
 def _add(
-    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]],
+    values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]],
     missing: dict[str, str],
     comparison: Comparison,
     experiment: Experiment,
 ) -> None:
     """Add one experiment's published values to those of its rows, or its methods to the missing ones."""
     contents = variant_contents(experiment)
-    rows_of_variants: dict[int, list[Group]] = {}
-    for group, indices in _variants_of(comparison.groups, contents):
+    rows_of_variants: dict[int, list[ComparisonRow]] = {}
+    for group, indices in _variants_of(comparison.rows, contents):
         if {result.run.held_out for result in group.runs} - {None} == set(experiment.held_out):
             for i in indices:
                 rows_of_variants.setdefault(i, []).append(group)
@@ -285,7 +285,7 @@ def _add(
             missing.setdefault(published.method, reason)
 
 
-def _comparability_of_row(value: PublishedValue, row: Group, rule: Rule) -> Comparability:
+def _comparability_of_row(value: PublishedValue, row: ComparisonRow, rule: Rule) -> Comparability:
     result = comparability_of_runs(value, row.runs, [row.caveat])
     if rule != value.rule and row.method != "zero-shot":
         reason = f"the paper reports {RULES[value.rule]}, this table {RULES[rule]}"

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape, short_name
 from fedcore.plots.theme import TOOLBAR, Theme
-from fedcore.results.panels.helps import COMMON, LEAST_GAIN, Edge, findings, is_common, main_edges
 from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.transfer import COMMON, LEAST_GAIN, Edge, findings, is_common, main_edges
 
 GAIN, LOSS = ("#1F5FA8", "#7DB5E8"), ("#B3261E", "#FF8A80")
 """Colours of arrows for gains and losses, on the light and on the dark page."""

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, short_name
 from fedcore.plots.theme import Theme
-from fedcore.results.leaderboard.board import Board
+from fedcore.results.leaderboard import Board
 
 ROW_PIXELS, MARGIN_PIXELS = 28, 70
 NAME_LETTERS = 30

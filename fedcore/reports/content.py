@@ -10,19 +10,24 @@ from typing import Any, Literal
 from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.results import curves
-from fedcore.results.comparison import Comparison, Group, compare, reason_not_comparable, shown_metrics
+from fedcore.results.comparison import (
+    Comparison,
+    ComparisonRow,
+    compare,
+    reason_not_comparable,
+    shown_metrics,
+)
 from fedcore.results.curves import AXES, Series
 from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, Rule
-from fedcore.results.panels.means import difference_panel
+from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
 from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.views import Panels, matrix_views, shown_panels
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
 from fedcore.store import Store
 
 
 @dataclass(frozen=True)
-class Choice:
+class ComparisonChoices:
     """The reader's choices, as above the tabs of the page Compare.
 
     Attributes:
@@ -53,13 +58,13 @@ class CheckedComparison:
 
     store: Store
     comparison: Comparison
-    choice: Choice
+    choice: ComparisonChoices
     printed: PrintedValues
 
 
 @contextmanager
 def checked_comparison(
-    store: Store, experiment_ids: Iterable[int], choice: Choice | None = None
+    store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
 ) -> Iterator[CheckedComparison]:
     """Check and compare some experiments once, for all files that are then written of them.
 
@@ -67,10 +72,10 @@ def checked_comparison(
         FedLensError: for a damaged database, an unknown experiment, an unreadable filter, and when no row is
             the baseline.
     """
-    choice, ids = choice or Choice(), list(experiment_ids)
+    choice, ids = choice or ComparisonChoices(), list(experiment_ids)
     with store.checked(ids) as sound:
         compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
-        labels = dict.fromkeys(g.label for g in compared.groups)
+        labels = dict.fromkeys(g.label for g in compared.rows)
         if labels and choice.baseline is not None and choice.baseline not in labels:
             raise FedLensError(
                 f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
@@ -79,7 +84,7 @@ def checked_comparison(
         yield CheckedComparison(sound, compared, choice, printed)
 
 
-Kind = Literal["accuracy", "difference", "recorded"]
+HeatmapKind = Literal["accuracy", "difference", "recorded"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class Heatmaps:
     name: str
     title: str
     panels: tuple[Panel, ...]
-    kind: Kind = "accuracy"
+    kind: HeatmapKind = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,8 @@ class Section:
     """One setting (data, partition, backbone): its rows, matrices and curves."""
 
     title: str
-    groups: tuple[Group, ...]
-    baseline: Group | None
+    rows: tuple[ComparisonRow, ...]
+    baseline: ComparisonRow | None
     metrics: tuple[Metric, ...]
     heatmaps: tuple[Heatmaps, ...]
     curves: tuple[Curves, ...]
@@ -130,7 +135,7 @@ class Report:
 
     comparison: Comparison
     printed: PrintedValues
-    choice: Choice
+    choice: ComparisonChoices
     metric: Metric
     sections: tuple[Section, ...]
     environments: Mapping[int, Mapping[str, Any]]
@@ -148,7 +153,7 @@ def read_report(checked: CheckedComparison) -> Report:
         FedLensError: when no run has finished, and when no row has the metric.
     """
     store, compared, choice = checked.store, checked.comparison, checked.choice
-    if not compared.groups:
+    if not compared.rows:
         raise FedLensError(
             "no run of these experiments has finished; wait for one, or include unfinished runs"
         )
@@ -168,18 +173,18 @@ def read_report(checked: CheckedComparison) -> Report:
 
 
 def _metrics(compared: Comparison, setting: str) -> tuple[Metric, ...]:
-    return shown_metrics(compared.groups_in(setting))
+    return shown_metrics(compared.rows_in(setting))
 
 
-def _section(store: Store, compared: Comparison, setting: str, choice: Choice) -> Section:
-    groups = compared.groups_in(setting)
+def _section(store: Store, compared: Comparison, setting: str, choice: ComparisonChoices) -> Section:
+    groups = compared.rows_in(setting)
     baseline = next((g for g in groups if g.label == choice.baseline), None)
     heatmaps: list[Heatmaps] = []
     for name, view in matrix_views(r.run for g in groups for r in g.runs).items():
         panels = shown_panels(view, store, compared, setting)
         if not panels:
             continue
-        kind: Kind = "recorded" if view.recorded else "accuracy"
+        kind: HeatmapKind = "recorded" if view.recorded else "accuracy"
         heatmaps.append(Heatmaps(name, view.title, tuple(panels.values()), kind))
         if baseline is not None and view.differences == "everywhere":
             gaps = _differences(groups, panels, baseline)
@@ -203,7 +208,9 @@ def _section(store: Store, compared: Comparison, setting: str, choice: Choice) -
     )
 
 
-def _differences(groups: Iterable[Group], panels: Panels, baseline: Group) -> tuple[Panel, ...]:
+def _differences(
+    groups: Iterable[ComparisonRow], panels: Panels, baseline: ComparisonRow
+) -> tuple[Panel, ...]:
     """Return the panels minus the baseline's, of the rows that are comparable with it."""
     if baseline.key not in panels:
         return ()

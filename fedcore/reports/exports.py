@@ -7,7 +7,8 @@ from functools import partial
 from typing import Literal
 
 from fedcore.reports.content import CheckedComparison
-from fedcore.results.exports import latex, tables
+from fedcore.results import exports as tables
+from fedcore.results import latex
 
 Table = Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"]
 Format = Literal["csv", "latex", "json"]

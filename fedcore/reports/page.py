@@ -26,9 +26,9 @@ from fedcore.reports import tables
 from fedcore.reports.citation import fedlens_bibtex
 from fedcore.reports.content import Curves, Heatmaps, Report
 from fedcore.reports.tables import TextCell, TextTable
-from fedcore.results.exports.summary import summary_rows
+from fedcore.results.exports import summary_rows
 from fedcore.results.metrics import METRICS, RULES
-from fedcore.results.runs.artifacts import trained_with
+from fedcore.results.run_files import trained_with
 
 WIDTH = 1100
 """Width in pixels for which charts are laid out; they follow the window."""

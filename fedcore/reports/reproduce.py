@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 from fedcore.reports.content import Report
-from fedcore.results.runs.artifacts import repeat_command, run_toml, trained_with
+from fedcore.results.run_files import repeat_command, run_toml, trained_with
 from fedcore.store import Store
 
 SCRIPT = "reproduce.sh"
@@ -18,7 +18,7 @@ def reproduction_files(store: Store, report: Report) -> dict[str, str]:
 
     Each file names every hyper-parameter; each command the threads and the device that decide the last bits.
     """
-    averaged = {r.run.id: r.run for g in report.comparison.groups for r in g.runs}
+    averaged = {r.run.id: r.run for g in report.comparison.rows for r in g.runs}
     trained = [averaged[i] for i in sorted(averaged) if averaged[i].origin == "engine"]
     others = [str(i) for i in sorted(averaged) if averaged[i].origin != "engine"]
     files, commands = {}, []
@@ -54,7 +54,7 @@ def _comments(report: Report, others: list[str]) -> list[str]:
         ),
         *_machines(report.environments),
     ]
-    unfinished = [r for g in report.comparison.groups for r in g.runs if r.run.state != "done"]
+    unfinished = [r for g in report.comparison.rows for r in g.runs if r.run.state != "done"]
     if unfinished:
         said.append(
             f"These runs were not finished when the report was made, but are trained to their end here: "
@@ -78,7 +78,7 @@ def _machines(environments: Mapping[int, Mapping[str, object]]) -> list[str]:
 def _report_again(report: Report, runs: int) -> list[str]:
     """Return the commands that make the same report of the new runs, whose experiments count from 1."""
     options = ["--rule", report.choice.rule]
-    trained = [g for g in report.comparison.groups if g.trained_by_fedlens]  # others are not made again
+    trained = [g for g in report.comparison.rows if g.trained_by_fedlens]  # others are not made again
     if report.choice.baseline in {g.label for g in trained}:
         options += ["--baseline", report.choice.baseline, "--test", report.choice.test]
     metric = report.choice.metric

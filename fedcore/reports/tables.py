@@ -10,7 +10,7 @@ from fedcore.methods import registry
 from fedcore.progress import counted
 from fedcore.reports.content import Report, Section
 from fedcore.results.comparison import (
-    Group,
+    ComparisonRow,
     config_differences,
     difference,
     partial_fields,
@@ -28,7 +28,7 @@ from fedcore.results.metrics import (
     value_per_seed,
 )
 from fedcore.results.printed import MARKS
-from fedcore.results.runs.artifacts import environment_texts
+from fedcore.results.run_files import environment_texts
 from fedcore.results.statistics import TESTS, PairedTest, Stat, group_by, signed
 
 DIGITS = 2
@@ -68,7 +68,7 @@ class TextTable:
 
 def summary_table(report: Report, section: Section) -> TextTable:
     """Return mean and spread of every row and metric, and the test against the baseline."""
-    groups, baseline, metric = section.groups, section.baseline, report.metric
+    groups, baseline, metric = section.rows, section.baseline, report.metric
     printed = report.printed.metrics(groups)
     columns = [("Method", False)]
     for m in section.metrics:
@@ -93,11 +93,11 @@ def summary_table(report: Report, section: Section) -> TextTable:
     return TextTable(f"Summary of {section.title}", columns, rows, _summary_notes(report, section))
 
 
-def _name(group: Group) -> TextCell:
+def _name(group: ComparisonRow) -> TextCell:
     return TextCell(f"{group.label} {group.mark}".rstrip(), help=group.remark)
 
 
-def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> TextCell:
+def _accuracy(group: ComparisonRow, metric: Metric, marks: tuple[set[str], set[str]]) -> TextCell:
     stat = group.stats.get(metric)
     if stat is None:
         return TextCell(NONE)
@@ -110,14 +110,16 @@ def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) ->
     )
 
 
-def _printed(report: Report, group: Group, metric: Metric) -> TextCell:
+def _printed(report: Report, group: ComparisonRow, metric: Metric) -> TextCell:
     values = report.printed.of(group, metric)
     texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
     reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
     return TextCell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
 
 
-def _against(group: Group, baseline: Group, metric: Metric, test: PairedTest | None) -> list[TextCell]:
+def _against(
+    group: ComparisonRow, baseline: ComparisonRow, metric: Metric, test: PairedTest | None
+) -> list[TextCell]:
     if group.key == baseline.key:
         return [TextCell("baseline"), TextCell("")]
     why = reason_not_comparable(group, baseline)
@@ -135,13 +137,13 @@ def _against(group: Group, baseline: Group, metric: Metric, test: PairedTest | N
     ]
 
 
-def _rounds(group: Group) -> str:
+def _rounds(group: ComparisonRow) -> str:
     done, asked = {v.run.rounds_done for v in group.runs}, group.config.rounds
     return str(asked) if done == {asked} else f"{min(done)} of {asked}"
 
 
 def _summary_notes(report: Report, section: Section) -> list[str]:
-    several = any(len(g.seeds) > 1 for g in section.groups)
+    several = any(len(g.seeds) > 1 for g in section.rows)
     spread = (
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
@@ -155,7 +157,7 @@ def _summary_notes(report: Report, section: Section) -> list[str]:
         )
     elif report.choice.baseline is not None:
         notes.append(f"The baseline {report.choice.baseline} has no run in this setting.")
-    printed = report.printed.of_rows(section.groups)
+    printed = report.printed.of_rows(section.rows)
     if printed.values:
         notes.append(f"Printed: {'; '.join(printed.sources)}.")
         marks = {v.comparability.mark for v in printed.all}
@@ -173,7 +175,7 @@ def breakdown_tables(section: Section) -> list[TextTable]:
     """Return the accuracies by domain, client and held-out domain, a column per name."""
     tables = []
     for part in BREAKDOWNS:
-        stats = {g.key: g.breakdowns.get(part, {}) for g in section.groups}
+        stats = {g.key: g.breakdowns.get(part, {}) for g in section.rows}
         names = list(dict.fromkeys(name for by_name in stats.values() for name in by_name))
         if names:
             tables.append(_breakdown_table(section, part, names))
@@ -182,7 +184,7 @@ def breakdown_tables(section: Section) -> list[TextTable]:
 
 def _breakdown_table(section: Section, part: Breakdown, names: Sequence[str]) -> TextTable:
     rows = [
-        [_name(g), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)] for g in section.groups
+        [_name(g), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)] for g in section.rows
     ]
     return TextTable(f"{BREAKDOWNS[part]}, %", [("Method", False), *((name, True) for name in names)], rows)
 
@@ -193,7 +195,7 @@ def _stat(stat: Stat | None) -> TextCell:
 
 def config_tables(report: Report) -> list[TextTable]:
     """Return the fields that differ between rows, those that only some have, and those that all share."""
-    groups = report.comparison.groups
+    groups = report.comparison.rows
     several = len(report.comparison.settings) > 1
     titles = report.comparison.settings
     names = [f"{g.label} ({titles[g.setting]})" if several else g.label for g in groups]
@@ -233,7 +235,7 @@ def environment_table(report: Report) -> TextTable:
 
 def runs_table(report: Report) -> TextTable:
     """Return all runs of the experiments, and whether their numbers are in the tables."""
-    labels = {v.run.id: (g.label, v) for g in report.comparison.groups for v in g.runs}
+    labels = {v.run.id: (g.label, v) for g in report.comparison.rows for v in g.runs}
     rows = []
     for run in report.comparison.runs:
         label, result = labels.get(run.id, (run.label, None))
@@ -278,7 +280,7 @@ def notices(report: Report) -> list[str]:
 def sources(report: Report) -> list[tuple[str, str]]:
     """Return title and paper of each method that has a row."""
     known = registry.load_all()
-    names = dict.fromkeys(g.method for g in report.comparison.groups)
+    names = dict.fromkeys(g.method for g in report.comparison.rows)
     return [
         (known[n].about.title, known[n].about.source) for n in names if n in known and known[n].about.source
     ]

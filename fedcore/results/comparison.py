@@ -39,12 +39,12 @@ CAVEAT_MARK = "†"
 """Marks a row whose runs depart from their config, and the note that says how."""
 NOT_COMPARABLE_MARK = "‡"
 """Marks a row that was evaluated on other test sets than its setting's other rows, and the note on it."""
-GroupKey = tuple[str, str]
+RowKey = tuple[str, str]
 """The setting and the row that a run belongs to."""
 
 
 @dataclass(frozen=True)
-class Group:
+class ComparisonRow:
     """Runs that differ by seed and held-out domain only: one row of a table.
 
     Attributes:
@@ -113,7 +113,7 @@ class Comparison:
     """
 
     rule: Rule
-    groups: tuple[Group, ...]
+    rows: tuple[ComparisonRow, ...]
     settings: dict[str, str]
     notes: tuple[str, ...]
     experiments: tuple[ExperimentRow, ...]
@@ -124,14 +124,14 @@ class Comparison:
         """The names of the experiments by id."""
         return {e.id: e.name for e in self.experiments}
 
-    def groups_in(self, setting: str) -> tuple[Group, ...]:
+    def rows_in(self, setting: str) -> tuple[ComparisonRow, ...]:
         """Return the rows of one setting."""
-        return tuple(g for g in self.groups if g.setting == setting)
+        return tuple(g for g in self.rows if g.setting == setting)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that at least one row has."""
-        return tuple(m for m in METRICS if any(m in g.stats for g in self.groups))
+        return tuple(m for m in METRICS if any(m in g.stats for g in self.rows))
 
 
 def compare(
@@ -176,12 +176,14 @@ def compare(
     return Comparison(rule, tuple(groups), titles, tuple(notes), experiments, tuple(runs))
 
 
-def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Group:
+def _group(key: RowKey, results: Sequence[RunResult], config: RunConfig) -> ComparisonRow:
     setting, row = key
     run = results[0].run
     stats = {metric: spread(value_per_seed(results, metric).values()) for metric in METRICS}
     known = {metric: stat for metric, stat in stats.items() if stat is not None}
-    return Group(row, run.label, run.method, setting, tuple(results), known, config, _breakdowns(results))
+    return ComparisonRow(
+        row, run.label, run.method, setting, tuple(results), known, config, _breakdowns(results)
+    )
 
 
 def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
@@ -214,7 +216,7 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
 
 
 def _newest_runs(
-    runs: Sequence[RunRow], keys: Mapping[int, GroupKey], unfinished: bool
+    runs: Sequence[RunRow], keys: Mapping[int, RowKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
     """Return the runs to average, with a repeated seed only once, and notes on the others."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
@@ -234,8 +236,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _complete_seeds_only(
-    grouped: Mapping[GroupKey, list[RunResult]],
-) -> tuple[dict[GroupKey, list[RunResult]], list[str]]:
+    grouped: Mapping[RowKey, list[RunResult]],
+) -> tuple[dict[RowKey, list[RunResult]], list[str]]:
     """Reduce rows to their complete seeds and drop rows without any; the notes say what is missing."""
     complete, notes = {}, []
     for key, members in grouped.items():
@@ -272,7 +274,7 @@ def _round_fact(result: RunResult, rule: Rule) -> str:
     return ""
 
 
-def _domain_notes(groups: Sequence[Group]) -> list[str]:
+def _domain_notes(groups: Sequence[ComparisonRow]) -> list[str]:
     """Return notes on means of G, P and C over fewer domains than there are, which differ from a paper's."""
     notes = []
     for group in groups:
@@ -283,7 +285,7 @@ def _domain_notes(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _protocol_notes(groups: Sequence[Group]) -> list[str]:
+def _protocol_notes(groups: Sequence[ComparisonRow]) -> list[str]:
     """Return notes on rows of one table that trained for different rounds or shares of clients."""
     notes = []
     trained = [g for g in groups if any(r.rounds != (0,) for r in g.runs)]
@@ -296,18 +298,22 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
+def _caveat_notes(rows: Sequence[ComparisonRow], titles: Mapping[str, str]) -> list[str]:
     """Return a line for every marked row; it names the setting where there are several."""
     where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
     return [f"{g.mark} {g.label}{where[g.setting]}: {g.remark}" for g in rows if g.remark]
 
 
-def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
+def _with_distinct_labels(groups: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows of one setting with distinct labels, adding as many differing fields as it takes."""
-    own = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
-    others = [not g.trained_by_fedlens and (g.setting, g.label) in own for g in groups]
-    groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * o) for g, o in zip(groups, others, strict=True)]
-    labels: dict[GroupKey, str] = {}
+    trained = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
+    groups = [
+        replace(g, label=g.label + RECORDED_ELSEWHERE)
+        if not g.trained_by_fedlens and (g.setting, g.label) in trained
+        else g
+        for g in groups
+    ]
+    labels: dict[RowKey, str] = {}
     for (setting, label), same in group_by(groups, lambda g: (g.setting, g.label)).items():
         if len(same) > 1:
             texts = zip(same, distinguishing_texts([g.fields for g in same]), strict=True)
@@ -315,7 +321,7 @@ def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
     return [replace(g, label=labels.get((g.setting, g.key), g.label)) for g in groups]
 
 
-def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
+def config_differences(groups: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Return the fields in which rows differ: path -> a text per row, empty if a row lacks the field.
 
     Hyper-parameters that were left at their defaults count too.
@@ -323,7 +329,7 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
     return {n: row for n, row in _config_texts(groups).items() if len(set(row) - {""}) > 1}
 
 
-def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, str]]:
+def partial_fields(groups: Sequence[ComparisonRow]) -> dict[tuple[str, ...], dict[str, str]]:
     """Return fields that only some rows have, all with one value: keys of these rows -> path -> text."""
     fields: dict[tuple[str, ...], dict[str, str]] = {}
     for name, row in _config_texts(groups).items():
@@ -333,14 +339,14 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
     return fields
 
 
-def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
+def _config_texts(groups: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Return by path a text for each row, empty if a row lacks the field."""
     flat = [g.fields for g in groups]
     names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
 
 
-def reason_not_comparable(group: Group, baseline: Group) -> str:
+def reason_not_comparable(group: ComparisonRow, baseline: ComparisonRow) -> str:
     """Say why no difference is taken between two rows of one setting; empty if it is.
 
     Rows that were evaluated on other test sets are not comparable, nor are those that trained for other
@@ -362,7 +368,7 @@ def reason_not_comparable(group: Group, baseline: Group) -> str:
     return ""
 
 
-def difference(group: Group, baseline: Group | None, metric: Metric) -> float | None:
+def difference(group: ComparisonRow, baseline: ComparisonRow | None, metric: Metric) -> float | None:
     """Return a row's mean minus the baseline's, in points; None for the baseline and across protocols."""
     if baseline is None or baseline.setting != group.setting or baseline.key == group.key:
         return None
@@ -372,7 +378,7 @@ def difference(group: Group, baseline: Group | None, metric: Metric) -> float | 
 
 
 def significance(
-    groups: Sequence[Group], baseline: Group, metric: Metric, test: Test = "t"
+    groups: Sequence[ComparisonRow], baseline: ComparisonRow, metric: Metric, test: Test = "t"
 ) -> dict[str, PairedTest]:
     """Test each comparable row against the baseline, paired by seed, with Holm's correction over these."""
     rows = [g for g in groups if difference(g, baseline, metric) is not None]
@@ -381,7 +387,7 @@ def significance(
     return {g.key: p for g, p in zip(rows, tests, strict=True)}
 
 
-def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
+def shown_metrics(groups: Sequence[ComparisonRow]) -> tuple[Metric, ...]:
     """Return the metrics that a table of some rows has columns for.
 
     Where domains were held out, the mean personal accuracy is P under another name and has no column.
@@ -390,7 +396,7 @@ def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
     return tuple(m for m in known if m != "personal" or "personalisation" not in known)
 
 
-def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
+def ranks(groups: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
     """Return the keys of the best and of the second best rows of a setting; a single row is not best.
 
     Where a row has several seeds, rows of one seed are not ranked: nobody knows how far they would vary. Rows

@@ -1,17 +1,18 @@
-"""Curves over rounds, seconds or traffic, and what the rows of a comparison cost."""
+"""Curves over rounds, seconds or traffic, their bands, and the costs of the rows of a comparison."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
-from fedcore.results.runs.progress import MEGABYTE
+from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
 from fedcore.store import RoundRow, RunRow, Store
 
@@ -170,14 +171,14 @@ def mean_series(
 ) -> list[Series]:
     """Return mean and spread over complete seeds of any value by run and round."""
     costs = cumulative_cost(store, _run_ids(comparison, setting), axis)
-    return [s for g in comparison.groups_in(setting) if (s := _mean_series(g, values, costs)).x]
+    return [s for g in comparison.rows_in(setting) if (s := _mean_series(g, values, costs)).x]
 
 
 def _run_ids(comparison: Comparison, setting: str) -> list[int]:
-    return [r.run.id for g in comparison.groups_in(setting) for r in g.runs]
+    return [r.run.id for g in comparison.rows_in(setting) for r in g.runs]
 
 
-def _mean_series(group: Group, scores: ByRound, costs: ByRound) -> Series:
+def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Series:
     runs = [r.run for r in complete_seeds(group.runs)]
     seeds = group_by(runs, lambda r: r.seed)
     known = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
@@ -256,7 +257,7 @@ def _sum_known(*values: float | None) -> float | None:
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return traffic and time of whole runs, beside the accuracy that they reached."""
-    groups = comparison.groups_in(setting)
+    groups = comparison.rows_in(setting)
     rounds = group_by(store.rounds.of_runs([r.run.id for g in groups for r in g.runs]), lambda r: r.run_id)
     costs = []
     for g in groups:
@@ -294,3 +295,45 @@ def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
         )
     ]
     return [known[i][2] for _, _, i in sorted(front)]
+
+
+Band = Literal["std", "se", "ci95"]
+BANDS: dict[Band, str] = {
+    "std": "Standard deviation",
+    "se": "Standard error",
+    "ci95": "95 % interval of the mean",
+}
+"""How far a band reaches to both sides of a mean over seeds."""
+
+
+def with_band(series: Series, band: Band) -> Series:
+    """Return a line whose band is the standard deviation, the standard error, or Student's 95 % interval."""
+    if band == "std" or series.n < 2:
+        return series
+    factor = 1 / math.sqrt(series.n)
+    if band == "ci95":
+        from scipy import stats  # here: the import takes longer than a page may
+
+        factor *= float(stats.t.ppf(0.975, series.n - 1))
+    return replace(series, std=tuple(None if d is None else factor * d for d in series.std))
+
+
+def smoothed(series: Series, weight: float) -> Series:
+    """Return a line with an exponential moving average beside its raw values, as in TensorBoard.
+
+    The average is divided by the sum of its weights, so that it begins at the first value.
+
+    Args:
+        weight: of the past, from 0 (not smoothed) to below 1.
+    """
+    if not 0 < weight < 1:
+        return series
+    return replace(series, smooth=tuple(_moving_average(series.y, weight)))
+
+
+def _moving_average(values: Sequence[float], weight: float) -> list[float]:
+    total, norm, averages = 0.0, 0.0, []
+    for value in values:
+        total, norm = weight * total + value, weight * norm + 1
+        averages.append(total / norm)
+    return averages

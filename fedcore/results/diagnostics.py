@@ -105,7 +105,7 @@ def mean_diagnostics(
 ) -> list[Series]:
     """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
     scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1
-    ids = [v.run.id for g in comparison.groups_in(setting) for v in g.runs]
+    ids = [v.run.id for g in comparison.rows_in(setting) for v in g.runs]
     lines = []
     for name, text in chart.lines.items():
         values: dict[int, dict[int, float]] = {}

@@ -16,21 +16,21 @@ from fedcore.results.metrics import RunResult, TestSets
 from fedcore.results.statistics import group_by
 
 if TYPE_CHECKING:
-    from fedcore.results.comparison import Group
+    from fedcore.results.comparison import ComparisonRow
 
-Place = tuple[int, str | None]
+SeedAndDomain = tuple[int, str | None]
 """Seed and held-out domain: the test sets are drawn with the one, and the clients depend on the other."""
 NOUNS = {"own": "client", "global": "client", "domain": "domain"}
 NAMED = 3
 """Names that a text lists at most."""
 
 
-def expected_test_sets(runs: Iterable[RunResult]) -> dict[Place, TestSets]:
+def expected_test_sets(runs: Iterable[RunResult]) -> dict[SeedAndDomain, TestSets]:
     """Return the test sets that most runs of each seed and held-out domain have; of equally many the first.
 
     Kinds of test sets that a method does not record, such as those of a global model, are no disagreement.
     """
-    expected: dict[Place, TestSets] = {}
+    expected: dict[SeedAndDomain, TestSets] = {}
     for place, same in group_by(runs, lambda r: (r.run.seed, r.run.held_out)).items():
         found = [sets for r in same for sets in r.test_sets]
         expected[place] = {kind: _majority([s[kind] for s in found if s[kind]]) for kind in NOUNS}
@@ -44,7 +44,7 @@ def _majority(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return dict(first)
 
 
-def with_other_tests(groups: Sequence[Group]) -> list[Group]:
+def with_other_tests(groups: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows with what their test sets are instead of those of most rows that FedLens trained.
 
     Where FedLens trained none of a setting's rows, all of them decide.
@@ -57,12 +57,12 @@ def with_other_tests(groups: Sequence[Group]) -> list[Group]:
     return [replace(g, other_tests=_other_tests(g, *expected[g.setting])) for g in groups]
 
 
-def difference_of_rows(group: Group, baseline: Group) -> str:
+def difference_of_rows(group: ComparisonRow, baseline: ComparisonRow) -> str:
     """Say how a row's test sets differ from a baseline's; empty if they do not."""
     return _other_tests(group, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
 
 
-def _other_tests(group: Group, expected: Mapping[Place, TestSets], trained: bool) -> str:
+def _other_tests(group: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:
     partition = group.config.partition
     return difference(
         group.runs,
@@ -73,7 +73,7 @@ def _other_tests(group: Group, expected: Mapping[Place, TestSets], trained: bool
 
 
 def difference(
-    runs: Sequence[RunResult], expected: Mapping[Place, TestSets], *, drawn: bool, trusted: bool
+    runs: Sequence[RunResult], expected: Mapping[SeedAndDomain, TestSets], *, drawn: bool, trusted: bool
 ) -> str:
     """Say how the test sets of a row's runs differ from the expected ones; empty if they do not.
 

@@ -6,16 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK, Group
+from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
 
-Row = tuple[str, str]
-"""A row of a comparison: its setting and its key."""
-
-
-State = Literal["comparable", "with a caveat", "not comparable"]
-STATES: tuple[State, ...] = get_args(State)
-MARKS: dict[State, str] = {
+ComparabilityState = Literal["comparable", "with a caveat", "not comparable"]
+STATES: tuple[ComparabilityState, ...] = get_args(ComparabilityState)
+MARKS: dict[ComparabilityState, str] = {
     "comparable": "",
     "with a caveat": CAVEAT_MARK,
     "not comparable": NOT_COMPARABLE_MARK,
@@ -27,10 +23,10 @@ MARKS: dict[State, str] = {
 class Comparability:
     """Whether our value may stand beside a paper's: every reason against it, with its state."""
 
-    reasons: tuple[tuple[State, str], ...] = ()
+    reasons: tuple[tuple[ComparabilityState, str], ...] = ()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ComparabilityState:
         """The worst state of the reasons."""
         return max((state for state, _ in self.reasons), key=STATES.index, default="comparable")
 
@@ -44,7 +40,7 @@ class Comparability:
         """The state and the reasons in one line."""
         return ": ".join(filter(None, (self.state, "; ".join(text for _, text in self.reasons))))
 
-    def with_reason(self, state: State, text: str) -> Comparability:
+    def with_reason(self, state: ComparabilityState, text: str) -> Comparability:
         """Return the same with one more reason; unchanged if its state is "comparable"."""
         return self if state == "comparable" else self.joined(Comparability(((state, text),)))
 
@@ -92,18 +88,18 @@ class PrintedValues:
         missing: printed methods without a row in the comparison -> the reason, in the papers' order.
     """
 
-    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = field(default_factory=dict)
+    values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
-    def of(self, group: Group, metric: Metric) -> tuple[PrintedValue, ...]:
+    def of(self, group: ComparisonRow, metric: Metric) -> tuple[PrintedValue, ...]:
         """Return the values printed for one cell of a table; empty if there are none."""
         return self.values.get((group.setting, group.key), {}).get(metric, ())
 
-    def metrics(self, groups: Iterable[Group]) -> set[Metric]:
+    def metrics(self, groups: Iterable[ComparisonRow]) -> set[Metric]:
         """Return the metrics for which a value is printed for at least one of these rows."""
         return {m for g in groups for m in self.values.get((g.setting, g.key), {})}
 
-    def of_rows(self, groups: Iterable[Group]) -> PrintedValues:
+    def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:
         """Return the lookup restricted to some rows."""
         rows = {(g.setting, g.key) for g in groups}
         kept = {row: by_metric for row, by_metric in self.values.items() if row in rows}

@@ -38,7 +38,7 @@ RUN_FIELDS: dict[str, str] = {
 """Fields that a run has beside those of its config."""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains", "in")
 MAX_LENGTH = 2000
-Record = Mapping[str, Any]
+RunFields = Mapping[str, Any]
 """The values of one run by field."""
 
 # The parts of a condition. A word ends at a sign or a space and is never given back (++), so that a filter
@@ -65,7 +65,7 @@ class Condition:
     negated: bool = False
 
 
-def select(text: str, records: Mapping[int, Record]) -> set[int]:
+def select(text: str, records: Mapping[int, RunFields]) -> set[int]:
     """Return the runs that a filter keeps; an empty filter keeps all.
 
     A run that lacks a field meets ``field = none`` and no other condition on it.
@@ -92,10 +92,10 @@ def select(text: str, records: Mapping[int, Record]) -> set[int]:
     return kept
 
 
-def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, Record]:
+def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, RunFields]:
     """Return the values that a filter reads, by run: fields of the run and of its config."""
-    resolved: dict[tuple[str, bool], Record] = {}
-    records: dict[int, Record] = {}
+    resolved: dict[tuple[str, bool], RunFields] = {}
+    records: dict[int, RunFields] = {}
     for run in runs:
         key = run.group_hash, run.origin == "engine"
         config = resolved.get(key)
@@ -182,7 +182,7 @@ def _resolve(field: str, known: Mapping[str, None]) -> str:
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
 
 
-def _check_order(condition: Condition, name: str, records: Iterable[Record]) -> None:
+def _check_order(condition: Condition, name: str, records: Iterable[RunFields]) -> None:
     """Refuse an order on a field that holds no numbers."""
     if condition.operator not in ("<", "<=", ">", ">="):
         return

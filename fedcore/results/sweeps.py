@@ -9,12 +9,12 @@ from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.former_names import current_sweep
-from fedcore.results.comparison import Comparison, Group, reason_not_comparable, significance
+from fedcore.results.comparison import Comparison, ComparisonRow, reason_not_comparable, significance
 from fedcore.results.metrics import Metric
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
 
 FieldValue = str | int | float | bool | tuple[Any, ...] | None
-FlatRow = tuple[Group, dict[str, FieldValue]]
+FlatRow = tuple[ComparisonRow, dict[str, FieldValue]]
 """A row of the comparison and its config as a flat table."""
 NAMED_LEVEL = 3
 """Rows that a finding names at most beside the highest."""
@@ -28,7 +28,7 @@ class SweepRow:
     """One row of the comparison; ``values``: swept field -> its value in this row."""
 
     values: dict[str, FieldValue]
-    group: Group
+    group: ComparisonRow
     stat: Stat
 
 
@@ -79,7 +79,7 @@ def sweep_families(
     """
     rows = [
         (g, {name: v for name, v in g.fields.items() if name not in _NEVER_SWEPT})
-        for g in comparison.groups
+        for g in comparison.rows
         if metric in g.stats
     ]
     swept = {_flat_name(path) for sweep in sweeps for path in current_sweep(sweep)}

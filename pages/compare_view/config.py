@@ -8,28 +8,28 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title
 from fedcore.results.comparison import Comparison, config_differences, partial_fields
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
 
 PARTIAL = "Fields that only some methods have"
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw the config fields that differ, and those that only some methods have."""
     compared = shown.comparison
-    differing, partial = config_differences(compared.groups), partial_fields(compared.groups)
+    differing, partial = config_differences(compared.rows), partial_fields(compared.rows)
     if not differing and not partial:
         st.info("All rows have the same config.")
         return
     if differing:
         several = len(compared.settings) > 1  # labels are unique within a setting only
         where = {s: f" ({title})" if several else "" for s, title in compared.settings.items()}
-        names = [markup.clipped(g.label) + where[g.setting] for g in compared.groups]
+        names = [markup.clipped(g.label) + where[g.setting] for g in compared.rows]
         header = [("Field", "name"), *((name, "wide") for name in names)]
         rows = [[field_html(f), *(markup.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(markup.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
-            unsaid = "" if all(g.trained_by_fedlens for g in compared.groups) else ", or it was not recorded"
+            unsaid = "" if all(g.trained_by_fedlens for g in compared.rows) else ", or it was not recorded"
             st.caption(f"A dash: the method has no such field{unsaid}.")
     if partial:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
@@ -41,7 +41,7 @@ def draw(shown: Shown) -> None:
 
 def partial_table(compared: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
     """Return the fields that only some rows have as an HTML table."""
-    labels = {g.key: g.label for g in compared.groups}
+    labels = {g.key: g.label for g in compared.rows}
     rows = []
     for keys, fields in partial.items():
         called = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))

@@ -1,9 +1,10 @@
-"""The controls of the page Compare, which stand in two rows above the result and are kept in the address."""
+"""The controls of the page Compare: two rows above the result, kept in the address, and the saved views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -11,13 +12,13 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.plots.theme import STATUS
-from fedcore.reports.content import Choice
-from fedcore.results.comparison import Comparison, compare, shown_metrics
+from fedcore.reports.content import ComparisonChoices
+from fedcore.results.comparison import Comparison, ComparisonRow, compare, shown_metrics
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import baseline, table, views
+from pages.compare_view import table
 from pages.widgets import charts, markup, session
 
 Token = tuple[tuple[object, ...], ...]
@@ -26,7 +27,7 @@ Version = tuple[tuple[int, ...], Rule, bool, Token, str]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownComparison:
     """What the tabs draw: the comparison that follows from the reader's choices above them.
 
     Attributes:
@@ -37,9 +38,9 @@ class Shown:
     store: Store
     experiments: Sequence[ExperimentRow]
     comparison: Comparison
-    choice: Choice
+    choice: ComparisonChoices
     metric: Metric
-    layout: table.Layout
+    layout: table.SummaryLayout
     version: Version
 
     @property
@@ -91,7 +92,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
-def draw(store: Store, experiments: Sequence[ExperimentRow]) -> Shown:
+def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
     """Draw the choices, kept in the URL, and return the comparison that follows from them.
 
     A filter that cannot be read is said on the page, and nothing is left out.
@@ -109,7 +110,7 @@ def _choices(
     experiments: Sequence[ExperimentRow],
     places: Sequence[DeltaGenerator],
     view: DeltaGenerator,
-) -> Shown:
+) -> ShownComparison:
     """Draw four choices in their places and the others into ``view``."""
     with view:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
@@ -130,14 +131,14 @@ def _choices(
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
     with places[1]:
         available: list[Metric] = [
-            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
+            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.rows_in(s))}
         ] or ["personal"]
         metric: Metric = st.selectbox(
             "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with places[2]:
-        pinned = baseline.choose(shown.groups)
+        pinned = choose_baseline(shown.rows)
     test: Test = "t"
     with view:
         if pinned is not None:
@@ -146,11 +147,11 @@ def _choices(
                 format_func=TESTS.__getitem__, bind="query-params",
             )  # fmt: skip
         layout = table.choose_layout(shown)
-        views.draw()
+        saved_views()
     if problem is not None:
         markup.show_error(problem)
-    choice = Choice(rule, metric, pinned, test, unfinished, version[4])
-    return Shown(store, experiments, shown, choice, metric, layout, version)
+    choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4])
+    return ShownComparison(store, experiments, shown, choice, metric, layout, version)
 
 
 def _compared(
@@ -184,3 +185,77 @@ def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
     )
     if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
         st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})
+
+
+KEY = "baseline"
+_PINNED = "baseline_pinned"
+"""Label and keys of the baseline's rows as last chosen."""
+
+
+def choose_baseline(groups: Sequence[ComparisonRow]) -> str | None:
+    """Draw the choice of a baseline, kept in the URL, and return its label.
+
+    A label tells rows apart, so it may change when experiments are added or removed; the baseline then is the
+    row that it was. Where that row is not among these experiments, the page says so, and takes it again
+    once it is back.
+    """
+    labels = list(dict.fromkeys(g.label for g in groups))
+    lost = _follow_baseline(groups, labels)
+    chosen: str | None = st.selectbox(
+        "Baseline", labels, index=None, placeholder="none", key=KEY, bind="query-params",
+        on_change=st.session_state.pop, args=(_PINNED, None),
+        help="Shows differences from this method in points, on the same data, clients and backbone",
+    )  # fmt: skip
+    if chosen is not None:
+        st.session_state[_PINNED] = chosen, tuple(g.key for g in groups if g.label == chosen)
+    elif lost:
+        st.caption(f":material/info: The baseline {markup.md(markup.clipped(lost))} has no row here.")
+    return chosen
+
+
+def _follow_baseline(groups: Sequence[ComparisonRow], labels: Sequence[str]) -> str:
+    """Write the baseline's present label where it is chosen; return the label of one that has no row."""
+    asked = st.session_state.get(KEY) or st.query_params.get(KEY)
+    pinned, keys = st.session_state.get(_PINNED, (asked, ()))
+    if asked in labels or not (asked or pinned):
+        return ""
+    now = dict.fromkeys(g.label for g in groups if g.key in keys)
+    if not keys:  # a link from a time when the row had another label
+        now = dict.fromkeys(
+            g.label for g in groups if asked and g.label.startswith((f"{asked} ", f"{asked},"))
+        )
+    if len(now) != 1:
+        return str(pinned or asked)
+    st.session_state[KEY] = next(iter(now))
+    return ""
+
+
+PAGE = "compare"
+
+
+def saved_views() -> None:
+    """Draw the link to this view, the saved views, and a field to save this one."""
+    query = urlencode([(name, v) for name in st.query_params for v in st.query_params.get_all(name)])
+    st.markdown("**Link to this view**")
+    st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
+    st.markdown("**Saved views**")
+    store, may = session.store(), session.writable()
+    for view in store.views.of_page(PAGE):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            address = f"{session.base_path()}/{PAGE}?{view.query}"
+            st.html(f'<a href="{markup.esc(address)}" target="_self">{markup.esc(view.name)}</a>')
+            if may and st.button(
+                "Delete", icon=":material/delete:", type="tertiary", key=f"view_delete_{view.id}",
+            ):  # fmt: skip
+                store.views.delete(view.id)
+                st.rerun()
+    if not may:
+        return
+    with st.form("save_view", border=False):
+        name = st.text_input("Save this view as", placeholder="name", max_chars=200)
+        if st.form_submit_button("Save", icon=":material/bookmark:"):
+            try:
+                store.views.save(PAGE, name, query)
+                st.rerun()
+            except FedLensError as error:
+                markup.show_error(error)

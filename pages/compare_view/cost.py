@@ -8,7 +8,7 @@ from fedcore.plots.cost import NARROW_COST_PLOTS, SCALES, WIDE_COST_PLOTS, cost_
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 
 NOTHING: dict[CostAxis, str] = {
@@ -17,7 +17,7 @@ NOTHING: dict[CostAxis, str] = {
 }
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     compared, metric = shown.comparison, shown.metric
     costs_by: list[CostAxis] = ["megabytes", "seconds"]

@@ -9,12 +9,11 @@ import streamlit as st
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.records.presentation import DiagnosticChart
 from fedcore.results import curves, diagnostics
-from fedcore.results.bands import BANDS, Band, smoothed, with_band
 from fedcore.results.comparison import Comparison
-from fedcore.results.curves import Axis, Series
+from fedcore.results.curves import BANDS, Axis, Band, Series, smoothed, with_band
 from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric
 from fedcore.store import Store
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 
 FEW_LINES = 10
@@ -23,12 +22,12 @@ LOSS = "loss"
 Scale = Literal["x", "y"]
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
     store, compared = shown.store, shown.comparison
     recorded = {
         c.key: c
-        for c in diagnostics.recorded_charts(store, [g.runs[0].run for g in compared.groups])
+        for c in diagnostics.recorded_charts(store, [g.runs[0].run for g in compared.rows])
         if c.key not in METRICS
     }
     titles: dict[str, str] = {m: METRICS[m] for m in SCORE_COLUMNS if m in compared.metrics}
@@ -44,7 +43,7 @@ def draw(shown: Shown) -> None:
             "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
         )
         end = "lowest" if value == LOSS else "highest"
-        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings), end)
+        best = best_lines(max(len(compared.rows_in(s)) for s in compared.settings), end)
         with st.popover("Axes and smoothing", icon=":material/show_chart:"):
             scales: list[Scale] = []
             scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []

@@ -8,12 +8,11 @@ from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison, reason_not_comparable
-from fedcore.results.panels.means import difference_panel
-from fedcore.results.panels.order import ORDERS, ordered_panels
-from fedcore.results.panels.views import FIRST, Panels, matrix_views, shown_panels
+from fedcore.results.panels.matrices import FIRST, Panels, difference_panel, matrix_views, shown_panels
+from fedcore.results.panels.panel import ORDERS, ordered_panels
 from fedcore.store import Store
-from pages.compare_view.controls import Shown, Version
-from pages.compare_view.pairs import pictures
+from pages.compare_view import pictures
+from pages.compare_view.controls import ShownComparison, Version
 from pages.widgets import charts, markup, session
 
 
@@ -23,7 +22,7 @@ def panels_of(store: Store, _compared: Comparison, of: Version, setting: str, vi
     return shown_panels(matrix_views()[view], store, _compared, setting)
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
     views, compared = matrix_views(), shown.comparison
     titles = {
@@ -63,10 +62,10 @@ def draw(shown: Shown) -> None:
         wide = 1 if view == "methods" else columns
         chart = heatmaps.heatmap_grid(drawn, session.theme(), wide, fitted, width=session.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
-        reference = next((g for g in compared.groups_in(setting) if g.label == shown.choice.baseline), None)
+        reference = next((g for g in compared.rows_in(setting) if g.label == shown.choice.baseline), None)
         if reference is not None and reference.key in by_key and with_differences:
             base = by_key[reference.key]
-            others = [g for g in compared.groups_in(setting) if g.key in by_key and g.key != reference.key]
+            others = [g for g in compared.rows_in(setting) if g.key in by_key and g.key != reference.key]
             gaps = {
                 g.key: difference_panel(by_key[g.key], base)
                 for g in others
@@ -81,7 +80,7 @@ def draw(shown: Shown) -> None:
                 )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
                 if view == "models":
-                    rows = compared.groups_in(setting)
+                    rows = compared.rows_in(setting)
                     pictures.draw(shown.store, rows, reference, gaps, f"compare_gap_{view}_{i}")
     if not found:
         why = views[view].absent

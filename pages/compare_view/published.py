@@ -10,7 +10,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
 from fedcore.results.printed import Comparability
 from fedcore.store import Store
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
 
 MANY = 15
@@ -18,7 +18,7 @@ MANY = 15
 TARGETS = {"avg": "mean"}
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw a table for each experiment that names published values."""
     store = shown.store
     naming = [e for e in shown.experiments if e.config.reproduces]

@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore.progress import counted
 from fedcore.results.comparison import (
     Comparison,
-    Group,
+    ComparisonRow,
     difference,
     ranks,
     reason_not_comparable,
@@ -29,8 +29,8 @@ from fedcore.results.metrics import (
 from fedcore.results.printed import MARKS, PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.compare_view import table
-from pages.compare_view.controls import Shown
-from pages.compare_view.table import Column
+from pages.compare_view.controls import ShownComparison
+from pages.compare_view.table import SummaryColumn
 from pages.widgets import marks, markup, session
 from pages.widgets.marks import STAR
 
@@ -40,13 +40,13 @@ MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw mean and spread of every method, a table per setting."""
     compared, printed, layout = shown.comparison, shown.printed, shown.layout
     baseline, metric, test = shown.choice.baseline, shown.metric, shown.choice.test
     table.follow_clicks()
     for i, (setting, title) in enumerate(compared.settings.items()):
-        groups = compared.groups_in(setting)
+        groups = compared.rows_in(setting)
         reference = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{markup.md(title)}**")
         columns = _columns(compared, groups, reference, metric, test, printed)
@@ -59,7 +59,7 @@ def draw(shown: Shown) -> None:
         if baseline is not None and reference is None:
             st.caption(f"The baseline {markup.md(markup.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
-    several = any(len(g.seeds) > 1 for g in compared.groups)
+    several = any(len(g.seeds) > 1 for g in compared.rows)
     spread = (
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
@@ -99,15 +99,15 @@ def _printed_sources(compared: Comparison, printed: PrintedValues) -> None:
 
 def _columns(
     compared: Comparison,
-    groups: Sequence[Group],
-    reference: Group | None,
+    groups: Sequence[ComparisonRow],
+    reference: ComparisonRow | None,
     metric: Metric,
     test: Test,
     printed: PrintedValues,
-) -> list[Column]:
+) -> list[SummaryColumn]:
     """Return the columns of a setting's table: method, metrics, difference from the baseline, counts."""
     metrics, printed_metrics = shown_metrics(groups), printed.metrics(groups)
-    columns = [Column("label", "Method", _name, lambda g: g.label, css="wide")]
+    columns = [SummaryColumn("label", "Method", _name, lambda g: g.label, css="wide")]
     for m in metrics:
         columns.append(_metric_column(compared, m, ranks(groups, m)))
         columns += [_printed_column(compared, m, printed)] if m in printed_metrics else []
@@ -118,25 +118,25 @@ def _columns(
     }
     return [
         *columns,
-        Column(
+        SummaryColumn(
             "seeds", "Seeds (n)", lambda g: "/".join(map(str, seeds[g.key])) or "0",
             lambda g: max(seeds[g.key], default=0), "Number of seeds behind each mean",
         ),
-        Column(
+        SummaryColumn(
             "rounds", "Rounds", _rounds, lambda g: g.config.rounds,
             "Rounds that the runs have done, of those that their config asks for",
         ),
     ]  # fmt: skip
 
 
-def _name(group: Group) -> str:
+def _name(group: ComparisonRow) -> str:
     mark = f' <span title="{markup.esc(group.remark)}">{group.mark}</span>' if group.mark else ""
     star = f' <span aria-label="starred">{STAR}</span>' if any(v.run.starred for v in group.runs) else ""
     return markup.method_html(group.label, group.method) + mark + star
 
 
-def _metric_column(compared: Comparison, metric: Metric, marks: tuple[set[str], set[str]]) -> Column:
-    return Column(
+def _metric_column(compared: Comparison, metric: Metric, marks: tuple[set[str], set[str]]) -> SummaryColumn:
+    return SummaryColumn(
         metric,
         f"{METRIC_HEADINGS[metric]}, %",
         lambda g: _cell(compared, g, metric, marks),
@@ -145,8 +145,8 @@ def _metric_column(compared: Comparison, metric: Metric, marks: tuple[set[str], 
     )
 
 
-def _printed_column(compared: Comparison, metric: Metric, printed: PrintedValues) -> Column:
-    return Column(
+def _printed_column(compared: Comparison, metric: Metric, printed: PrintedValues) -> SummaryColumn:
+    return SummaryColumn(
         f"{metric}_printed",
         f"{METRIC_HEADINGS[metric]} printed, %",
         lambda g: _printed_cell(compared, g, metric, printed.of(g, metric)),
@@ -155,17 +155,19 @@ def _printed_column(compared: Comparison, metric: Metric, printed: PrintedValues
     )
 
 
-def _test_columns(groups: Sequence[Group], reference: Group, metric: Metric, test: Test) -> list[Column]:
+def _test_columns(
+    groups: Sequence[ComparisonRow], reference: ComparisonRow, metric: Metric, test: Test
+) -> list[SummaryColumn]:
     tested = significance(groups, reference, metric, test)
     cells = {g.key: _against(g, reference, metric, tested.get(g.key)) for g in groups}
     return [
-        Column(
+        SummaryColumn(
             "difference", f"{METRIC_HEADINGS[metric]}: difference, points", lambda g: cells[g.key][0],
             lambda g: difference(g, reference, metric),
             "Mean minus the baseline's. Rows with other test sets, rounds or participation, or with "
             "unfinished runs, are not compared with the baseline.",
         ),
-        Column(
+        SummaryColumn(
             "p", "p", lambda g: cells[g.key][1],
             lambda g: tested[g.key].adjusted if g.key in tested else None,
             f"{TESTS[test]}, two-sided, over the seeds that both rows have, Holm-corrected for all tested "
@@ -174,7 +176,9 @@ def _test_columns(groups: Sequence[Group], reference: Group, metric: Metric, tes
     ]  # fmt: skip
 
 
-def _cell(compared: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:
+def _cell(
+    compared: Comparison, group: ComparisonRow, metric: Metric, marks: tuple[set[str], set[str]]
+) -> str:
     """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
     stat = group.stats.get(metric)
     if stat is None:
@@ -196,7 +200,9 @@ def _cell(compared: Comparison, group: Group, metric: Metric, marks: tuple[set[s
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
-def _printed_cell(compared: Comparison, group: Group, metric: Metric, values: Sequence[PrintedValue]) -> str:
+def _printed_cell(
+    compared: Comparison, group: ComparisonRow, metric: Metric, values: Sequence[PrintedValue]
+) -> str:
     """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
     if not values:
         return markup.faint("not printed")
@@ -218,7 +224,9 @@ def _run_link(run_id: int) -> str:
     return f'<a href="{session.link("run", run_id)}" target="_self">{run_id}</a>'
 
 
-def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest | None) -> list[str]:
+def _against(
+    group: ComparisonRow, reference: ComparisonRow, metric: Metric, tested: PairedTest | None
+) -> list[str]:
     gap = difference(group, reference, metric)
     if group.key == reference.key:
         return ["baseline", ""]
@@ -237,13 +245,13 @@ def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest 
     return [f"{signed(gap)}{star}", f'<span title="{markup.esc(title)}">{markup.esc(text)}</span>']
 
 
-def _rounds(group: Group) -> str:
+def _rounds(group: ComparisonRow) -> str:
     done = {v.run.rounds_done for v in group.runs}
     asked = group.config.rounds
     return str(asked) if done == {asked} else f"{min(done)} of {asked}"
 
 
-def _parts(groups: Sequence[Group], number: int) -> None:
+def _parts(groups: Sequence[ComparisonRow], number: int) -> None:
     """Draw the means by domain, by client and by held-out domain."""
     there = [p for p in BREAKDOWNS if any(p in g.breakdowns for g in groups)]
     if not there:
@@ -281,7 +289,7 @@ def sources(compared: Comparison) -> None:
     )
     if not box.open:
         return
-    held_out = any(v.run.held_out for g in compared.groups for v in g.runs)
+    held_out = any(v.run.held_out for g in compared.rows for v in g.runs)
     header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num")]
     header += [("Held out", "")] if held_out else []
     header += [("Reported round", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
@@ -297,11 +305,11 @@ def sources(compared: Comparison) -> None:
             markup.status_html(v.run.state),
             f"<code>fedlens run run-{v.run.id}.toml</code>",
         ]
-        for group in compared.groups
+        for group in compared.rows
         for v in group.runs
     ]
     with box:
         st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")
         st.markdown("**Star, tags and notes**")
-        marks.editor([v.run for group in compared.groups for v in group.runs])
+        marks.editor([v.run for group in compared.rows for v in group.runs])

@@ -13,13 +13,13 @@ from fedcore.progress import counted
 from fedcore.results import sweeps
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 
 MAX_LINES = 12
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw all combinations in parallel coordinates, then one method over one field and over two."""
     compared, metric = shown.comparison, shown.metric
     families = sweeps.sweep_families(

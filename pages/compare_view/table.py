@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config.field_names import field_title, value_text
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import METRIC_HEADINGS
 from fedcore.results.settings import NOT_COMPARED
 from pages.widgets import markup
@@ -27,7 +27,7 @@ _headings = st.components.v2.component(
 
 
 @dataclass(frozen=True)
-class Layout:
+class SummaryLayout:
     """How the summary is laid out.
 
     Attributes:
@@ -46,7 +46,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Column:
+class SummaryColumn:
     """A column of the summary.
 
     Attributes:
@@ -57,13 +57,13 @@ class Column:
 
     key: str
     title: str
-    cell: Callable[[Group], str]
-    value: Callable[[Group], float | str | None]
+    cell: Callable[[ComparisonRow], str]
+    value: Callable[[ComparisonRow], float | str | None]
     help: str = ""
     css: str = "num"
 
 
-def choose_layout(compared: Comparison) -> Layout:
+def choose_layout(compared: Comparison) -> SummaryLayout:
     """Draw the choice of rows, columns and sections, kept in the address."""
     names = [n for n in _fields(compared) if n not in NOT_COMPARED]
     titles = _titles(names)
@@ -78,7 +78,7 @@ def choose_layout(compared: Comparison) -> Layout:
         bind="query-params", placeholder="none",
     )  # fmt: skip
     hidden_rows = st.multiselect(
-        "Hidden rows", list(dict.fromkeys(g.label for g in compared.groups)), key="hidden_rows",
+        "Hidden rows", list(dict.fromkeys(g.label for g in compared.rows)), key="hidden_rows",
         bind="query-params", placeholder="none",
         help="Hidden rows still count for the best value and for the correction of p.",
     )  # fmt: skip
@@ -86,7 +86,7 @@ def choose_layout(compared: Comparison) -> Layout:
         "Sections by", names, index=None, format_func=titles.__getitem__, key="sections", bind="query-params",
         placeholder="none", help="Puts the rows of each value of a config field under a heading.",
     )  # fmt: skip
-    return Layout(
+    return SummaryLayout(
         tuple(hidden_rows), tuple(hidden_columns), tuple(fields), group or "", st.query_params.get(SORT, "")
     )
 
@@ -94,11 +94,11 @@ def choose_layout(compared: Comparison) -> Layout:
 def _fields(compared: Comparison) -> list[str]:
     """Return the names of all config fields, those that differ between rows first."""
     values: dict[str, set[str]] = {}
-    for group in compared.groups:
+    for group in compared.rows:
         for name, value in group.fields.items():
             values.setdefault(name, set()).add(str(value))
-    count = len(compared.groups)
-    having = {n: sum(n in g.fields for g in compared.groups) for n in values}
+    count = len(compared.rows)
+    having = {n: sum(n in g.fields for g in compared.rows) for n in values}
     return sorted(values, key=lambda n: len(values[n]) == 1 and having[n] == count)
 
 
@@ -109,26 +109,26 @@ def _titles(names: Sequence[str]) -> dict[str, str]:
     return {n: t if counts.count(t) == 1 else f"{t} ({n})" for n, t in titles.items()}
 
 
-def field_column(name: str) -> Column:
+def field_column(name: str) -> SummaryColumn:
     """Return the column of a config field or mark; a method without the field has a dash."""
     if name in MARKS:
-        return Column(
+        return SummaryColumn(
             name, MARKS[name], lambda g: markup.esc(_marks(g, name)) or "-",
             lambda g: _marks(g, name) or None,
             f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'", "wide",
         )  # fmt: skip
 
-    def value(group: Group) -> float | str | None:
+    def value(group: ComparisonRow) -> float | str | None:
         raw = group.fields.get(name)
         return raw if isinstance(raw, int | float) else None if raw is None else value_text(name, raw)
 
-    def cell(group: Group) -> str:
+    def cell(group: ComparisonRow) -> str:
         return markup.esc(value_text(name, group.fields[name])) if name in group.fields else "-"
 
-    return Column(name, field_title(name), cell, value, f"Field {name} of the config")
+    return SummaryColumn(name, field_title(name), cell, value, f"Field {name} of the config")
 
 
-def _marks(group: Group, name: str) -> str:
+def _marks(group: ComparisonRow, name: str) -> str:
     """Return the tags or notes of a row's runs, each once."""
     runs = [value.run for value in group.runs]
     texts = [tag for r in runs for tag in r.tags] if name == "tags" else [r.notes for r in runs]
@@ -154,7 +154,9 @@ def follow_clicks() -> None:
         _headings(key="summary_headings", on_sorted_change=clicked)
 
 
-def ordered(groups: Sequence[Group], columns: Sequence[Column], sort: str) -> list[Group]:
+def ordered(
+    groups: Sequence[ComparisonRow], columns: Sequence[SummaryColumn], sort: str
+) -> list[ComparisonRow]:
     """Return rows sorted by a column; rows without a value stand last, and equal rows keep their order."""
     key, falling = sort.removeprefix("-"), sort.startswith("-")
     column = next((c for c in columns if c.key == key), None)
@@ -164,13 +166,15 @@ def ordered(groups: Sequence[Group], columns: Sequence[Column], sort: str) -> li
     there = [(v, g) for v, g in known if v is not None]
     numbers = all(isinstance(v, int | float) for v, _ in there)
 
-    def rank(item: tuple[Any, Group]) -> Any:
+    def rank(item: tuple[Any, ComparisonRow]) -> Any:
         return item[0] if numbers else str(item[0]).lower()
 
     return [g for _, g in sorted(there, key=rank, reverse=falling)] + [g for v, g in known if v is None]
 
 
-def table_html(groups: Sequence[Group], columns: Sequence[Column], layout: Layout, label: str) -> str:
+def table_html(
+    groups: Sequence[ComparisonRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
+) -> str:
     """Return the table, with headings to sort by and a heading above each section."""
     head = "".join(_heading(column, layout.sort) for column in columns)
     shown = [g for g in groups if g.label not in layout.hidden_rows]
@@ -194,11 +198,11 @@ def table_html(groups: Sequence[Group], columns: Sequence[Column], layout: Layou
     )
 
 
-def sections(groups: Sequence[Group], name: str) -> Mapping[str, list[Group]]:
+def sections(groups: Sequence[ComparisonRow], name: str) -> Mapping[str, list[ComparisonRow]]:
     """Return the rows by a config field in words, by size where its values are numbers."""
     if not name:
         return {"": list(groups)}
-    parts: dict[str, list[Group]] = {}
+    parts: dict[str, list[ComparisonRow]] = {}
     raw: dict[str, object] = {}
     for group in groups:
         value = group.fields.get(name)
@@ -215,7 +219,7 @@ def sections(groups: Sequence[Group], name: str) -> Mapping[str, list[Group]]:
     return parts
 
 
-def _heading(column: Column, sort: str) -> str:
+def _heading(column: SummaryColumn, sort: str) -> str:
     direction = {column.key: "ascending", f"-{column.key}": "descending"}.get(sort)
     arrow = {"ascending": " ▲", "descending": " ▼", None: ""}[direction]
     state = f' aria-sort="{direction}"' if direction else ""

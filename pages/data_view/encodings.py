@@ -17,7 +17,7 @@ from fedcore.config.field_names import data_title, size_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
-from fedcore.results.runs.artifacts import (
+from fedcore.results.run_files import (
     Encoding,
     cached_encodings,
     delete_encoding,

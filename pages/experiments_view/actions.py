@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
-from fedcore.results.runs.overview import ExperimentSummary
+from fedcore.results.progress import ExperimentSummary
 from fedcore.store.experiments import UnreadableExperiment
 from pages.widgets import markup, session
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.plots.theme import STATUS
-from fedcore.results.runs import progress
-from fedcore.results.runs.overview import ExperimentSummary
-from fedcore.results.runs.progress import RunProgress
+from fedcore.results import progress
+from fedcore.results.progress import ExperimentSummary, RunProgress
 from fedcore.results.statistics import group_by, spread
 from pages.widgets import markup, session
 

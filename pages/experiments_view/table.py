@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
 from fedcore.progress import duration
-from fedcore.results.runs.overview import ExperimentSummary
+from fedcore.results.progress import ExperimentSummary
 from pages.experiments_view import actions
 from pages.widgets import markup, session
 

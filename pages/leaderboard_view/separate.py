@@ -12,9 +12,8 @@ from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import counted, duration
-from fedcore.results.comparison import Group
-from fedcore.results.leaderboard.board import Board, missing_runs, separating
-from fedcore.results.leaderboard.power import MOST_SEEDS, POWER, Separation
+from fedcore.results.comparison import ComparisonRow
+from fedcore.results.leaderboard import MOST_SEEDS, POWER, Board, Separation, missing_runs, separating
 from fedcore.results.statistics import MIN_PAIRS, signed
 from fedcore.store import Store
 from pages.widgets import markup, session
@@ -57,7 +56,7 @@ def draw(store: Store, board: Board) -> None:
     _queue(store, a, b, _target(a, b, seen))
 
 
-def _neighbours(board: Board, rows: Sequence[Group]) -> tuple[int, int]:
+def _neighbours(board: Board, rows: Sequence[ComparisonRow]) -> tuple[int, int]:
     """Return the places of the first two neighbours that are not separated."""
     for i, (above, below) in enumerate(pairwise(rows)):
         tested = board.tests.get((above.key, below.key))
@@ -66,7 +65,7 @@ def _neighbours(board: Board, rows: Sequence[Group]) -> tuple[int, int]:
     return 0, 1
 
 
-def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
+def _sentence(a: ComparisonRow, b: ComparisonRow, seen: Separation | None, pairs: int) -> str:
     """Return a sentence on the seeds that would separate two rows, and the measurements behind it."""
     names = f"**{markup.md(a.label)}** and **{markup.md(b.label)}**"
     if seen is None:
@@ -87,13 +86,13 @@ def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
     )
 
 
-def _target(a: Group, b: Group, seen: Separation | None) -> int:
+def _target(a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> int:
     """Return the number of common seeds to suggest: enough to separate the rows, else enough for a rank."""
     common = len(set(a.seeds) & set(b.seeds))
     return seen.total if seen is not None and seen.total is not None else max(MIN_PAIRS, common + 1)
 
 
-def _queue(store: Store, a: Group, b: Group, total: int) -> None:
+def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None:
     """Draw the button that queues the runs that are missing."""
     common = len(set(a.seeds) & set(b.seeds))
     wanted = st.number_input(

@@ -12,10 +12,9 @@ from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
-from fedcore.results import diagnostics
-from fedcore.results.panels.order import ORDERS, RowOrder
-from fedcore.results.panels.runs import VIEWS, View, default_view
-from fedcore.results.runs import progress
+from fedcore.results import diagnostics, progress
+from fedcore.results.panels.panel import ORDERS, RowOrder
+from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import markup, session
 
@@ -46,7 +45,7 @@ class Settings:
         lines: number of lines in a chart, one per method and held-out domain.
     """
 
-    view: View
+    view: PanelView
     split: int
     stage: int
     fitted: bool
@@ -137,11 +136,11 @@ def _columns(panels: int) -> int:
     return 1 if session.is_narrow() else 2 if panels == 4 else 3
 
 
-def _view(runs: list[RunRow]) -> View:
+def _view(runs: list[RunRow]) -> PanelView:
     """Let the reader choose among the heatmaps that these runs have."""
     store = session.store()
     clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in runs]
-    views: list[View] = ["matrix", "clients", "helps"]
+    views: list[PanelView] = ["matrix", "clients", "helps"]
     if any(e.domain for each in clients for e in each):
         views.append("domains")
     if any(r.held_out is not None for r in runs):

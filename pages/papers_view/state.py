@@ -14,7 +14,7 @@ from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
 from fedcore.papers.tables.layout import PrintedTable, all_tables
 from fedcore.papers.tables.recorded import Availability, Recorded, find_available
-from fedcore.results.runs import progress
+from fedcore.results import progress
 from fedcore.store import Store
 from pages.forms import planning
 

@@ -18,7 +18,7 @@ from fedcore.plots import analyses
 from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import confusion, field_table, rows_by_field, space_table
 from fedcore.results.comparison import compare
-from fedcore.results.panels.runs import run_panel
+from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 

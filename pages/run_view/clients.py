@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.results.runs import progress
+from fedcore.results import progress
 from fedcore.store import RunRow
 from pages.widgets import markup, session
 

@@ -6,8 +6,8 @@ import time
 
 import streamlit as st
 
-from fedcore.results.runs import progress
-from fedcore.results.runs.artifacts import (
+from fedcore.results import progress
+from fedcore.results.run_files import (
     environment_texts,
     kept_files,
     repeat_command,

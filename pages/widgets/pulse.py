@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from fedcore.errors import FedLensError
-from fedcore.results.runs import progress
+from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import browser, session
 

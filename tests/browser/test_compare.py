@@ -21,7 +21,7 @@ def test_headings_sort_and_a_star_is_given(filled_server: Server, new_page: NewP
     table = page.get_by_role("table", name=re.compile("Summary of"))
     heading = table.get_by_role("button", name="Worst client, %")
     expect(page.locator(".st-key-summary_headings_place i[data-listening]")).to_be_attached()
-    means = {g.label: g.stats["worst"].mean for g in compare(store, [1]).groups}
+    means = {g.label: g.stats["worst"].mean for g in compare(store, [1]).rows}
     for sort, state, falling in (("-worst", "descending", True), ("worst", "ascending", False)):
         heading.click()
         page.wait_for_url(lambda address, sort=sort: f"sort={sort}" in address)
@@ -32,7 +32,7 @@ def test_headings_sort_and_a_star_is_given(filled_server: Server, new_page: NewP
     controls = page.get_by_role("combobox", name="Experiments").bounding_box()
     assert tabs is not None and controls is not None
     assert tabs["y"] - controls["y"] <= 170, "two rows of controls, with the gaps above and below them"
-    run = next(r for g in compare(store, [1]).groups for r in g.runs).run
+    run = next(r for g in compare(store, [1]).rows for r in g.runs).run
     page.goto(f"{filled_server.url}/run?id={run.id}")
     page.get_by_role("button", name="Star, tags and notes").click()
     dialog = page.get_by_role("dialog")

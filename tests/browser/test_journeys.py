@@ -101,7 +101,7 @@ def test_a_comparison_has_a_baseline_and_a_link(server: Server, tab: Tab, made_u
     settle(page)
     page.get_by_role("combobox", name="Baseline").click()
     page.get_by_role("option", name="PromptFL").click()
-    groups = {g.label: g for g in compare(Store(server.db), [made_up], "last").groups}
+    groups = {g.label: g for g in compare(Store(server.db), [made_up], "last").rows}
     gain = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
     row = table.get_by_role("row").filter(has_text="FedOT")
     expect(row).to_contain_text(f"{gain:+.1f}")
@@ -123,7 +123,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
         page.get_by_role("table", name=re.compile("Summary of")).get_by_role("row").filter(has_text="FedOT")
     )
     expect(shown).to_be_visible()
-    group = next(g for g in compare(Store(server.db), [made_up], "last").groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(server.db), [made_up], "last").rows if g.label == "FedOT")
     expect(shown).to_contain_text(group.stats["personal"].text())
     settle(page)
     page.get_by_role("tab", name="Export").click()

@@ -11,7 +11,7 @@ from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import analysis, job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.results.disagreement import count_disagreement
+from fedcore.results.analyses import count_disagreement
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.web.browser import Server, Tab, settle

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Request, Route, expect
 
 from fedcore.results.comparison import compare
-from fedcore.results.panels.means import mean_panels
+from fedcore.results.panels.matrices import mean_panels
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.browser import NewPage, Server, Tab
@@ -47,7 +47,7 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(
     expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
 
     compared = compare(Store(server.db), [number])
-    groups = {g.label: g for g in compared.groups}
+    groups = {g.label: g for g in compared.rows}
     row = page.get_by_role("table", name="Summary of").get_by_role("row").filter(has_text="FedOT")
     expect(row).to_contain_text(groups["FedOT"].stats["personal"].text(2))
 

@@ -105,7 +105,7 @@ def test_try_it(
     assert not few, f"round counts seen: {seen}"
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
-    groups = compare(Store(empty_server.db), [experiment], "last").groups
+    groups = compare(Store(empty_server.db), [experiment], "last").rows
     table = page.get_by_role("table", name=re.compile("Summary of"))
     for group in groups:
         row = table.get_by_role("row").filter(has_text=group.label)

@@ -100,7 +100,7 @@ def test_a_method_file_that_is_broken_takes_no_names_away(
 def test_methods_are_not_loaded_for_the_names_of_other_fields() -> None:
     """The Live page asks for these at every tick."""
     script = (
-        "import sys; from fedcore.results.runs import progress; from fedcore.config.field_names import *; "
+        "import sys; from fedcore.results import progress; from fedcore.config.field_names import *; "
         "assert error_text('data.root: x') == 'Folder: x'; "
         "assert error_text('RuntimeError: x') == 'RuntimeError: x'; "
         "assert (field_title('rounds'), value_text('data.shots', None)) == ('Rounds', 'all'); "

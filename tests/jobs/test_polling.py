@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.results.runs import overview, progress
+from fedcore.results import progress
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 
@@ -18,7 +18,7 @@ SESSIONS, SECONDS = 8, 2.0
 
 def poll(db: Path, run_ids: list[int], number: int) -> None:
     """What the pages ask and do at one poll, writes of theirs included."""
-    overview.experiment_summaries(Store(db))
+    progress.experiment_summaries(Store(db))
     progress.run_progress(Store(db), Store(db).runs.get(run_ids))
     Store(db).runs.versions(run_ids)
     Store(db).queue.runs()

@@ -13,7 +13,7 @@ import streamlit as st
 from starlette.applications import Starlette
 
 import app as served
-from fedcore.results.runs import progress
+from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import pulse
 from tests.support import fill

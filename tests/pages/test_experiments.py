@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.results.runs.overview import experiment_summaries
+from fedcore.results.progress import experiment_summaries
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, importing, table

@@ -7,7 +7,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from fedcore.results.curves import row_costs
-from fedcore.results.leaderboard.board import board, board_settings
+from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.markup import tables

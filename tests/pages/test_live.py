@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Diagnostic
-from fedcore.results.runs import progress
+from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls

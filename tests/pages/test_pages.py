@@ -176,7 +176,7 @@ class Mine(Method):
 
 def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    for group in compare(Store(filled), [1]).groups:
+    for group in compare(Store(filled), [1]).rows:
         for stat in group.stats.values():
             assert stat.text() in text
 

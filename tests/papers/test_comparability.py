@@ -27,8 +27,9 @@ from fedcore.papers.comparability import (
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.published import DOMAINS, VPT_FORMS
 from fedcore.papers.reproductions import printed_values, reproductions
+from fedcore.results import exports as tables
+from fedcore.results import latex
 from fedcore.results.comparison import compare
-from fedcore.results.exports import latex, tables
 from fedcore.results.printed import STATES, Comparability
 from fedcore.store import Store
 from tests.support.papers import find, preset, train, value_of
@@ -299,6 +300,6 @@ def test_another_rule_than_the_paper_s_is_a_caveat(feddeap) -> None:
     db, experiment = feddeap
     compared = compare(Store(db), [1], "best")
     found = printed_values(compared, [experiment])
-    (group,) = [g for g in compared.groups if g.label == "FedDEAP"]
+    (group,) = [g for g in compared.rows if g.label == "FedDEAP"]
     reasons_against = [text for _, text in found.of(group, "personal")[0].comparability.reasons]
     assert "the paper reports last round, this table best on validation" in reasons_against

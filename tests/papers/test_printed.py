@@ -13,8 +13,9 @@ from fedcore.config import Experiment
 from fedcore.papers import published
 from fedcore.papers.published import PAPERS
 from fedcore.papers.reproductions import column_of, printed_values, reproductions
+from fedcore.results import exports as tables
+from fedcore.results import latex
 from fedcore.results.comparison import Comparison, compare
-from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
 from fedcore.store import Store
@@ -33,7 +34,7 @@ def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
 def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, list[str]]]:
     return {
         g.label: {m: [f.text() for f in found.of(g, m)] for m in METRICS if found.of(g, m)}
-        for g in comparison.groups
+        for g in comparison.rows
     }
 
 
@@ -47,7 +48,7 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
     assert set(shown["FedOT"]["generalisation"]) == {"94.68", "94.26"}
     assert shown["FedOT"]["personalisation"][0] == "96.74"
     assert shown["FedOT(-o)"] == {"generalisation": ["94.51"]}, "Table 2 prints nothing else of it"
-    assert found.metrics(comparison.groups) == {"generalisation", "personalisation", "comprehensive"}
+    assert found.metrics(comparison.rows) == {"generalisation", "personalisation", "comprehensive"}
     assert found.sources == ["FedOT, Tables 1, 2, 3, 5, 9 (best on validation)"]
     assert found.missing["VPT"] == found.missing["FedCLIP"] == "not run"
     assert "FedOT" not in found.missing, "its random init has no row, but it has"
@@ -69,7 +70,7 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
         if b.measured is not None and column_of(b.published) is not None
     }
     compared = 0
-    for group in comparison.groups:
+    for group in comparison.rows:
         for metric, stat in group.stats.items():
             for figure in found.of(group, metric):
                 if (figure.method, metric) == ("Zero Shot", "comprehensive"):
@@ -97,10 +98,10 @@ def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> N
     for one in (experiment, changed):
         presets.train(tmp_path / "runs.db", one)
     comparison = compare(Store(tmp_path / "runs.db"), [1, 2], "best")
-    (row,) = comparison.groups
+    (row,) = comparison.rows
     assert row.seeds == (50, 77)
     for number, known in ((1, experiment), (2, changed)):
-        (alone,) = compare(Store(tmp_path / "runs.db"), [number], "best").groups
+        (alone,) = compare(Store(tmp_path / "runs.db"), [number], "best").rows
         assert alone.key == row.key
         assert rows(printed_values(comparison, [known]), comparison)["FedOT"]["generalisation"]
     found = reproductions(Store(tmp_path / "runs.db"), experiment)
@@ -167,7 +168,7 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     found = printed_values(comparison, [experiment])
     table = list(csv.DictReader(io.StringIO(tables.table_csv(comparison, printed=found))))
     filed = {(r["label"], r["metric"]): r for r in table}
-    for group in comparison.groups:
+    for group in comparison.rows:
         for metric in group.stats:
             row, figures = filed[group.label, metric], found.of(group, metric)
             assert row["printed"] == (str(figures[0].value) if figures else "")

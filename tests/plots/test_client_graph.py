@@ -11,8 +11,8 @@ import pytest
 from fedcore.plots import client_graph
 from fedcore.plots.client_graph import GAIN, LOSS, client_graphs
 from fedcore.plots.theme import Theme
-from fedcore.results.panels.helps import edges, findings, gains_panel, main_edges
 from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.transfer import edges, findings, gains_panel, main_edges
 
 NAMES = ("global", "a", "b", "c")
 

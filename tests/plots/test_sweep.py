@@ -12,9 +12,9 @@ from fedcore.results.statistics import Stat
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, SweepRow
 
 if TYPE_CHECKING:
-    from fedcore.results.comparison import Group
+    from fedcore.results.comparison import ComparisonRow
 
-GROUP = cast("Group", None)  # no chart reads it
+GROUP = cast("ComparisonRow", None)  # no chart reads it
 
 
 def lines(count: int) -> list[SweepLine]:

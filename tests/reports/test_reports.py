@@ -18,7 +18,7 @@ import pytest
 
 from fedcore.config import MethodEntry, load
 from fedcore.errors import FedLensError
-from fedcore.reports.content import Choice, Report, checked_comparison, read_report
+from fedcore.reports.content import ComparisonChoices, Report, checked_comparison, read_report
 from fedcore.reports.exports import WRITERS
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
@@ -97,7 +97,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(db: Path, **choice: object) -> Report:
-    with checked_comparison(Store(db), [1], Choice(**choice)) as checked:
+    with checked_comparison(Store(db), [1], ComparisonChoices(**choice)) as checked:
         return read_report(checked)
 
 
@@ -175,7 +175,7 @@ def test_the_policy_names_both_scripts_and_forbids_all_else(filled: Path) -> Non
 
 @pytest.fixture(scope="module")
 def files(hostile: Path) -> dict[str, bytes]:
-    with checked_comparison(Store(hostile), [1], Choice(baseline=BASELINE)) as checked:
+    with checked_comparison(Store(hostile), [1], ComparisonChoices(baseline=BASELINE)) as checked:
         return report_files(checked)
 
 
@@ -328,11 +328,11 @@ def test_a_report_that_is_cut_off_leaves_nothing_and_can_be_repeated(tmp_path: P
 
 
 def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
-    with checked_comparison(Store(filled), [2], Choice(unfinished=True)) as checked:
+    with checked_comparison(Store(filled), [2], ComparisonChoices(unfinished=True)) as checked:
         report = read_report(checked)
     assert any("failed: CUDA out of memory" in text for text in notices(report))
-    rows = compare(Store(filled), [2], unfinished=True).groups
-    assert [g.label for g in report.comparison.groups] == [g.label for g in rows]
+    rows = compare(Store(filled), [2], unfinished=True).rows
+    assert [g.label for g in report.comparison.rows] == [g.label for g in rows]
     listed = Page(report_html(report)).tables["All runs"][1:]
     assert [int(row[0].text) for row in listed] == [r.id for r in Store(filled).runs.of_experiments([2])]
 

@@ -11,8 +11,8 @@ import pytest
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
-from fedcore.results.panels.means import mean_panels
-from fedcore.results.panels.runs import run_panel
+from fedcore.results.panels.matrices import mean_panels
+from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.exported import exported
@@ -41,7 +41,7 @@ def recorded(tmp_path: Path) -> tuple[Path, int]:
 def test_the_table_has_it_beside_personal_accuracy(recorded):
     db, experiment = recorded
     comparison = compare(Store(db), [experiment])
-    (group,) = comparison.groups
+    (group,) = comparison.rows
     assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"] == "Own classes"
     assert group.stats["personal"].mean == pytest.approx(75)
     assert group.stats["worst"].mean == pytest.approx(50)
@@ -53,7 +53,7 @@ def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
     db, experiment = recorded
     (run,) = Store(db).runs.of_experiments([experiment])
     comparison = compare(Store(db), [experiment])
-    (mean,) = mean_panels(Store(db), comparison, comparison.groups[0].setting).values()
+    (mean,) = mean_panels(Store(db), comparison, comparison.rows[0].setting).values()
     for panel in (run_panel(Store(db), run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7

@@ -77,11 +77,11 @@ def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
         writer.write_round(fill.a_round("fedot", 4, round_, 20))
     writer.claim.finish("done")
     found = compare(Store(db), [1], "mean10")
-    assert found.groups[0].runs[0].rounds == (15, 20)
-    assert found.groups[0].runs[0].rounds_text == "mean of 15 to 20, 2 evaluated"
+    assert found.rows[0].runs[0].rounds == (15, 20)
+    assert found.rows[0].runs[0].rounds_text == "mean of 15 to 20, 2 evaluated"
     assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
     expected = np.mean([shares(db, writer.run_id, r).mean() for r in (15, 20)])
-    assert found.groups[0].stats["personal"].mean == pytest.approx(expected)
+    assert found.rows[0].stats["personal"].mean == pytest.approx(expected)
 
 
 def test_the_untrained_round_is_never_the_best_on_validation(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_the_untrained_round_is_never_the_best_on_validation(tmp_path: Path) -> 
         writer.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
     writer.claim.finish("done")
     found = compare(Store(db), [1], "best")
-    assert found.groups[0].runs[0].rounds == (1,) and not found.notes
+    assert found.rows[0].runs[0].rounds == (1,) and not found.notes
 
 
 def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1], "last").groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(filled), [1], "last").rows if g.label == "FedOT")
     per_seed = [shares(filled, v.run.id, 10).mean() for v in group.runs]
     assert len(per_seed) == 3
     assert group.stats["personal"].mean == pytest.approx(np.mean(per_seed))
@@ -106,7 +106,7 @@ def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
 
 
 def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1], "best").groups if g.label == "PromptFL")
+    group = next(g for g in compare(Store(filled), [1], "best").rows if g.label == "PromptFL")
     expected = []
     for value in group.runs:
         by_round = {
@@ -120,7 +120,7 @@ def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> N
 
 
 def test_mean_of_last_ten(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1], "mean10").groups if g.label == "SDFed")
+    group = next(g for g in compare(Store(filled), [1], "mean10").rows if g.label == "SDFed")
     expected = [np.mean([shares(filled, v.run.id, r).mean() for r in range(1, 11)]) for v in group.runs]
     assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
     assert group.stats["personal"].std == pytest.approx(np.std(expected, ddof=1))
@@ -128,10 +128,10 @@ def test_mean_of_last_ten(filled: Path) -> None:
 
 def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
     found = compare(Store(filled), [2])
-    assert [g.label for g in found.groups] == ["Zero-shot CLIP"]
+    assert [g.label for g in found.rows] == ["Zero-shot CLIP"]
     assert found.notes == ("4 runs are not finished and left out",)
     more = compare(Store(filled), [2], unfinished=True)
-    assert {g.label for g in more.groups} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
+    assert {g.label for g in more.rows} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
 
 
 def test_a_repeated_seed_is_no_further_evidence(tmp_path: Path) -> None:
@@ -139,20 +139,20 @@ def test_a_repeated_seed_is_no_further_evidence(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     first, second = fill.done(db, experiment), fill.done(db, experiment)
     found = compare(Store(db), [first, second])
-    assert found.groups[0].stats["personal"].n == 1
-    assert found.groups[0].runs[0].run.experiment_id == second
+    assert found.rows[0].stats["personal"].n == 1
+    assert found.rows[0].runs[0].run.experiment_id == second
     assert "repeat" in found.notes[0]
 
 
 def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
     """Every made-up run leaves its hyper-parameters at the papers' defaults, which differ."""
     found = compare(Store(filled), [1])
-    differing, partial = config_differences(found.groups), partial_fields(found.groups)
-    methods = {g.key: registry.get(g.method).Config() for g in found.groups}
+    differing, partial = config_differences(found.rows), partial_fields(found.rows)
+    methods = {g.key: registry.get(g.method).Config() for g in found.rows}
     shown = dict(zip(methods, differing["method.config.lr"], strict=True))
     assert shown == {k: f"{c.lr:g}" if hasattr(c, "lr") else "" for k, c in methods.items()}
     assert "" in shown.values(), "zero-shot CLIP learns nothing"
-    fedot = next(g for g in found.groups if g.method == "fedot")
+    fedot = next(g for g in found.rows if g.method == "fedot")
     assert partial[fedot.key,]["method.config.share"] == "the classifier"
     learning = tuple(k for k, c in methods.items() if hasattr(c, "momentum"))
     assert partial[learning]["method.config.momentum"] == "0.9", "equal wherever it is"
@@ -161,7 +161,7 @@ def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) ->
 
 
 def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
-    config = compare(Store(filled), [1]).groups[0].config
+    config = compare(Store(filled), [1]).rows[0].config
     odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
     flat = settings.config_for_display(config.model_copy(update={"method": odd}), trained_by_fedlens=True)
     assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
@@ -187,14 +187,14 @@ def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
         experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
         fill.done(db, experiment.model_copy(update={"participation": participation}))
     found = compare(Store(db), [1, 2, 3])
-    rows = {g.method: g for g in found.groups}
+    rows = {g.method: g for g in found.rows}
     base = rows["fedot"]
     assert reason_not_comparable(rows["sdfed"], base) == "rounds 3 against 2"
     assert reason_not_comparable(rows["promptfl"], base) == "participation 0.5 against 1"
     assert {m: difference(g, base, "personal") is None for m, g in rows.items()} == {
         "fedot": True, "zero-shot": False, "sdfed": True, "promptfl": True
     }  # fmt: skip
-    tested = significance(found.groups, base, "personal")
+    tested = significance(found.rows, base, "personal")
     assert list(tested) == [rows["zero-shot"].key]
     assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
     assert "rows differ in rounds: 2, 3" in found.notes
@@ -208,7 +208,7 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     _, (writer,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
     fill.train(writer, until=0)
     writer.claim.finish("done")
-    fedot, still = compare(Store(db), [1, 2]).groups
+    fedot, still = compare(Store(db), [1, 2]).rows
     assert still.runs[0].rounds == (0,)
     assert reason_not_comparable(fedot, still) == reason_not_comparable(still, fedot) == ""
     assert difference(fedot, still, "personal") is not None
@@ -222,10 +222,10 @@ def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
         run = fill.config_of(writer)
         fill.train(writer, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
     found = compare(Store(db), [1], unfinished=True)
-    base, other = found.groups
+    base, other = found.rows
     assert reason_not_comparable(other, base) == "SDFed has unfinished runs"
-    assert significance(found.groups, base, "personal") == {}
-    base, other = compare(Store(db), [1]).groups
+    assert significance(found.rows, base, "personal") == {}
+    base, other = compare(Store(db), [1]).rows
     assert reason_not_comparable(other, base) == ""
     (tested,) = significance((base, other), base, "personal").values()
     assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
@@ -236,7 +236,7 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
     clients = fill.CLIENTS
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=clients[:2])
     found = compare(Store(db), [fill.done(db, experiment)])
-    (group,) = found.groups
+    (group,) = found.rows
     assert group.stats["personal"].n == 2, "seeds, not runs"
     values = {s: [v.values["personal"] for v in group.runs if v.run.seed == s] for s in (1, 2)}
     assert group.stats["personal"].std == pytest.approx(np.std([np.mean(v) for v in values.values()], ddof=1))
@@ -277,13 +277,13 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -
         else:
             fill.train(writer)
     found = compare(Store(db), [created.experiment_id])
-    (group,) = found.groups
+    (group,) = found.rows
     assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
     own = [shares(db, x.run_id, 2).mean() for x in writers if configs[x.run_id].seed == 1]
     assert group.stats["personal"].mean == pytest.approx(np.mean(own))
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
     partial = compare(Store(db), [created.experiment_id], partial_seeds=True)
-    assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
+    assert len(partial.rows[0].runs) == 3 and partial.rows[0].stats == group.stats
     for comparison in (found, partial):
         (line,) = curves.mean_curves(Store(db), comparison, group.setting, "personal")
         assert (line.n, line.std[-1]) == (1, None)
@@ -292,7 +292,7 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
     found = compare(Store(filled), [1])
-    by_label = {g.label: g for g in found.groups}
+    by_label = {g.label: g for g in found.rows}
     gap = difference(by_label["FedOT"], by_label["PromptFL"], "personal")
     expected = by_label["FedOT"].stats["personal"].mean - by_label["PromptFL"].stats["personal"].mean
     assert gap == pytest.approx(expected)
@@ -301,20 +301,20 @@ def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> No
     shapes = compare(
         Store(other), [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
     )
-    assert difference(by_label["FedOT"], shapes.groups[0], "personal") is None
+    assert difference(by_label["FedOT"], shapes.rows[0], "personal") is None
 
 
 def test_best_and_second_as_printed(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    names = {g.key: g.label for g in found.groups}
-    best, second = ranks(found.groups, "personal")
+    names = {g.key: g.label for g in found.rows}
+    best, second = ranks(found.rows, "personal")
     assert {names[k] for k in best} == {"FedOT"}
     assert {names[k] for k in second} == {"FedAlign"}
-    assert ranks(found.groups[:1], "personal") == (set(), set()), "alone"
+    assert ranks(found.rows[:1], "personal") == (set(), set()), "alone"
 
 
 def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
-    groups = {g.label: g for g in compare(Store(filled), [1]).groups}
+    groups = {g.label: g for g in compare(Store(filled), [1]).rows}
     baseline = groups["PromptFL"]
     found = significance(list(groups.values()), baseline, "personal")
     assert baseline.key not in found and len(found) == len(groups) - 1

@@ -14,9 +14,8 @@ from fedcore.plots.cost import NARROW_COST_PLOTS, PLOT_HEIGHT, WIDE_COST_PLOTS, 
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import curves, diagnostics
-from fedcore.results.bands import smoothed, with_band
 from fedcore.results.comparison import compare
-from fedcore.results.curves import Series
+from fedcore.results.curves import Series, smoothed, with_band
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.web import markup

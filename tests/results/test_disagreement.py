@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedcore.config import expand, parse
-from fedcore.results.disagreement import (
+from fedcore.results.analyses import (
     Disagreement,
     class_table,
     count_disagreement,

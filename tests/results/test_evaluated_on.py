@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import PartitionConfig
-from fedcore.reports.content import Choice, checked_comparison, read_report
+from fedcore.reports.content import ComparisonChoices, checked_comparison, read_report
 from fedcore.reports.page import report_html
 from fedcore.reports.tables import breakdown_tables, summary_table
 from fedcore.results.comparison import (
-    Group,
+    ComparisonRow,
     compare,
     difference,
     ranks,
@@ -24,9 +24,9 @@ from fedcore.results.comparison import (
     significance,
 )
 from fedcore.results.curves import pareto_front, row_costs
-from fedcore.results.exports.latex import summary_latex
-from fedcore.results.leaderboard.board import board, board_settings
-from fedcore.results.runs.overview import experiment_summaries
+from fedcore.results.latex import summary_latex
+from fedcore.results.leaderboard import board, board_settings
+from fedcore.results.progress import experiment_summaries
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill
@@ -72,8 +72,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
-def rows_of(store: Store) -> dict[str, Group]:
-    return {g.label: g for g in compare(store, [1]).groups}
+def rows_of(store: Store) -> dict[str, ComparisonRow]:
+    return {g.label: g for g in compare(store, [1]).rows}
 
 
 def test_what_differs_is_said_and_nothing_is_best_or_compared(store: Store) -> None:
@@ -122,7 +122,7 @@ def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
 
 
 def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
-    with checked_comparison(store, [1], Choice(baseline="PromptFL")) as checked:
+    with checked_comparison(store, [1], ComparisonChoices(baseline="PromptFL")) as checked:
         report = read_report(checked)
     (section,) = report.sections
     table = summary_table(report, section)
@@ -180,7 +180,7 @@ def test_without_a_row_of_fedlens_most_rows_decide(tmp_path: Path) -> None:
     store.prepare()
     sets = {"a": {"x": 10}, "b": {"x": 10, "y": 10}, "c": {"x": 10, "y": 10}}
     imported(store, tmp_path, "Own", sets)  # type: ignore[arg-type]
-    assert {g.label: g.other_tests for g in compare(store, [1]).groups} == {
+    assert {g.label: g.other_tests for g in compare(store, [1]).rows} == {
         "a": "evaluated on 1 of 2 clients", "b": "", "c": ""
     }  # fmt: skip
 
@@ -197,7 +197,7 @@ def test_totals_that_are_drawn_with_the_seed_are_compared_seed_by_seed(tmp_path:
         for seed in seeds:
             with Recorder(store.path, method=method, seed=seed, experiment=1, rounds_total=ROUNDS) as run:
                 run.round(ROUNDS, accuracy={(c, c): (50, 60 + seed + extra) for c in fill.CLIENTS})
-    found = {g.label: g.other_tests for g in compare(store, [1]).groups}
+    found = {g.label: g.other_tests for g in compare(store, [1]).rows}
     assert (found["FedOT"], found["same"]) == ("", "")
     assert "62 instead of 61 test samples of 0°" in found["more"] and "(seed 1" in found["more"]
     assert found["unknown"].startswith("no seed in common with the other rows")
@@ -207,7 +207,7 @@ def test_a_mean_over_fewer_held_out_domains_is_another_quantity(tmp_path: Path) 
     store = Store(tmp_path / "runs.db")
     for method, domains in (("fedot", TWO), ("promptfl", TWO), ("fedalign", TWO[:1])):
         fill.done(store.path, fill.an_experiment(methods=(method,), rounds=ROUNDS, held_out=domains))
-    rows = {g.label: g for g in compare(store, [1, 2, 3]).groups}
+    rows = {g.label: g for g in compare(store, [1, 2, 3]).rows}
     assert len({g.setting for g in rows.values()}) == 1
     assert {label: g.other_tests for label, g in rows.items()} == {
         "FedOT": "", "PromptFL": "", "FedAlign": "evaluated on 1 of 2 held-out domains"
@@ -223,7 +223,7 @@ def test_a_merged_run_on_other_clients_is_outvoted(tmp_path: Path) -> None:
     fill.train(writer, clients=TWO)
     fill.let_go(other.path, writer.claim.owner)
     store.imports.database(other.path)
-    rows = {g.label: g for g in compare(store, [1, 2]).groups}
+    rows = {g.label: g for g in compare(store, [1, 2]).rows}
     assert rows["FedAlign"].trained_by_fedlens and len({g.setting for g in rows.values()}) == 1
     assert {label: g.other_tests for label, g in rows.items() if g.other_tests} == {
         "FedAlign": "evaluated on 2 of 6 clients"
@@ -236,5 +236,5 @@ def test_rows_of_fedlens_raise_no_alarm(tmp_path: Path, filled: Path) -> None:
     fill.done(store.path, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=ROUNDS))
     fill.done(store.path, fill.an_experiment(methods=("promptfl",), seeds=(7,), rounds=ROUNDS + 1))
     for rule in ("last", "best", "mean10"):
-        assert not any(g.other_tests for g in compare(store, [1, 2], rule).groups)
-        assert not any(g.other_tests for g in compare(Store(filled), [1, 2], rule, unfinished=True).groups)
+        assert not any(g.other_tests for g in compare(store, [1, 2], rule).rows)
+        assert not any(g.other_tests for g in compare(Store(filled), [1, 2], rule, unfinished=True).rows)

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from fedcore.errors import FedLensError
+from fedcore.results import exports as tables
+from fedcore.results import latex
 from fedcore.results.comparison import compare, ranks, significance
-from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store
@@ -29,10 +30,10 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
     """Tidy: a row per method and metric, machine names, numbers that pandas reads as such."""
     found = compare(Store(filled), [1], "last")
     frame = pd.read_csv(io.StringIO(exported(Store(filled), [1], baseline="PromptFL")))
-    assert len(frame) == sum(len(g.stats) for g in found.groups)
+    assert len(frame) == sum(len(g.stats) for g in found.rows)
     assert not frame.duplicated(["label", "metric"]).any()
     assert set(frame["metric"]) <= set(METRICS) and set(frame["rule"]) == {"last"}
-    for group in found.groups:
+    for group in found.rows:
         for metric, stat in group.stats.items():
             row = frame.set_index(["label", "metric"]).loc[(group.label, metric)]
             assert row["mean"] == pytest.approx(stat.mean) and row["std"] == pytest.approx(stat.std)
@@ -57,15 +58,15 @@ def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
         pd.read_csv(io.StringIO(exported(Store(filled), [1], table)))
         for table in ("summary", "domains", "configs")
     )
-    assert len(configs) == len(found.groups) and configs["row"].is_unique
+    assert len(configs) == len(found.rows) and configs["row"].is_unique
     joined = summary.merge(configs, on="row", suffixes=("", "_config"))
     assert len(joined) == len(summary)
-    ours = next(g for g in found.groups if g.label == "FedOT")
+    ours = next(g for g in found.rows if g.label == "FedOT")
     fields = configs.set_index("label").loc["FedOT"]
     assert fields["method.config.lr"] == ours.fields["method.config.lr"]
-    assert {name for g in found.groups for name in g.fields} <= set(configs.columns)
+    assert {name for g in found.rows for name in g.fields} <= set(configs.columns)
     wide = domains.set_index(["label", "breakdown"])
-    for group in found.groups:
+    for group in found.rows:
         for name, stat in group.breakdowns["domain"].items():
             assert wide.loc[(group.label, "domain"), name] == pytest.approx(stat.mean)
             assert wide.loc[(group.label, "domain"), f"{name}_std"] == pytest.approx(stat.std)
@@ -108,7 +109,7 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
     text = latex.summary_latex(compare(Store(filled), [1]))
-    found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).groups}
+    found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).rows}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
@@ -120,11 +121,11 @@ def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
     """82.64 and 82.63 are equal on the screen, not in the file."""
     found = compare(Store(filled), [1])
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
-    rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.groups)
+    rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.rows)
     assert len(ranks(rows, "personal")[1]) == 2
-    text = latex.summary_latex(replace(found, groups=rows))
+    text = latex.summary_latex(replace(found, rows=rows))
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
-    one = latex.summary_latex(replace(found, groups=rows), digits=1)
+    one = latex.summary_latex(replace(found, rows=rows), digits=1)
     assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
 
 
@@ -173,12 +174,12 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
 
 def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    group = next(g for g in found.groups if g.label == "FedOT")
+    group = next(g for g in found.rows if g.label == "FedOT")
     first, *rest = group.runs
     runs = (replace(first, values={**first.values, "global": None}), *rest)
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
-    changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
+    changed = replace(found, rows=(replace(group, runs=runs, stats=stats),))
     last = next(line for line in latex.summary_latex(changed).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
     table = rows(tables.table_csv(changed))
@@ -203,7 +204,7 @@ def test_json_holds_numbers_and_nulls(filled: Path) -> None:
 
 
 def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(Store(filled), [1]).rows if g.label == "SDFed")
     table = rows(exported(Store(filled), [1], "breakdowns"))
     for part, stats in group.breakdowns.items():
         found = {r["name"]: r for r in table if (r["label"], r["breakdown"]) == ("SDFed", part)}
@@ -215,11 +216,11 @@ def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
 
 def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    pinned = next(g for g in found.groups if g.label == "PromptFL")
+    pinned = next(g for g in found.rows if g.label == "PromptFL")
     for test in ("t", "wilcoxon"):
-        tested = significance(found.groups, pinned, "personal", test)
+        tested = significance(found.rows, pinned, "personal", test)
         table = rows(exported(Store(filled), [1], baseline="PromptFL", test=test))
-        for group in found.groups:
+        for group in found.rows:
             (row,) = [r for r in table if (r["label"], r["metric"]) == (group.label, "personal")]
             if group.key == pinned.key:
                 assert (row["p"], row["test"]) == ("", "")

@@ -11,9 +11,15 @@ from scipy import stats
 from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.plots.theme import Theme
-from fedcore.results.leaderboard import board as boards
-from fedcore.results.leaderboard.power import power, seeds_for_power, separation
-from fedcore.results.leaderboard.ranks import mean_order, pairwise_tests, rank_intervals
+from fedcore.results import leaderboard as boards
+from fedcore.results.leaderboard import (
+    mean_order,
+    pairwise_tests,
+    power,
+    rank_intervals,
+    seeds_for_power,
+    separation,
+)
 from fedcore.store import Store
 from tests.support import fill
 

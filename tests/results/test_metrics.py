@@ -120,7 +120,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
     acc = {seed: rng.integers(40, 100, (3, 3)) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
     found = compare(Store(db), [matrix_of(db, acc)])
-    (group,) = found.groups
+    (group,) = found.rows
     off = ~np.eye(3, dtype=bool)
     for metric, expected in (
         ("generalisation", [np.diag(a).mean() for a in acc.values()]),
@@ -143,7 +143,7 @@ def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_pa
     acc = {seed: np.full((3, 3), 50 + seed) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
     found = compare(Store(db), [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
-    (group,) = found.groups
+    (group,) = found.rows
     for metric in ("generalisation", "personalisation", "comprehensive"):
         assert (group.stats[metric].mean, group.stats[metric].n) == (pytest.approx(52.0), 2)
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
@@ -157,7 +157,7 @@ def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
 
 
 def test_domains_and_clients_of_a_plain_run(filled: Path) -> None:
-    group = next(g for g in compare(Store(filled), [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(filled), [1]).rows if g.label == "FedOT")
     assert "generalisation" not in group.stats
     means = [s.mean for s in group.breakdowns["domain"].values()]
     assert len(means) == len(fill.CLIENTS)

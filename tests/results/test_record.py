@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcore.results.runs.artifacts import (
+from fedcore.results.run_files import (
     environment_texts,
     kept_files,
     repeat_command,

@@ -121,7 +121,7 @@ def test_a_comparison_of_filtered_runs(tmp_path: Path) -> None:
     plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
     fill.done(store.path, experiment({**plain, "sweep": {"methods.fedot.blocks": [1, 2]}}))
     filtered = compare(store, [1], where="blocks = 2 and seed = 1 or method = promptfl")
-    assert {(g.method, len(g.runs)) for g in filtered.groups} == {("fedot", 1), ("promptfl", 2)}
+    assert {(g.method, len(g.runs)) for g in filtered.rows} == {("fedot", 1), ("promptfl", 2)}
     assert any("3 runs are left out by the filter" in note for note in filtered.notes)
     runs = store.runs.of_experiments([1])
     records = run_records(runs, store.runs.configs([r.id for r in runs]))

@@ -29,9 +29,9 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
     found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
-    assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
-    assert config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
-    assert partial_fields(found.groups) == {}
+    assert [g.label for g in found.rows] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
+    assert config_differences(found.rows) == {"method.config.blocks": ["1", "4"]}
+    assert partial_fields(found.rows) == {}
 
 
 def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) 
     configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
     entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
     found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
-    assert len({g.label for g in found.groups}) == 3
+    assert len({g.label for g in found.rows}) == 3
     near = settings.distinguishing_texts([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
     assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
 
@@ -59,10 +59,10 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
         fill.done(db, experiment)
     assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
     found = compare(Store(db), [1, 2, 3])
-    (group,) = found.groups
+    (group,) = found.rows
     assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
     assert len(found.settings) == 1 and found.notes == ()
-    assert config_differences(found.groups) == partial_fields(found.groups) == {}
+    assert config_differences(found.rows) == partial_fields(found.rows) == {}
 
 
 def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) 
         run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
         run.finish()
     found = compare(Store(db), [number])
-    ours = next(g for g in found.groups if g.trained_by_fedlens)
+    ours = next(g for g in found.rows if g.trained_by_fedlens)
     assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
     assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
-    theirs = [g for g in found.groups if not g.trained_by_fedlens]
+    theirs = [g for g in found.rows if not g.trained_by_fedlens]
     assert [g.seeds for g in theirs] == [(2,), (3,)]
     assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
-    assert len({g.label for g in found.groups}) == len(found.groups)
+    assert len({g.label for g in found.rows}) == len(found.rows)
     assert "method.config.lr" not in theirs[0].fields, "nobody said so"
     assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
     assert sweep_families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
@@ -141,7 +141,7 @@ def test_two_folders_are_two_settings(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     found = compare(Store(db), folders_at(db, "/a", "/b"))
     assert found.notes == (), "the same config on other data is no repeat"
-    first, second = found.groups
+    first, second = found.rows
     assert first.setting != second.setting and len(set(found.settings.values())) == 2
     assert difference(first, second, "personal") is None
 
@@ -154,7 +154,7 @@ def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> N
     ids = [fill.done(db, e) for e in (embedded, elsewhere)]
     found = compare(Store(db), ids)
     (note,) = found.notes
-    marked = next(g for g in found.groups if g.caveat)
+    marked = next(g for g in found.rows if g.caveat)
     assert note.startswith(f"† FedAlign ({found.settings[marked.setting]}): recorded before")
     (note,) = compare(Store(db), ids[1:]).notes
     assert note.startswith("† FedAlign: recorded before")

@@ -125,7 +125,7 @@ def test_a_database_of_a_newer_fedlens_is_refused(db):
 def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
     """sqlite-utils loads pandas, which takes a third of a cold page's imports."""
     code = (
-        "import sys, fedcore.results.exports.tables, fedcore.plots.lines\n"
+        "import sys, fedcore.results.exports, fedcore.plots.lines\n"
         "from fedcore.store import Store\n"
         f"store = Store({str(db)!r}); assert store.prepare().writable; store.experiments.all()\n"
         "print([m for m in ('pandas', 'sqlite_utils', 'torch') if m in sys.modules])"

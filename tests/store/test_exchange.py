@@ -70,8 +70,8 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
             assert Store(ours).runs.config(after.id) == Store(theirs).runs.config(before.id)
             assert Store(ours).runs.environment(after.id) == Store(theirs).runs.environment(before.id)
     old, new = compare(Store(theirs), [1]), compare(Store(ours), [2])
-    assert [(g.label, g.stats, g.breakdowns) for g in new.groups] == [
-        (g.label, g.stats, g.breakdowns) for g in old.groups
+    assert [(g.label, g.stats, g.breakdowns) for g in new.rows] == [
+        (g.label, g.stats, g.breakdowns) for g in old.rows
     ]
 
 

@@ -186,7 +186,7 @@ def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained,
     assert created.experiment_id == trained
     compared = compare(Store(db), [trained])
     assert list(compared.settings.values()) == ["rotated-digits · by domain · mini-vit"]
-    baseline, mine = compared.groups
+    baseline, mine = compared.rows
     assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
     assert mine.stats["personal"].mean == pytest.approx(90)
     assert difference(mine, baseline, "personal") == pytest.approx(90 - baseline.stats["personal"].mean)
@@ -218,7 +218,7 @@ def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path,
 
 def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, trained):
     Store(db).imports.csv(file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
-    assert len(compare(Store(db), [trained]).groups) == 2
+    assert len(compare(Store(db), [trained]).rows) == 2
 
 
 def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):

@@ -91,8 +91,8 @@ def test_a_mark_that_changed_on_the_disk_is_noticed(marked: Store) -> None:
 
 def test_runs_are_filtered_by_their_marks(marked: Store) -> None:
     where = "starred = yes and tags = 'two words' and notes contains diverged"
-    assert [r.run.id for g in compare(marked, [1], where=where).groups for r in g.runs] == [2]
-    rest = compare(marked, [1], where="tags = none and notes = none").groups
+    assert [r.run.id for g in compare(marked, [1], where=where).rows for r in g.runs] == [2]
+    rest = compare(marked, [1], where="tags = none and notes = none").rows
     assert {r.run.id for g in rest for r in g.runs} == {3, 4}
 
 

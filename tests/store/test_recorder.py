@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
-from fedcore.results.leaderboard.board import board, board_settings
+from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Recorder, Store
 from fedcore.store.writer import MEASURES
 

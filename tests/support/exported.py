@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedcore.reports.content import Choice, checked_comparison
+from fedcore.reports.content import ComparisonChoices, checked_comparison
 from fedcore.reports.exports import WRITERS, Format, Table
 from fedcore.store import Store
 
@@ -13,5 +13,5 @@ def exported(
     store: Store, ids: Iterable[int], table: Table = "summary", format: Format = "csv", **choice: object
 ) -> str:
     """Check, compare and write some experiments."""
-    with checked_comparison(store, ids, Choice(**choice)) as checked:
+    with checked_comparison(store, ids, ComparisonChoices(**choice)) as checked:
         return WRITERS[table, format](checked)

@@ -15,7 +15,7 @@ from typing import Literal
 from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.records.codes import BEFORE_AGGREGATION
-from fedcore.results.comparison import Comparison, Group, compare
+from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import Stat, group_by, mean_known, signed, spread
 from fedcore.store import ExperimentRow, Store
@@ -106,9 +106,9 @@ class Recorded:
     comparison: Comparison
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ComparisonRow, ...]:
         """The variants; all others are compared with the first."""
-        return self.comparison.groups
+        return self.comparison.rows
 
 
 def render(text: str, store: Store) -> str:
@@ -140,7 +140,7 @@ def render(text: str, store: Store) -> str:
 def setting(name: str, recorded: Recorded) -> str:
     """Return the command that makes the runs, and their data and sizes in words."""
     of = recorded.row.config
-    results = [r for group in recorded.groups for r in group.runs]
+    results = [r for group in recorded.rows for r in group.runs]
     tests = {sum(r.test_images.values()) for r in results}
     least, most = min(tests), max(tests)
     images = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -157,9 +157,9 @@ def tables(store: Store, name: str, recorded: Recorded) -> str:
     """
     texts = []
     for i, measure in enumerate(MEASURES[name]):
-        values = {group.label: _per_seed(store, group, measure) for group in recorded.groups}
-        columns = COLUMNS.get(recorded.groups[0].method, ()) if i == 0 else ()
-        texts.append(f"**{measure.title}**\n\n{_table(store, recorded.groups, values, columns)}")
+        values = {group.label: _per_seed(store, group, measure) for group in recorded.rows}
+        columns = COLUMNS.get(recorded.rows[0].method, ()) if i == 0 else ()
+        texts.append(f"**{measure.title}**\n\n{_table(store, recorded.rows, values, columns)}")
         texts += [_pairs(values, PAIRS[name])] if name in PAIRS else []
     return "\n".join(texts)
 
@@ -174,7 +174,7 @@ def _pairs(values: Mapping[str, Mapping[int, float]], pairs: Sequence[tuple[str,
 
 def _table(
     store: Store,
-    groups: Sequence[Group],
+    groups: Sequence[ComparisonRow],
     values: Mapping[str, Mapping[int, float]],
     columns: Sequence[Column],
 ) -> str:
@@ -208,7 +208,7 @@ def _difference(own: Mapping[int, float], baseline: Mapping[int, float]) -> list
     return [f"**{text}**" if sure else text, f"{found.detectable:.1f}", many]
 
 
-def _per_seed(store: Store, group: Group, measure: Measure) -> dict[int, float]:
+def _per_seed(store: Store, group: ComparisonRow, measure: Measure) -> dict[int, float]:
     """Return a value per seed, per cent; without one for methods that have no such model."""
     if not measure.before:
         return value_per_seed(group.runs, measure.metric)
@@ -223,7 +223,7 @@ def _per_seed(store: Store, group: Group, measure: Measure) -> dict[int, float]:
     return {seed: 100 * mean for seed, mean in means.items() if mean is not None}
 
 
-def _stat(store: Store, group: Group, column: Column) -> Stat | None:
+def _stat(store: Store, group: ComparisonRow, column: Column) -> Stat | None:
     """Return mean and spread over seeds in the last round; None if the method does not record it.
 
     Held-out domains of a seed are averaged first: how they differ is no spread over seeds.
@@ -266,7 +266,7 @@ def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
         for seed in row.config.seeds
         for left_out in row.config.held_out or (None,)
     }
-    recorded = {(v.run.label, v.run.seed, v.run.held_out) for g in comparison.groups for v in g.runs}
+    recorded = {(v.run.label, v.run.seed, v.run.held_out) for g in comparison.rows for v in g.runs}
     if wanted - recorded:
         missing = ", ".join(f"{label} (seed {seed})" for label, seed, _ in sorted(wanted - recorded, key=str))
         raise FedLensError(f"experiment {row.id} is incomplete: it lacks {missing}; resume its runs first")
@@ -278,7 +278,7 @@ def _environment(store: Store, recorded: Mapping[str, Recorded]) -> str:
     Raises:
         FedLensError: when the runs were not all made on one machine with equal threads and versions.
     """
-    results = [r for one in recorded.values() for group in one.groups for r in group.runs]
+    results = [r for one in recorded.values() for group in one.rows for r in group.runs]
     places = [store.runs.environment(r.run.id) for r in results]
     names = ("device", "threads", "platform", *VERSIONS)
     facts = {tuple((name, place.get(name)) for name in names) for place in places}

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.results.runs.overview import experiment_summaries
+from fedcore.results.progress import experiment_summaries
 from fedcore.store import Store
 from tools.faults.bits import damage
 from tools.faults.inputs import timed

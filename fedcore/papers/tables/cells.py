@@ -14,12 +14,12 @@ from fedcore.papers.reproductions import OTHER_TEST_SET, digits_of
 from fedcore.papers.tables.recorded import Availability, Lack, Recorded
 from fedcore.papers.tables.sources import Part, Source, source_of
 from fedcore.results.metrics import RunResult
-from fedcore.results.printed import Comparability, State
+from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import RunRow
 
 CellStatus: TypeAlias = (
-    State
+    ComparabilityState
     | Literal[
         "rehearsed",
         "in progress",

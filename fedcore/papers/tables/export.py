@@ -10,7 +10,7 @@ from itertools import groupby
 from fedcore.papers.published import PAPERS, PublishedValue
 from fedcore.papers.tables.cells import STATUSES, CellStatus, TableCell
 from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
-from fedcore.results.exports.latex import tex
+from fedcore.results.latex import tex
 
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.reports.content import Choice, checked_comparison, read_report
+from fedcore.reports.content import ComparisonChoices, checked_comparison, read_report
+from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
-from fedcore.results.exports import tables as files
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
-from fedcore.results.panels.means import mean_panels, method_by_domain_panel
-from fedcore.results.panels.views import VIEWS, MatrixView
+from fedcore.results.panels.matrices import VIEWS, MatrixView, mean_panels, method_by_domain_panel
 from fedcore.store import Store, database
 from tests.support import fill
 from tests.support.exported import exported
@@ -55,7 +54,7 @@ def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) ->
 
 def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(seeds), [1]).rows if g.label == "FedOT")
     (cell,) = re.findall(
         rf"<details[^>]*><summary><b>{re.escape(group.stats['personal'].text())}</b></summary>"
         r"<small>(seed 1: .*?)</small>",
@@ -107,7 +106,7 @@ def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Pat
 
 def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Summary", compare_parts_0=True)
-    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(Store(seeds), [1]).rows if g.label == "SDFed")
     head, *rows = table(app, "Personal accuracy by domain")
     assert head == ["Method", *fill.CLIENTS]
     shown = next(r for r in rows if r[0] == "SDFed")
@@ -121,7 +120,7 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -
     head, row = table(app, "Summary of")
     assert head[1:4] == ["G, %", "P, %", "C, %"]
     assert "Personal, %" not in head, "it is P"
-    (group,) = compare(Store(db), [1]).groups
+    (group,) = compare(Store(db), [1]).rows
     names = ("generalisation", "personalisation", "comprehensive")
     assert row[1:4] == [group.stats[m].text() for m in names]
     assert any("2 of 6 domains held out" in c.value for c in app.caption)
@@ -137,7 +136,7 @@ def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Pa
         assert len(app.get("plotly_chart")) == charts, view
         assert len(app.info) == (not charts), view
     comparison = compare(Store(seeds), [1])
-    panel = method_by_domain_panel(Store(seeds), comparison, comparison.groups[0].setting)
+    panel = method_by_domain_panel(Store(seeds), comparison, comparison.rows[0].setting)
     assert panel.values.shape == (3, 6)
 
 
@@ -157,7 +156,7 @@ def test_a_matrix_is_one_line_for_the_page_and_the_report(
     monkeypatch.setitem(VIEWS, "mine", MatrixView("My matrix", mean_panels, "It needs a round."))
     app = show(open_page("compare", ids=["1"], baseline="PromptFL"), "Heatmaps", matrix="mine")
     assert len(app.get("plotly_chart")) == 2, "the matrices, and their differences"
-    with checked_comparison(Store(seeds), [1], Choice(baseline="PromptFL")) as checked:
+    with checked_comparison(Store(seeds), [1], ComparisonChoices(baseline="PromptFL")) as checked:
         drawn = {h.name: h.title for h in read_report(checked).sections[0].heatmaps}
     assert drawn["mine"] == "My matrix" and "mine-difference" in drawn
 
@@ -238,7 +237,7 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Pa
     )
     fill.done(db, experiment.model_copy(update={"methods": entries}))
     app = open_page("compare", ids=["1"])
-    labels = [g.label for g in compare(Store(db), [1]).groups]
+    labels = [g.label for g in compare(Store(db), [1]).rows]
     for tab in ("Summary", "Heatmaps", "Curves", "Cost", "Config", "Export"):
         app = show(app, tab, baseline=labels[0])
         assert "<img" not in html(app), tab

@@ -68,7 +68,7 @@ def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: 
 
 
 def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
-    means = {g.label: g.stats["personal"].mean for g in compare(swept, [1, 2]).groups}
+    means = {g.label: g.stats["personal"].mean for g in compare(swept, [1, 2]).rows}
     for sort, falling in (("personal", False), ("-personal", True)):
         app = open_page("compare", ids=["1", "2"], sort=sort)
         assert names(app) == sorted(means, key=means.__getitem__, reverse=falling)
@@ -98,14 +98,14 @@ def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Stor
 
 
 def test_one_seed_is_not_best_beside_several(swept: Store) -> None:
-    groups = compare(swept, [1, 2]).groups
+    groups = compare(swept, [1, 2]).rows
     single = next(g for g in groups if g.label == "FedAlign")
     assert single.stats["personal"].n == 1
     best, second = ranks([g for g in groups if g.label in ("FedAlign", "PromptFL", "SDFed")], "personal")
     assert single.key not in best | second and len(best) == len(second) == 1
     means = {g.label: g.stats["personal"].mean for g in groups}
     assert means["FedAlign"] > means["SDFed"], "it would be the best one"
-    alone = compare(swept, [1, 2], where="seed = 1").groups
+    alone = compare(swept, [1, 2], where="seed = 1").rows
     assert ranks(alone, "personal")[0], "where all have one seed the best is marked"
 
 
@@ -128,7 +128,7 @@ def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) 
 
 
 def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: Store) -> None:
-    group = next(g for g in compare(swept, [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(swept, [1]).rows if g.label == "SDFed")
     swept.runs.mark([v.run.id for v in group.runs], starred=True, tags=["<i>", "b"], notes="look")
     app = open_page("compare", ids=["1"], fields=["Tags", "Notes"], where="tags = b")
     head, row = summary(app)
@@ -179,7 +179,7 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     chosen = {s.label: s.value for s in app.selectbox if s.label in ("Run", "Beside")}
     assert chosen["Run"].startswith("FedOT (blocks 1), seed 1") and "seed 1" in chosen["Beside"]
     ids = [int(re.search(r"run (\d+)\)", name)[1]) for name in chosen.values()]
-    groups = {v.run.id: v for g in compare(swept, [1]).groups for v in g.runs}
+    groups = {v.run.id: v for g in compare(swept, [1]).rows for v in g.runs}
     found = {t.label: t.rows for t in tables(html(app))}
     (row,) = [r for r in found["Values of both runs"] if r[0] == "Worst client, %"]
     ours, theirs = (groups[i].values["worst"] for i in ids)

@@ -57,7 +57,7 @@ def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path
         "\\", ""
     )
     text = html(open_page("compare", ids=["1"], rule="best on validation"))
-    ours = compare(Store(db), [1], "best").groups[0].stats["generalisation"].mean
+    ours = compare(Store(db), [1], "best").rows[0].stats["generalisation"].mean
     assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
 
 

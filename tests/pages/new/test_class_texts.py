@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, loads
 from fedcore.data import descriptions
-from fedcore.results.runs.artifacts import run_toml
+from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import class_texts
 from tests.support import fill

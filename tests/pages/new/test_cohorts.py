@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.config import Experiment, loads
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import mini
-from fedcore.results.runs.artifacts import run_toml
+from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import cohorts
 from tests.support.web.pages import Opened, button

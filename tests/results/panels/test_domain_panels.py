@@ -14,14 +14,14 @@ from fedcore.plots.theme import Theme
 from fedcore.records.events import ClientRound, Diagnostic
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
-from fedcore.results.panels.means import (
+from fedcore.results.panels.matrices import (
     domain_panels,
     held_out_panels,
     mean_matrix_panels,
     method_by_domain_panel,
 )
 from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.runs import run_panel, run_panels
+from fedcore.results.panels.run_panels import run_panel, run_panels
 from fedcore.store import Recorder, Store
 from tests.support import fill
 
@@ -79,7 +79,7 @@ def only(found: dict[str, Panel]) -> Panel:
 
 def test_domain_of_the_model_by_domain_of_the_images(two_seeds: Path) -> None:
     found = compare(Store(two_seeds), [1])
-    panel = only(domain_panels(Store(two_seeds), found, found.groups[0].setting))
+    panel = only(domain_panels(Store(two_seeds), found, found.rows[0].setting))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     # seed 1: (14/20 + 10/20) / 2 = 60 %, (3/20 + 5/20) / 2 = 20 %; seed 2 has 5 points more everywhere
     np.testing.assert_allclose(panel.values, [[62.5, 22.5], [22.5, 92.5]])
@@ -104,19 +104,19 @@ def test_without_test_sets_of_domains_the_clients_samples_stand_for_them(tmp_pat
 
 def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
     found = compare(Store(two_seeds), [1])
-    panel = method_by_domain_panel(Store(two_seeds), found, found.groups[0].setting)
+    panel = method_by_domain_panel(Store(two_seeds), found, found.rows[0].setting)
     assert panel.rows == ("mine",)
     assert panel.columns == ("art", "sketch")
     # art: a1 80 and a2 60 with seed 1, ten points more with seed 2
     np.testing.assert_allclose(panel.values, [[75, 95]])
     assert panel.total.tolist() == [[40, 20]]
-    stats = found.groups[0].breakdowns["domain"]
+    stats = found.rows[0].breakdowns["domain"]
     np.testing.assert_allclose(panel.values[0], [stats["art"].mean, stats["sketch"].mean])
 
 
 def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -> None:
     found = compare(Store(held_out), [1])
-    group = found.groups[0]
+    group = found.rows[0]
     panel = only(held_out_panels(Store(held_out), found, group.setting))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     np.testing.assert_allclose(panel.values, [[60, 90], [70, 40]])
@@ -172,7 +172,7 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
     assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
     found = compare(Store(partly), [1])
-    compared = only(mean_matrix_panels(Store(partly), found, found.groups[0].setting, panel.matrix))
+    compared = only(mean_matrix_panels(Store(partly), found, found.rows[0].setting, panel.matrix))
     np.testing.assert_allclose(compared.values, panel.values)
 
 

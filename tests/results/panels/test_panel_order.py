@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcore.results.panels.order import ordered_panels
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.panel import Panel, ordered_panels
 
 
 def a_panel(values: list[list[float]], names: str, own: tuple[int, ...], title: str = "FedOT") -> Panel:

@@ -16,9 +16,9 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_theme, style
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.panels.means import difference_panel, mean_panels
+from fedcore.results.panels.matrices import difference_panel, mean_panels
 from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share, pair_means
-from fedcore.results.panels.runs import run_panel
+from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, Store
 from fedcore.store.cells import CodedCell, EntityRow, NamedCell
 from tests.support import fill
@@ -75,7 +75,7 @@ def test_client_by_round(filled: Path) -> None:
 
 def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    group = next(g for g in found.groups if g.label == "FedOT")
+    group = next(g for g in found.rows if g.label == "FedOT")
     panel = mean_panels(Store(filled), found, group.setting)[group.key]
     singles = [run_panel(Store(filled), v.run).values for v in group.runs]
     np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
@@ -84,7 +84,7 @@ def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
 
 def test_difference_is_cell_by_cell(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    by_label = {p.title: p for p in mean_panels(Store(filled), found, found.groups[0].setting).values()}
+    by_label = {p.title: p for p in mean_panels(Store(filled), found, found.rows[0].setting).values()}
     gap = difference_panel(by_label["FedOT"], by_label["PromptFL"])
     np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
 
@@ -120,12 +120,12 @@ def test_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    setting = found.groups[0].setting
+    setting = found.rows[0].setting
     line = next(
         s for s in curves.mean_curves(Store(filled), found, setting, "personal") if s.label == "FedOT"
     )
     assert line.x == tuple(range(11))
-    group = next(g for g in found.groups if g.label == "FedOT")
+    group = next(g for g in found.rows if g.label == "FedOT")
     assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
     assert line.std[-1] == pytest.approx(group.stats["personal"].std)
     sent = next(
@@ -141,7 +141,7 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
 def test_cost_is_the_mean_over_runs(filled: Path) -> None:
     found = compare(Store(filled), [1])
     cost = next(
-        c for c in curves.row_costs(Store(filled), found, found.groups[0].setting) if c.label == "SDFed"
+        c for c in curves.row_costs(Store(filled), found, found.rows[0].setting) if c.label == "SDFed"
     )
     assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
     assert cost.seconds_train == pytest.approx(8.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcore.results.panels.panel import Panel
-from fedcore.results.panels.seeds import mean_over_seeds
+from fedcore.results.panels.run_panels import mean_over_seeds
 
 
 def a_panel(names: tuple[str, ...], columns: tuple[str, ...], values: list[list[float]], title: str) -> Panel:

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.progress import duration
 from fedcore.records.events import Started
-from fedcore.results.runs import overview, progress
+from fedcore.results import progress
 from fedcore.store import Store
 from tests.support import fill
 
@@ -82,17 +82,17 @@ def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
 
 
 def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
-    found = {i.row.id: i for i in overview.experiment_summaries(Store(filled))}
+    found = {i.row.id: i for i in progress.experiment_summaries(Store(filled))}
     assert found[1].best_text == "FedOT"
     assert found[1].state == "done"
     assert len(found[1].curve) == 11
     assert found[2].state == "running"
-    assert overview.matches(found[2], "middle fedot", ["failed"])
-    assert not overview.matches(found[1], "", ["failed"])
-    assert not overview.matches(found[1], "nowhere", [])
+    assert progress.matches(found[2], "middle fedot", ["failed"])
+    assert not progress.matches(found[1], "", ["failed"])
+    assert not progress.matches(found[1], "nowhere", [])
 
 
-@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, overview.NO_BEST)])
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, progress.NO_BEST)])
 def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
     """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
     db = tmp_path / "runs.db"
@@ -106,7 +106,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
             cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
             writer.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
         writer.claim.finish("done")
-    (item,) = overview.experiment_summaries(Store(db))
+    (item,) = progress.experiment_summaries(Store(db))
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown

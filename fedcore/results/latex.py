@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fedcore.results.comparison import Comparison, Group, ranks, shown_metrics
+from fedcore.results.comparison import Comparison, ComparisonRow, ranks, shown_metrics
 from fedcore.results.metrics import METRIC_HEADINGS, RULES, Metric
-from fedcore.results.printed import PrintedValue, PrintedValues, State
+from fedcore.results.printed import ComparabilityState, PrintedValue, PrintedValues
 
-_MARKS: dict[State, str] = {
+_MARKS: dict[ComparabilityState, str] = {
     "comparable": "",
     "with a caveat": r"$^\dagger$",
     "not comparable": r"$^\ddagger$",
@@ -32,7 +32,7 @@ def summary_latex(
 
 
 def _table(comparison: Comparison, setting: str, printed: PrintedValues, digits: int) -> str:
-    title, groups = comparison.settings[setting], comparison.groups_in(setting)
+    title, groups = comparison.settings[setting], comparison.rows_in(setting)
     metrics = shown_metrics(groups)
     with_printed = printed.metrics(groups)
     heads = [
@@ -77,7 +77,7 @@ def _table(comparison: Comparison, setting: str, printed: PrintedValues, digits:
     return "\n".join([*lines, r"\end{table}", ""])
 
 
-def _state(group: Group) -> State:
+def _state(group: ComparisonRow) -> ComparabilityState:
     """Return the state of a row with a remark, whose mark it has."""
     return "not comparable" if group.other_tests else "with a caveat"
 
@@ -87,14 +87,14 @@ def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def _seeds(group: Group, metrics: Sequence[Metric]) -> str:
+def _seeds(group: ComparisonRow, metrics: Sequence[Metric]) -> str:
     """Return the number of seeds in the means; if metrics differ, one per metric in the columns' order."""
     counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
     several = {n for n in counts if n}
     return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
 
 
-def _cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]], digits: int) -> str:
+def _cell(group: ComparisonRow, metric: Metric, marked: tuple[set[str], set[str]], digits: int) -> str:
     stat = group.stats.get(metric)
     if stat is None:
         return "--"
@@ -106,7 +106,9 @@ def _cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]], digit
     return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.{digits}f}}}"
 
 
-def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
+def _printed_as(
+    printed: PrintedValues, groups: Sequence[ComparisonRow], metrics: Sequence[Metric]
+) -> Iterable[str]:
     """Say which method each value belongs to, where one cell has several different ones."""
     for group in groups:
         for metric in metrics:

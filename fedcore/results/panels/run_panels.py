@@ -1,16 +1,17 @@
-"""Panels of single runs, for the pages Live and Run."""
+"""Panels of single runs, and their means over seeds, for the pages Live and Run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
-from fedcore.results.panels.helps import gains_panel
 from fedcore.results.panels.panel import (
     Panel,
     accuracy_panel,
@@ -23,13 +24,13 @@ from fedcore.results.panels.panel import (
     share_arrays,
     shares_by_domain,
 )
-from fedcore.results.panels.seeds import mean_over_seeds
+from fedcore.results.panels.transfer import gains_panel
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, RunRow, Store
 
-View = str
+PanelView = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""
-VIEWS: dict[View, str] = {
+VIEWS: dict[PanelView, str] = {
     "matrix": "Model by test set",
     "clients": "Client by round",
     "domains": "Domain of the model by domain of the images",
@@ -45,7 +46,7 @@ def round_title(run: RunRow, round_: int | None) -> str:
     return f"{run.label}: round {round_}/{run.rounds_total}"
 
 
-def default_view(clients: int) -> View:
+def default_view(clients: int) -> PanelView:
     """Return the default view for a number of clients: the full matrix while it is recorded every round."""
     return "matrix" if clients <= FULL_MATRIX_CLIENTS else "clients"
 
@@ -53,7 +54,7 @@ def default_view(clients: int) -> View:
 def run_panels(
     store: Store,
     runs: Sequence[RunRow],
-    view: View = "matrix",
+    view: PanelView = "matrix",
     split: int = TEST,
     stage: int = AFTER_AGGREGATION,
     until: Mapping[int, int] | None = None,
@@ -113,7 +114,7 @@ def _range_of_rounds(last: Mapping[int, Sequence[int]]) -> str:
 def run_panel(
     store: Store,
     run: RunRow,
-    view: View = "matrix",
+    view: PanelView = "matrix",
     split: int = TEST,
     stage: int = AFTER_AGGREGATION,
     until: int | None = None,
@@ -208,3 +209,43 @@ def _held_out_panel(
         f"{runs[0].label}: {_range_of_rounds(last)}", runs[0].method, held_out if shares else [], names,
         shares, row_title="held out", column_title="domain",
     )  # fmt: skip
+
+
+def mean_over_seeds(panels: Sequence[Panel], title: str) -> Panel:
+    """Return the mean of each cell over the panels that have it, weighing equally; counts add up.
+
+    Args:
+        panels: one per seed, of one method and one kind; a row or column may be missing in some of them.
+    """
+    first = panels[0]
+    if len(panels) == 1:
+        return replace(first, title=title)
+    rows, columns = _names(p.rows for p in panels), _names(p.columns for p in panels)
+    if first.column_title == "round":
+        columns = sorted(columns, key=int)
+    row, column = {name: i for i, name in enumerate(rows)}, {name: j for j, name in enumerate(columns)}
+    sums, known = np.zeros((2, len(rows), len(columns)))
+    correct, total = np.zeros((2, len(rows), len(columns)), dtype=np.int64)
+    own = dict.fromkeys(rows, -1)
+    for panel in panels:
+        place = np.ix_([row[name] for name in panel.rows], [column[name] for name in panel.columns])
+        sums[place] += np.nan_to_num(panel.values)
+        known[place] += ~np.isnan(panel.values)
+        correct[place] += panel.correct.astype(np.int64)
+        total[place] += panel.total.astype(np.int64)
+        for name, j in zip(panel.rows, panel.own_columns, strict=False):
+            own[name] = column[panel.columns[j]] if j >= 0 else own[name]
+    values = np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+    if first.column_title == "round":  # a seed that is behind ends at an earlier round
+        own = dict.fromkeys(rows, len(columns) - 1)
+    owns = tuple(own.values()) if any(p.own_columns for p in panels) else ()
+    shown = next((p for p in panels if p.rows), first)
+    return replace(
+        shown, title=title, rows=tuple(rows), columns=tuple(columns), values=values, correct=correct,
+        total=total, own_columns=owns,
+    )  # fmt: skip
+
+
+def _names(lists: Iterable[Sequence[str]]) -> list[str]:
+    """Return all names once, in the order of the first list that has each."""
+    return list(dict.fromkeys(name for names in lists for name in names))

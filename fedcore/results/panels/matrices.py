@@ -1,14 +1,17 @@
-"""Panels of the rows of a comparison, by the row's key: means over seeds, in the rounds of its rule."""
+"""Matrices of a comparison, means over seeds in the rounds of its rule, and the list of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from fedcore.records.presentation import MatrixChart
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results import diagnostics
+from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import BREAKDOWNS, RunResult
 from fedcore.results.panels.panel import (
     Panel,
@@ -24,15 +27,15 @@ from fedcore.results.panels.panel import (
     panel_of_shares,
     shares_by_domain,
 )
-from fedcore.results.panels.runs import participants, run_panel
+from fedcore.results.panels.run_panels import participants, run_panel
 from fedcore.results.statistics import group_by
-from fedcore.store import EntityRow, NamedCell, Store
+from fedcore.store import EntityRow, NamedCell, RunRow, Store
 
 
 def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return the panel of models by test sets of each row."""
     panels = {}
-    for group in comparison.groups_in(setting):
+    for group in comparison.rows_in(setting):
         cells = store.cells.coded({r.run.id: r.rounds for r in group.runs})
         entities = {r.run.id: store.cells.entities(r.run.id) for r in group.runs}
         named = list(dict.fromkeys((e.name, e.kind) for known in entities.values() for e in known))
@@ -44,7 +47,7 @@ def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str,
 def domain_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return domain of the model by domain of the images, of each row whose clients belong to domains."""
     panels = {}
-    for group in comparison.groups_in(setting):
+    for group in comparison.rows_in(setting):
         domains = {r.run.id: client_domains(store.cells.entities(r.run.id)) for r in group.runs}
         rounds = _rounds_of_runs(_all_cells(store, group.runs))
         shares = _mean_over_seeds(
@@ -64,7 +67,7 @@ def held_out_panels(store: Store, comparison: Comparison, setting: str) -> dict[
     for methods without such a model), elsewhere each other domain's own models on that domain (P).
     """
     panels = {}
-    for group in comparison.groups_in(setting):
+    for group in comparison.rows_in(setting):
         held_out = {r.run.held_out for r in group.runs} - {None}
         if held_out:
             names = domain_names(_entities(store, group))
@@ -82,7 +85,7 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     its own test samples, then over seeds. Where domains were held out: G, the global model on the domain that
     its run held out.
     """
-    groups = comparison.groups_in(setting)
+    groups = comparison.rows_in(setting)
     held_out = any(r.run.held_out is not None for g in groups for r in g.runs)
     shares: dict[tuple[str, str], Share] = {}
     for group in groups:
@@ -101,7 +104,7 @@ def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -
     The mean is over those runs in which the client took part in the round; a gap where it did in none.
     """
     panels = {}
-    for group in comparison.groups_in(setting):
+    for group in comparison.rows_in(setting):
         shares = _mean_over_seeds(group, {r.run.id: [_own_shares(store, r.run.id)] for r in group.runs})
         rounds = [str(r) for r in sorted({int(round_) for _, round_ in shares})]
         if rounds:
@@ -124,7 +127,7 @@ def mean_matrix_panels(
 ) -> dict[str, Panel]:
     """Return the panel of a recorded matrix of each row that has it: mean over runs, at their last round."""
     panels = {}
-    for group in comparison.groups_in(setting):
+    for group in comparison.rows_in(setting):
         single = [run_panel(store, r.run, matrix.name, until=r.rounds[-1]) for r in group.runs]
         names = list(dict.fromkeys(n for p in single for n in p.rows))
         shares = mean_shares(
@@ -152,7 +155,7 @@ def difference_panel(panel: Panel, baseline: Panel) -> Panel:
     return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
 
 
-def _entities(store: Store, group: Group) -> list[EntityRow]:
+def _entities(store: Store, group: ComparisonRow) -> list[EntityRow]:
     return [e for r in group.runs for e in store.cells.entities(r.run.id)]
 
 
@@ -170,7 +173,7 @@ def _rounds_of_runs(cells: Iterable[NamedCell]) -> dict[int, list[list[NamedCell
     return {run: list(group_by(same, lambda c: c.round).values()) for run, same in runs.items()}
 
 
-def _held_out_rows(store: Store, group: Group, own: bool = True) -> dict[int, list[Shares]]:
+def _held_out_rows(store: Store, group: ComparisonRow, own: bool = True) -> dict[int, list[Shares]]:
     """Run -> the shares of each round by (held-out domain, domain); ``own``: also of own models."""
     held_out = {r.run.id: r.run.held_out for r in group.runs}
     rounds = _rounds_of_runs(store.cells.own_and_global({r.run.id: r.rounds for r in group.runs}))
@@ -198,7 +201,76 @@ def _own_shares(store: Store, run_id: int) -> Shares:
     }
 
 
-def _mean_over_seeds(group: Group, shares: Mapping[int, Sequence[Shares]]) -> dict[tuple[str, str], Share]:
+def _mean_over_seeds(
+    group: ComparisonRow, shares: Mapping[int, Sequence[Shares]]
+) -> dict[tuple[str, str], Share]:
     """Average ``shares`` over a run's rounds, a seed's runs, then seeds, as in the tables."""
     seeds = group_by(group.runs, lambda r: r.run.seed).values()
     return mean_shares(mean_shares(mean_shares(shares.get(r.run.id, ())) for r in same) for same in seeds)
+
+
+Panels = dict[str, Panel]
+"""Key of a row -> its panel."""
+NEEDS_ROUND = "It appears with the first evaluated round."
+NEEDS_DOMAINS = "It needs clients that belong to domains."
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """A matrix for each row of a comparison.
+
+    Attributes:
+        panels: returns the panels of one setting.
+        absent: a sentence on why a comparison may have no such matrix.
+        differences: places that also draw the differences from the baseline.
+        recorded: description of the values where a method recorded them; None for accuracies.
+    """
+
+    title: str
+    panels: Callable[[Store, Comparison, str], Panels]
+    absent: str
+    differences: Literal["nowhere", "page", "everywhere"] = "everywhere"
+    recorded: MatrixChart | None = None
+
+
+VIEWS: dict[str, MatrixView] = {
+    "methods": MatrixView(
+        "Method by domain",
+        lambda store, compared, setting: {"": method_by_domain_panel(store, compared, setting)},
+        NEEDS_DOMAINS,
+        "nowhere",
+    ),
+    "models": MatrixView("Model by test set", mean_panels, NEEDS_ROUND),
+    "held_out": MatrixView(
+        "Held-out domain by domain (G, P)",
+        held_out_panels,
+        "It needs runs that hold out a domain (*Held-out domains* on the page New).",
+    ),
+    "domains": MatrixView("Domain of the model by domain of the images", domain_panels, NEEDS_DOMAINS),
+    "rounds": MatrixView("Client by round", client_by_round_panels, NEEDS_ROUND, "page"),
+}
+"""Matrices of accuracies by name; a report draws them in this order."""
+FIRST = "models"
+"""The matrix that the page draws first."""
+
+
+def matrix_views(runs: Iterable[RunRow] = ()) -> dict[str, MatrixView]:
+    """Return ``VIEWS``, and the matrices that methods can record, described by the runs' methods first."""
+    recorded = {
+        name: MatrixView(
+            chart.title,
+            partial(mean_matrix_panels, matrix=chart),
+            f"{diagnostics.recording_methods(name)} can record it.",
+            "nowhere",
+            chart,
+        )
+        for name, chart in diagnostics.matrix_charts(runs).items()
+        if name not in VIEWS
+    }
+    return VIEWS | recorded
+
+
+def shown_panels(view: MatrixView, store: Store, comparison: Comparison, setting: str) -> Panels:
+    """Return the panels of a view that have cells; none if the setting has no such matrix."""
+    panels = view.panels(store, comparison, setting)
+    return {key: panel for key, panel in panels.items() if panel.rows and panel.columns}

@@ -11,8 +11,8 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.jobs import analysis
 from fedcore.plots.analyses import overlays
-from fedcore.results.comparison import Group
-from fedcore.results.disagreement import Disagreement, Kind, count_disagreement, shown_of
+from fedcore.results.analyses import Disagreement, OnlyRight, count_disagreement, shown_of
+from fedcore.results.comparison import ComparisonRow
 from fedcore.results.panels.panel import Panel
 from fedcore.results.statistics import signed
 from fedcore.store import RunRow, Store, TaskRow
@@ -38,7 +38,11 @@ class Question:
 
 
 def draw(
-    store: Store, groups: Sequence[Group], reference: Group, gaps: Mapping[str, Panel], chart_key: str
+    store: Store,
+    groups: Sequence[ComparisonRow],
+    reference: ComparisonRow,
+    gaps: Mapping[str, Panel],
+    chart_key: str,
 ) -> None:
     """Let the reader choose a cell of the difference heatmaps, and draw the images behind it.
 
@@ -78,7 +82,11 @@ def draw(
 
 
 def choose(
-    store: Store, rows: Mapping[str, Group], reference: Group, gaps: Mapping[str, Panel], key: str
+    store: Store,
+    rows: Mapping[str, ComparisonRow],
+    reference: ComparisonRow,
+    gaps: Mapping[str, Panel],
+    key: str,
 ) -> Question | None:
     """Draw the choice of method, model, test set and seed; None where no two runs can be compared."""
     columns = st.columns(4)
@@ -108,7 +116,7 @@ def choose(
     return Question(first, second, *code, f"model {model} on {test_set}, {pair}", shown)
 
 
-def run_pairs(group: Group, reference: Group) -> dict[str, tuple[RunRow, RunRow]]:
+def run_pairs(group: ComparisonRow, reference: ComparisonRow) -> dict[str, tuple[RunRow, RunRow]]:
     """Return the runs of two rows that FedLens trained with the same seed and held-out domain, by name."""
     ours, theirs = (
         {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
@@ -196,7 +204,7 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
     draw_counts(found, names, f"Test images, {question.place}")
     result = task.result or {}
     classes: list[str] = result["classes"]
-    kinds: tuple[tuple[Kind, str, int], ...] = (
+    kinds: tuple[tuple[OnlyRight, str, int], ...] = (
         ("only_first", f"Only {names[0]} is right", found.only_first),
         ("only_second", f"Only {names[1]} is right", found.only_second),
     )

@@ -1,4 +1,4 @@
-"""Who helps whom: what a client's model gains on another client's test samples over that client's start."""
+"""Transfer between clients: what a client's model gains on another client's test samples."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from fedcore.config import expand, loads
 from fedcore.config.field_names import size_text
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
-from fedcore.results.runs.artifacts import (
+from fedcore.results.run_files import (
     Encoding,
     cached_encodings,
     delete_encoding,

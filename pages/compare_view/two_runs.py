@@ -1,36 +1,45 @@
-"""The tab Two runs of the page Compare: one run beside another, in config, values, curves and cells."""
+"""The tab Two runs of the page Compare: two runs in config, values, curves, cells and predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import streamlit as st
 
+from fedcore import jobs
 from fedcore.config.field_names import value_text
+from fedcore.jobs import analysis
 from fedcore.plots import heatmaps
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.results import curves, evaluated_on
-from fedcore.results.comparison import Group
+from fedcore.results.analyses import (
+    class_table,
+    count_disagreement,
+    paired_predictions,
+    same_test_samples,
+)
+from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import METRICS, RunResult
-from fedcore.results.panels.means import difference_panel
-from fedcore.results.panels.runs import run_panel
-from fedcore.results.runs.artifacts import environment_texts
+from fedcore.results.panels.matrices import difference_panel
+from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.run_files import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
-from fedcore.store import Store
+from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.config import field_html
-from pages.compare_view.controls import Shown
-from pages.compare_view.pairs import two_predictions
-from pages.widgets import charts, markup, session
+from pages.compare_view.controls import ShownComparison
+from pages.compare_view.pictures import draw_counts, obstacle_of, other_data
+from pages.widgets import background, charts, markup, session
 
-Side = tuple[Group, RunResult]
+Side = tuple[ComparisonRow, RunResult]
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Let the reader choose two runs, and draw them beside each other."""
     store = shown.store
-    sides = {_title(g, r): (g, r) for g in shown.comparison.groups for r in g.runs}
+    sides = {_title(g, r): (g, r) for g in shown.comparison.rows for r in g.runs}
     if len(sides) < 2:
         st.info("There is one run only; this tab compares two.", icon=":material/compare_arrows:")
         return
@@ -52,10 +61,10 @@ def draw(shown: Shown) -> None:
     _curves(store, a, b)
     _cells(store, a, b, apart)
     if both_trained:
-        two_predictions.draw(store, (a[1].run, b[1].run), (_name(a), _name(b)))
+        _predictions(store, (a[1].run, b[1].run), (_name(a), _name(b)))
 
 
-def _title(group: Group, result: RunResult) -> str:
+def _title(group: ComparisonRow, result: RunResult) -> str:
     out = f", without {result.run.held_out}" if result.run.held_out else ""
     return f"{markup.clipped(group.label)}, seed {result.run.seed}{out} (run {result.run.id})"
 
@@ -165,3 +174,84 @@ def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
     charts.draw(chart, "two_runs_gap")
     st.caption(markup.md(chart.alt))
+
+
+EVERYONE = "all clients, each on its own test samples"
+
+
+def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, str]) -> None:
+    """Draw on how many test images both runs, one of them or neither is right, in all and by class.
+
+    Args:
+        names: of the two runs, as the rest of the tab calls them.
+    """
+    st.markdown(
+        "**Predictions**",
+        help="Of the newest checkpoint of each run. McNemar's test is exact and two-sided, over test images "
+        "as they were drawn; it says nothing of other seeds.",
+    )
+    if not same_test_samples(store.runs.config(runs[0].id), store.runs.config(runs[1].id)):
+        st.info(
+            "Predictions are compared only between runs with the same data, partition, held-out domain and "
+            "seed: others test on other images.",
+            icon=":material/info:",
+        )
+        return
+    if differ := other_data(store, *runs):
+        st.info(differ, icon=":material/info:")
+        return
+    tasks = [analysis.find(store, run.id, "predictions") for run in runs]
+    arrays = [task.arrays() if task is not None and task.status == "done" else {} for task in tasks]
+    if arrays[0] and arrays[1]:
+        _draw_counts(store, runs, names, (arrays[0], arrays[1]), tasks[0])
+        return
+    _ask_for_predictions(
+        store, [(r, t) for r, t, found in zip(runs, tasks, arrays, strict=True) if not found]
+    )
+
+
+def _draw_counts(
+    store: Store,
+    runs: tuple[RunRow, RunRow],
+    names: tuple[str, str],
+    arrays: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+    task: TaskRow | None,
+) -> None:
+    """Let the reader choose a model, and draw the counts."""
+    both = np.intersect1d(arrays[0]["model"], arrays[1]["model"]).tolist()
+    models = {e.name: e.entity for e in store.cells.entities(runs[0].id) if e.kind in ("global", "client")}
+    offered: dict[str, int | None] = {EVERYONE: None}
+    offered |= {name: code for name, code in models.items() if code in both}
+    whose = st.selectbox("Predictions of", list(offered), key="two_predictions_of", bind="query-params")
+    paired = paired_predictions(*arrays, offered.get(whose or EVERYONE))
+    if paired is None:
+        st.info("The two runs do not have the same test samples.", icon=":material/info:")
+        return
+    draw_counts(count_disagreement(paired), names, f"Test images by who is right, {whose}")
+    titles = {"only first": f"only {names[0]} right", "only second": f"only {names[1]} right"}
+    table = class_table(paired, ((task and task.result) or {})["classes"])
+    st.dataframe(
+        {titles.get(k, k): v for k, v in table.items()}, hide_index=True, key="two_predictions_table"
+    )
+
+
+def _ask_for_predictions(store: Store, missing: list[tuple[RunRow, TaskRow | None]]) -> None:
+    """Draw the button that computes what is missing, or its progress, or why it cannot be computed."""
+    obstacles = [text for run, _ in missing if (text := obstacle_of(store, run))]
+    for text in obstacles:
+        st.info(text, icon=":material/search_off:")
+    for run, task in missing:
+        if task is not None and task.status != "done":
+            background.show_task(task, f"Predictions of run {run.id}")
+    waits = any(task is not None and not task.ended for _, task in missing)
+    if not waits and st.button(
+        "Compute predictions",
+        key="two_predictions_ask",
+        disabled=bool(obstacles) or not session.writable(),
+        icon=":material/search_insights:",
+        help="Predicts all test samples with the newest checkpoint of each run; kept with the runs.",
+    ):
+        for run, _ in missing:
+            analysis.submit(store, run.id, "predictions", again=True)
+        jobs.ensure_worker(store)
+        st.rerun()

@@ -1,4 +1,4 @@
-"""The tab Export of the page Compare: its numbers as files, which are made when clicked."""
+"""The tab Export of the page Compare, and the report: files that are made when their button is clicked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,57 @@ from dataclasses import replace
 
 import streamlit as st
 
-from fedcore.reports.content import checked_comparison
+from fedcore.reports.content import checked_comparison, read_report
 from fedcore.reports.exports import SUFFIXES, WRITERS, Format, Table
-from fedcore.results.exports.latex import summary_latex
-from fedcore.results.exports.tables import file_name
+from fedcore.results.exports import file_name
+from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
-from pages.compare_view import report
-from pages.compare_view.controls import Shown
+from pages.compare_view.controls import ShownComparison
+
+
+def page_button(shown: ShownComparison) -> None:
+    """Draw the button that makes the report as one HTML file."""
+
+    def made() -> str:
+        from fedcore.reports.page import report_html
+
+        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+            return report_html(read_report(checked))
+
+    st.download_button(
+        "Report",
+        made,
+        file_name(shown.experiments, "report", "html"),
+        mime="text/html",
+        on_click="ignore",
+        icon=":material/description:",
+        key="report_page",
+        help="One HTML file with table, heatmaps, curves and configs. It opens without FedLens or network",
+    )
+
+
+def folder_button(shown: ShownComparison) -> None:
+    """Draw the button that makes the report with figures, tables and script as an archive."""
+
+    def made() -> bytes:
+        from fedcore.reports import folder
+
+        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+            files = folder.report_files(checked)
+        return folder.zipped(files, file_name(shown.experiments, "report", "zip").removesuffix(".zip"))
+
+    st.download_button(
+        "Report folder (ZIP)",
+        made,
+        file_name(shown.experiments, "report", "zip"),
+        mime="application/zip",
+        on_click="ignore",
+        icon=":material/folder_zip:",
+        key="report_folder",
+        help="The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
+    )
+
 
 SAME_ROWS = "The column row is the same as in the summary"
 FILES: tuple[tuple[str, Table, Format, str], ...] = (
@@ -34,7 +77,7 @@ FILES: tuple[tuple[str, Table, Format, str], ...] = (
 """The button of each file, its table and format, and what it holds."""
 
 
-def draw(shown: Shown) -> None:
+def draw(shown: ShownComparison) -> None:
     """Draw a button per file and the LaTeX table."""
     printed = shown.printed
     wanted = bool(printed.values) and st.toggle(
@@ -55,7 +98,7 @@ def draw(shown: Shown) -> None:
         return made
 
     with st.container(horizontal=True):
-        report.folder_button(shown)
+        folder_button(shown)
         for label, table, format, help_ in FILES:
             st.download_button(
                 label,

@@ -1,1 +1,0 @@
-"""Files of a comparison: tidy tables as CSV and JSON, and LaTeX."""

@@ -1,0 +1,359 @@
+"""The leaderboard of one setting: ranks as intervals, and the seeds that would separate two rows.
+
+A row may take every rank that the measured seeds do not rule out. Every pair of rows is tested over the seeds
+that both have, and Holm's correction (1979) over all pairs keeps the chance of a single false separation
+below 5 %. A row then cannot rank above the rows that are significantly better, nor below those that are
+significantly worse. Confidence sets for ranks from simultaneous pairwise tests: Mogstad, Romano, Shaikh and
+Wilhelm, "Inference for Ranks with Applications to Mobility across Neighbourhoods and Academic Achievement
+across Countries", Review of Economic Studies 91, 2024.
+
+Mean ranks with Nemenyi's critical difference are not used: whether two rows differ would then depend on which
+other rows are in the table (Benavoli, Corani and Mangili, JMLR 17, 2016), and rows with unequal seeds would
+lose those that they do not share with all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, count, islice
+from math import comb
+
+import numpy as np
+
+from fedcore.config import SHARED, Experiment, RunConfig
+from fedcore.config.grouping import group_hash
+from fedcore.errors import FedLensError
+from fedcore.results.comparison import Comparison, ComparisonRow, compare, reason_not_comparable
+from fedcore.results.metrics import Metric, Rule, value_per_seed
+from fedcore.results.settings import setting_keys, setting_title
+from fedcore.results.statistics import (
+    LEVEL,
+    MIN_PAIRS,
+    PairedTest,
+    Test,
+    group_by,
+    holm,
+    mean_known,
+    paired_test,
+)
+from fedcore.store import RunRow, Store
+
+ValuesBySeed = Mapping[int, float]
+Pair = tuple[str, str]
+"""Keys of two rows, in the order of the table."""
+
+
+@dataclass(frozen=True)
+class RankInterval:
+    """The best and the worst rank that the measured seeds leave open; 1 is the best."""
+
+    best: int
+    worst: int
+
+    @property
+    def text(self) -> str:
+        """The interval as ``1`` or ``2 to 4``."""
+        return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
+
+
+def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[Pair, PairedTest]:
+    """Test every pair of rows over the seeds that both have, with Holm's correction over all pairs.
+
+    Args:
+        values: row -> seed -> accuracy; of a pair, ``difference`` is the first row's minus the second's.
+    """
+    pairs = list(combinations(values, 2))
+    tests = [paired_test(values[a], values[b], test) for a, b in pairs]
+    return dict(zip(pairs, holm(tests), strict=True))
+
+
+def rank_intervals(keys: list[str], tests: Mapping[Pair, PairedTest]) -> dict[str, RankInterval]:
+    """Return the ranks that each row may have: from 1 + better rows to all rows - worse rows."""
+    better, worse = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
+    for (a, b), test in tests.items():
+        if not test.significant or test.difference is None:
+            continue
+        winner, loser = (a, b) if test.difference > 0 else (b, a)
+        better[loser] += 1
+        worse[winner] += 1
+    return {key: RankInterval(1 + better[key], len(keys) - worse[key]) for key in keys}
+
+
+def mean_order(values: Mapping[str, ValuesBySeed]) -> list[str]:
+    """Return the rows by their mean over seeds, the highest first."""
+    means = {key: mean_known(by_seed.values()) for key, by_seed in values.items()}
+    return sorted(values, key=lambda key: -(means[key] or 0.0))
+
+
+POWER = 0.8
+"""The chance of finding a difference of the measured size that is asked for."""
+MOST_SEEDS = 100
+"""Beyond this many seeds a difference is not worth separating."""
+SPREAD_CONFIDENCE = 0.8
+"""Confidence of the upper limit of the spread."""
+CERTAIN = 30.0
+"""Noncentrality from which on the power is 1 to many digits; scipy's noncentral t loses its digits there."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """The seeds that two rows need in common to be told apart; None: more than ``MOST_SEEDS``.
+
+    Attributes:
+        have: seeds in common now.
+        total: seeds in common that give the asked power if difference and spread stay as measured.
+        cautious: the same at the upper limit of the spread, which few seeds tell badly.
+        difference: mean of the differences by seed, points.
+        spread: their sample standard deviation, points.
+    """
+
+    have: int
+    total: int | None
+    cautious: int | None
+    difference: float
+    spread: float
+
+    @property
+    def more(self) -> int | None:
+        """The seeds that are missing; None if there would be too many."""
+        return None if self.total is None else self.total - self.have
+
+
+def power(effect: float, n: int, level: float = LEVEL) -> float:
+    """Return the power of a two-sided paired t-test.
+
+    Args:
+        effect: mean difference over its standard deviation (Cohen's d of differences).
+        n: pairs, at least two.
+    """
+    from scipy import stats  # here: the import takes longer than a page may
+
+    shift = abs(effect) * math.sqrt(n)
+    critical = float(stats.t.ppf(1 - level / 2, n - 1))
+    if shift > CERTAIN + critical:
+        return 1.0
+    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # scipy gives nan where it is next to nothing
+    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+
+
+def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS) -> int | None:
+    """Return the smallest number of pairs that gives ``POWER``; None above ``MOST_SEEDS``."""
+    if effect == 0 or power(effect, MOST_SEEDS, level) < POWER:
+        return None
+    low, high = least, MOST_SEEDS  # power grows with n
+    while low < high:
+        middle = (low + high) // 2
+        if power(effect, middle, level) >= POWER:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def separation(differences: Sequence[float], pairs: int) -> Separation | None:
+    """Return the seeds that would separate two rows; None with fewer than two seeds in common.
+
+    The level is 5 % divided by the number of pairs in the table, which Holm's correction never exceeds. The
+    cautious number takes the upper 80 % limit of the standard deviation, after Browne, "On the use of a
+    pilot sample for sample size determination", Statistics in Medicine 14 (1995).
+
+    Args:
+        differences: by common seed, points.
+        pairs: pairs of rows that are tested together.
+    """
+    from scipy import stats
+
+    n = len(differences)
+    if n < 2:
+        return None
+    mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
+    level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
+    if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
+        return Separation(n, None, None, mean, spread)
+    upper = spread * math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SPREAD_CONFIDENCE, n - 1)))
+    return Separation(
+        n,
+        seeds_for_power(mean / spread, level, least),
+        seeds_for_power(mean / upper, level, least),
+        mean,
+        spread,
+    )
+
+
+@dataclass(frozen=True)
+class BoardSetting:
+    """Rows that can be ranked together: one setting, with equal rounds and participation.
+
+    Attributes:
+        key: of the setting, as in a comparison.
+        experiments: those that have runs in it.
+    """
+
+    key: str
+    rounds: int
+    participation: float
+    title: str
+    experiments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Board:
+    """The rows of a leaderboard: the ranked ones first, among these the highest mean.
+
+    Attributes:
+        comparison: these rows only, for curves and costs.
+        ranks: of the rows that are ranked: comparable ones with three seeds at least.
+        tests: of the ranked rows by pair, in the order of the rows.
+    """
+
+    comparison: Comparison
+    metric: Metric
+    rows: tuple[ComparisonRow, ...]
+    ranks: dict[str, RankInterval]
+    tests: dict[Pair, PairedTest]
+
+    @property
+    def ranked(self) -> tuple[ComparisonRow, ...]:
+        """The rows that have a rank."""
+        return tuple(g for g in self.rows if g.key in self.ranks)
+
+    def rank_text(self, row: ComparisonRow) -> str:
+        """Return a row's rank, or the reason why it has none."""
+        if row.other_tests:
+            return f"not ranked: {row.other_tests}"
+        if row.key not in self.ranks:
+            missing = MIN_PAIRS - row.stats[self.metric].n
+            return f"not ranked yet, {missing} more seed{'s' * (missing > 1)}"
+        return self.ranks[row.key].text
+
+    def pairs(self, *joined: ComparisonRow) -> int:
+        """Return the number of pairs that are tested once some more rows are ranked."""
+        return comb(len(self.ranks.keys() | {g.key for g in joined}), 2)
+
+    @property
+    def finding(self) -> str:
+        """What the ranks say, in a sentence or two."""
+        others = len(self.rows) - len(self.ranks)
+        rest = f"{others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."
+        return " ".join([self._finding_of_ranked(), *([rest] if others and self.ranks else [])])
+
+    def _finding_of_ranked(self) -> str:
+        ranked = self.ranked
+        first = [g for g in ranked if self.ranks[g.key].best == 1]
+        if not ranked:
+            return "No row is ranked yet: the table says what each of them lacks."
+        if len(ranked) == 1:
+            return f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
+        if len(first) == 1:
+            others = len(ranked) - 1
+            beaten = "the other ranked row" if others == 1 else f"each of the other {others} ranked rows"
+            return f"{first[0].label} is first: significantly better than {beaten}."
+        if len(first) == len(ranked):
+            return f"Nothing separates the {len(first)} ranked rows: each of them may be first."
+        names = ", ".join(g.label for g in first[:4]) + (f" and {len(first) - 4} more" if first[4:] else "")
+        return f"{len(first)} of {len(ranked)} ranked rows may be first: {names}."
+
+
+def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
+    """Return the settings of some finished runs, the one with the most runs first."""
+    configs = store.runs.configs([r.id for r in runs], skip_damaged=True)
+    keys = setting_keys(store, configs)
+    experiment = {r.id: r.experiment_id for r in runs}
+    trained = {i: c for i, c in configs.items() if c.rounds > 0}
+    found = group_by(trained, lambda i: (keys[i], configs[i].rounds, configs[i].participation))
+    titles = group_by(found, lambda k: (setting_title(configs[found[k][0]]), k[1], k[2]))
+    settings = []
+    for (key, rounds, share), ids in sorted(found.items(), key=lambda item: -len(item[1])):
+        title = setting_title(configs[ids[0]])
+        extra = f", {share:.0%} of the clients" if share < 1 else ""
+        same = len(titles[title, rounds, share]) > 1
+        name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{f' [{key[:4]}]' if same else ''}"
+        in_setting = [i for i, other in keys.items() if other == key]  # rows that do not train join in
+        numbers = tuple(sorted({experiment[i] for i in in_setting}))
+        settings.append(BoardSetting(key, rounds, share, name, numbers))
+    return settings
+
+
+def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "last", where: str = "") -> Board:
+    """Rank the rows of a setting over all experiments that have runs in it.
+
+    Raises:
+        FedLensError: field ``where``, for a filter that cannot be read.
+    """
+    compared = compare(store, setting.experiments, rule, where=where)
+    key = setting.key
+    groups = [
+        g
+        for g in compared.rows_in(key)
+        if metric in g.stats
+        and (
+            (g.config.rounds, g.config.participation) == (setting.rounds, setting.participation)
+            or all(v.rounds == (0,) for v in g.runs)
+        )
+    ]
+    values = {g.key: value_per_seed(g.runs, metric) for g in groups}
+    by_key = {g.key: g for g in groups}
+    in_order = [by_key[k] for k in mean_order(values)]
+    order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
+    tests = pairwise_tests({k: values[k] for k in order})
+    rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
+    titles = {k: t for k, t in compared.settings.items() if k == key}
+    only = replace(compared, rows=rows, settings=titles)
+    return Board(only, metric, rows, rank_intervals(order, tests), tests)
+
+
+def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:
+    """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
+    ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
+    common = sorted(set(ours) & set(theirs))
+    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
+
+
+def missing_runs(
+    store: Store, a: ComparisonRow, b: ComparisonRow, total: int
+) -> list[tuple[Experiment, list[RunConfig]]]:
+    """Return the runs that give two rows ``total`` seeds in common, as an experiment per row.
+
+    Seeds that one of the rows has come first, then the next ones that neither has. Runs that are queued or
+    running already are not repeated.
+
+    Raises:
+        FedLensError: for rows that FedLens did not train, and rows that are not comparable.
+    """
+    for group in (a, b):
+        if not group.trained_by_fedlens:
+            raise FedLensError(f"{group.label} was recorded elsewhere; its own script gives more seeds")
+    if why := reason_not_comparable(a, b):
+        raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
+    ours, theirs = set(a.seeds), set(b.seeds)
+    wanted = total - len(ours & theirs)
+    fresh = (seed for seed in count(1) if seed not in ours | theirs)
+    seeds = list(islice([*sorted(ours ^ theirs), *islice(fresh, max(0, wanted))], max(0, wanted)))
+    everywhere = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
+    pending = {(r.group_hash, r.seed, r.held_out) for r in everywhere if not r.ended}
+    plans = []
+    for group, have in ((a, ours), (b, theirs)):
+        held_out = dict.fromkeys(v.run.held_out for v in group.runs)
+        runs = [
+            group.config.model_copy(update={"seed": seed, "held_out": domain})
+            for seed in seeds
+            if seed not in have
+            for domain in held_out
+        ]
+        runs = [r for r in runs if (group_hash(r), r.seed, r.held_out) not in pending]
+        if runs:
+            plans.append((_experiment(group, runs), runs))
+    return plans
+
+
+def _experiment(group: ComparisonRow, runs: Sequence[RunConfig]) -> Experiment:
+    domains = tuple(dict.fromkeys(r.held_out for r in runs if r.held_out is not None))
+    return Experiment(
+        name=f"More seeds: {group.label}"[:500],
+        methods=(group.config.method,),
+        seeds=tuple(dict.fromkeys(r.seed for r in runs)),
+        held_out=domains,
+        **group.config.model_dump(include=SHARED),
+    )

@@ -1,1 +1,0 @@
-"""One run or method beside another on the page Compare, down to single images."""
