@@ -9,6 +9,7 @@ import pytest
 
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
+from tools.docs import experiment as experiment_doc
 from tools.docs import methods as methods_doc
 from tools.docs import rooms
 
@@ -47,6 +48,14 @@ def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
 def test_the_page_says_what_the_code_says():
     assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
     assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
+
+
+def test_the_page_of_experiment_files_says_what_the_models_say():
+    page = experiment_doc.PAGE.read_text(encoding="utf-8")
+    assert experiment_doc.render(page) == page, "out of date; run python -m tools.docs"
+    for name, model in experiment_doc.TABLES.items():
+        missing = [f for f in model.model_fields if f"`{f}`" not in page and f"[{f}]" not in page]
+        assert missing == [], f"{name}: {missing}"
 
 
 def test_every_test_that_the_page_names_is_there():

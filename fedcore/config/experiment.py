@@ -80,7 +80,7 @@ def unknown_field(location: Sequence[str | int]) -> FedLensError:
     name, tables = str(location[-1]), [str(part) for part in location[:-1] if not isinstance(part, int)]
     _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
     places = places_of(name, excluded=model)
-    hint = did_you_mean(name, model.model_fields, "docs/cli.md lists the fields")
+    hint = did_you_mean(name, model.model_fields, "docs/experiment.md lists the fields")
     if 0 < len(places) <= MOST_TABLES:
         hint = f"'{name}' belongs {' or '.join(places)}"
     return FedLensError(f"no such field; {hint}", ".".join(map(str, location)))

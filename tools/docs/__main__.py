@@ -1,13 +1,13 @@
 """Write the parts of docs/ that follow from the code.
 
-python -m tools.docs                       # after a change of the catalog, a method's fields or the layers
+python -m tools.docs                       # after a change of the catalog, of fields, examples or layers
 python -m tools.docs.ablations runs.db     # docs/ablations.md, from recorded runs
 """
 
-from tools.docs import data, methods, rooms
+from tools.docs import data, experiment, methods, rooms, tutorial
 from tools.docs.blocks import rewrite
 
-for written in (data, methods):
+for written in (data, experiment, methods, tutorial):
     rewrite(written.PAGE, written.render)
 rooms.PICTURE.write_text(rooms.picture(), encoding="utf-8")
 print(f"written: {rooms.PICTURE}")

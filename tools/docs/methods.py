@@ -46,7 +46,7 @@ def table(config: type[BaseModel], common: dict[str, FieldInfo]) -> str:
         return "No field of its own.\n"
     rows = ["| field | default | allowed | meaning |", "|---|---|---|---|"]
     for name, field in own.items():
-        cells = f"`{name}`", f"`{_default(field)}`", _allowed(field), field.description or ""
+        cells = f"`{name}`", _default(field), _allowed(field), field.description or ""
         rows.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -56,8 +56,12 @@ def _same(one: FieldInfo, other: FieldInfo) -> bool:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
     value: Any = field.get_default(call_default_factory=True)
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    if value is None:
+        return str((field.json_schema_extra or {}).get("empty", "none"))  # type: ignore[union-attr]
+    return f"`{value or '(empty)' if isinstance(value, str) else json.dumps(value, default=str)}`"
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -1,0 +1,71 @@
+"""The tutorial does what it says: its files are valid, and its commands run in its order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.config import experiment
+from tools.docs import tutorial
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = tutorial.PAGE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|toml|bash)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+ELSEWHERE = ("source ",)
+"""Beginnings of commands that prepare the reader's shell."""
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCKS if kind == language]
+
+
+def commands() -> list[list[str]]:
+    lines = [line for text in blocks("bash") for line in text.splitlines()]
+    return [line.split() for line in lines if not line.startswith(ELSEWHERE)]
+
+
+def write_files(folder: Path) -> None:
+    """Save the page's files under the names that it gives them, and pictures in its layout."""
+    (folder / "my_method.py").write_text(blocks("python")[0], encoding="utf-8")
+    for name, text in zip(("compare.toml", "photos.toml"), blocks("toml"), strict=True):
+        assert f"`{name}`" in PAGE
+        (folder / name).write_text(text, encoding="utf-8")
+    pixels = np.random.default_rng(1)
+    for camera in ("camera-a", "camera-b"):
+        for animal in ("cat", "dog"):
+            (folder / "photos" / camera / animal).mkdir(parents=True)
+            for number in range(10):
+                picture = Image.fromarray(pixels.integers(0, 256, (32, 32, 3), dtype=np.uint8))
+                picture.save(folder / "photos" / camera / animal / f"{number:04d}.jpg")
+
+
+def test_its_method_is_the_example_and_its_experiments_are_valid():
+    assert tutorial.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
+    compare, photos = map(experiment.loads, blocks("toml"))
+    assert [entry.name for entry in compare.methods] == ["zero-shot", "promptfl", "fedot", "fedper"]
+    assert compare.seeds == photos.seeds == (1, 2, 3)
+    assert {words[0] for words in commands()} == {"fedlens"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_command_of_the_tutorial_runs_in_its_order(tmp_path):
+    write_files(tmp_path)
+    shell = os.environ | {"FEDLENS_DB": str(tmp_path / "runs.db"), "PYTHONPATH": str(ROOT)}
+    for words in commands():
+        done = subprocess.run(
+            [sys.executable, "-m", "fedcore", *words[1:]],
+            cwd=tmp_path, env=shell, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    table = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert "FedPer" in table and "\\toprule" in table
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "paper" / "summary.tex").is_file()

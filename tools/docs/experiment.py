@@ -1,0 +1,41 @@
+"""The tables of docs/experiment.md: every field of an experiment file, from the models that check it."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from fedcore.config.models import (
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    MethodEntry,
+    PartitionConfig,
+    Reproduces,
+)
+from tools.docs.blocks import FOLDER, fill
+from tools.docs.methods import table
+
+PAGE = FOLDER / "experiment.md"
+TABLES: dict[str, type[BaseModel]] = {
+    "experiment": Experiment,
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "backbone": BackboneConfig,
+    "methods": MethodEntry,
+    "cohorts": CohortConfig,
+    "reproduces": Reproduces,
+}
+"""Name of a block -> the model of this table of a file."""
+
+
+def render(text: str) -> str:
+    """Return the page with the fields of every table written from its model."""
+    return fill(text, {"table": _table})
+
+
+def _table(name: str) -> str:
+    """Return the table of one part of a file, without the fields that are tables of their own."""
+    rows = table(TABLES[name], {}).splitlines(keepends=True)
+    parts = [f"| `{part}` |" for part in (*TABLES, "sweep")] if name == "experiment" else []
+    return "".join(row for row in rows if not row.startswith(tuple(parts)))
