@@ -12,8 +12,8 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from fedcore.paths import state_folder
-from pages.guard import half_sent, tokens
-from pages.guard.guard import Guard
+from pages.guard import visitors
+from pages.guard.guard import Guard, limit_header_time
 from pages.widgets import pulse, session
 
 READY_SECONDS = 0.5  # from the start of the app until the server accepts connections
@@ -27,9 +27,9 @@ def address() -> str:
 
 def announcement(to_terminal: bool) -> str:
     """Return the addresses for the start of the output, without the token if the output is a log."""
-    others = f"{address()}?token={tokens.account_token()}"
+    others = f"{address()}?token={visitors.account_token()}"
     if not to_terminal:
-        others = f"{address()}?token= followed by the token in {state_folder() / tokens.FILE}"
+        others = f"{address()}?token= followed by the token in {state_folder() / visitors.TOKEN_FILE}"
     return f"\n  FedLens: {address()}\n  For other accounts and machines: {others}\n"
 
 
@@ -39,12 +39,12 @@ async def announced(_: st.App) -> AsyncIterator[None]:
     print(announcement(sys.stdout.isatty()), flush=True)
     if not st.get_option("server.headless"):
         # only Linux tells the guard which account the browser belongs to; elsewhere it needs the token
-        opened = address() if sys.platform == "linux" else f"{address()}?token={tokens.account_token()}"
+        opened = address() if sys.platform == "linux" else f"{address()}?token={visitors.account_token()}"
         asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, opened)
     yield
 
 
-half_sent.limit()
+limit_header_time()
 app = st.App(
     "dashboard.py",
     lifespan=announced,

@@ -1,26 +1,34 @@
-"""ASGI middleware that checks every request's host and origin, and whether the visitor may use the app."""
+"""The guard in front of the dashboard: ASGI middleware that decides which requests are answered.
+
+It checks a request's host and origin, then whether the visitor may use the app (``visitors``). It also limits
+the time that the headers of a request may take.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import os
-from typing import cast
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import h11
+import streamlit as st
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pages.guard import peers, tokens
-from pages.guard.hosts import Names, is_loopback, parse_host
-from pages.guard.logins import Logins
+from pages.guard import visitors
 from pages.widgets import session
 
 PARAMETER = "token"
 COOKIE_SECONDS = 30 * 24 * 3600
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
-"""Headers that a proxy adds; behind one, the account at the other end is not the visitor's."""
+"""Headers that a proxy adds."""
 DENIED = (
     "Access denied. Open the address with ?token= that FedLens printed to its terminal at the start. "
     "The token is also stored in the file token in the state folder (~/.local/state/fedlens) of the account "
@@ -32,6 +40,77 @@ PAGE = """<!doctype html>
 <style>body {{ font: 1rem/1.5 system-ui; max-width: 40rem; margin: 15vh auto; padding: 0 1rem }}</style>
 </head><body><main><h1>FedLens</h1><p>{text}</p></main></body></html>
 """
+DEFAULT_PORTS = {"http": 80, "https": 443}
+EVERYWHERE = ("0.0.0.0", "::")
+"""Addresses that make a server listen on all interfaces; they are not names of the machine."""
+HEADER_SECONDS = 10.0
+"""A connection may wait for headers this long, at most twice as long; a body may take any time."""
+
+
+def parse_host(value: str) -> tuple[str, int | None] | None:
+    """Return the name and port of a Host header, or None if it is not a plain ``name:port``."""
+    try:
+        parts = urlsplit(f"//{value}")
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.netloc != value or "@" in value or not parts.hostname:
+        return None
+    return parts.hostname.rstrip("."), port
+
+
+def is_loopback(name: str) -> bool:
+    """Return whether a host name or address can only mean this machine."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+@dataclass(frozen=True)
+class HostNames:
+    """The names that are configured in addition to localhost.
+
+    Attributes:
+        hosts: names; ``*.example.org`` matches all of its subdomains, ``*`` every name.
+        origins: further origins from which pages may call the server, such as ``https://lens.example.org``.
+    """
+
+    hosts: tuple[str, ...] = ()
+    origins: frozenset[str] = frozenset()
+
+    @classmethod
+    def configured(cls) -> HostNames:
+        """Read Streamlit's options: the server's address, the allowed hosts and the allowed origins."""
+        address = st.get_option("server.address")
+        listening = [address] if address and address not in EVERYWHERE and "/" not in address else []
+        hosts = [*listening, *(st.get_option("server.allowedHosts") or ())]
+        origins = st.get_option("server.corsAllowedOrigins") or ()
+        return cls(
+            tuple(host.strip().strip("[]").rstrip(".").lower() for host in hosts),
+            frozenset(origin.strip().rstrip("/").lower() for origin in origins),
+        )
+
+    def answers_to(self, host: str) -> bool:
+        parsed = parse_host(host)
+        if parsed is None:
+            return False
+        name = parsed[0]
+        return is_loopback(name) or any(
+            pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
+            for pattern in self.hosts
+        )
+
+    def admits_origin(self, origin: str, host: str) -> bool:
+        """Return whether pages of an origin may call the server under the name in this Host header."""
+        if origin.lower() in self.origins:
+            return True
+        scheme, _, rest = origin.lower().partition("://")
+        default = DEFAULT_PORTS.get(scheme)
+        theirs, ours = parse_host(rest), parse_host(host)
+        if default is None or theirs is None or ours is None:
+            return False
+        return (theirs[0], theirs[1] or default) == (ours[0], ours[1] or default)
 
 
 class Guard:
@@ -42,10 +121,10 @@ class Guard:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.token = tokens.account_token()
-        self.cookie, self.cookie_value = tokens.cookie(self.token)
-        self.names = Names.configured()
-        self.logins = Logins.configured()
+        self.token = visitors.account_token()
+        self.cookie, self.cookie_value = visitors.cookie(self.token)
+        self.names = HostNames.configured()
+        self.logins = visitors.Logins.configured()
         # Streamlit would check the hosts again and, as soon as any is listed, refuse localhost
         config.set_option("server.allowedHosts", [])
         self.path = session.base_path() or "/"
@@ -59,7 +138,7 @@ class Guard:
         if answer is None:
             await self.app(as_same_origin(scope), receive, _with_headers(send))
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # before the handshake: the client sees 403
+            await send({"type": "websocket.close", "code": 1008})  # before the handshake the client sees 403
         else:
             await answer(scope, receive, _with_headers(send))
 
@@ -68,6 +147,7 @@ class Guard:
 
         The host check stops DNS rebinding: a page of another site whose name resolves to this machine.
         """
+        # getlist: of two Host headers, this check and Streamlit might read different ones
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if len(hosts) != 1 or not self.names.answers_to(hosts[0]):
             return PlainTextResponse(
@@ -78,8 +158,9 @@ class Guard:
         allowed = [origin for origin in origins if self.names.admits_origin(origin, hosts[0])]
         if len(origins) > 1 or len(allowed) < len(origins):
             return PlainTextResponse("FedLens does not answer pages of other origins.", 403)
+        # Images, scripts and frames of a foreign page send no Origin; browsers mark them by Sec-Fetch-*.
+        # A followed link asks for a "document", which is allowed; a frame asks for an "iframe".
         fetched_by = request.headers.get("sec-fetch-site", "none")
-        # a followed link asks for a "document", a frame for an "iframe"
         followed = request.headers.get("sec-fetch-dest", "document") == "document"
         if not origins and fetched_by in ("cross-site", "same-site") and not followed:
             return PlainTextResponse("FedLens cannot be embedded in pages of other origins.", 403)
@@ -88,7 +169,7 @@ class Guard:
     def admission(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a visitor who must identify first; None for one who may pass."""
         given = request.query_params.get(PARAMETER)
-        if given is not None and request.scope["type"] == "http" and tokens.equal(given, self.token):
+        if given is not None and request.scope["type"] == "http" and visitors.equal(given, self.token):
             return self._welcome(request)
         if self.has_cookie(request) or self.is_same_account(request):
             return None
@@ -99,19 +180,17 @@ class Guard:
 
     def has_cookie(self, request: HTTPConnection) -> bool:
         """Return whether the visitor has shown the token before."""
-        return tokens.equal(request.cookies.get(self.cookie, ""), self.cookie_value)
+        return visitors.equal(request.cookies.get(self.cookie, ""), self.cookie_value)
 
     def is_same_account(self, request: HTTPConnection) -> bool:
-        """Return whether the visitor's end of the connection belongs to the account that runs the server.
-
-        A forwarded request, or one for another host name, comes through a proxy: the proxy's account may be
-        ours although the visitor's is not, so only a direct connection to localhost counts.
-        """
+        """Return whether the visitor's end of the connection belongs to the account that runs the server."""
+        # Behind a proxy, the other end of the connection is the proxy's, which may run under our account
+        # although the visitor does not: only a direct connection to localhost counts.
         host = parse_host(request.headers["host"])
         if any(name in request.headers for name in FORWARDED) or host is None or not is_loopback(host[0]):
             return False
-        client, server = request.scope.get("client"), request.scope.get("server")
-        owner = peers.account(cast("peers.Address | None", client), cast("peers.Address | None", server))
+        ends = (cast("visitors.Address | None", request.scope.get(end)) for end in ("client", "server"))
+        owner = visitors.socket_owner(*ends)
         return owner is not None and owner == os.getuid()
 
     def _welcome(self, request: HTTPConnection) -> Response:
@@ -132,12 +211,10 @@ class Guard:
 
 
 def as_same_origin(scope: Scope) -> Scope:
-    """Return an admitted request's scope, changed so that Streamlit does not check its origin again.
-
-    If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
-    request that blocks the event loop. So the Origin header of an HTTP request is removed. A WebSocket keeps
-    it, because Streamlit needs it for logins, and gets the origin's host as its Host instead.
-    """
+    """Return an admitted request's scope, changed so that Streamlit does not check its origin again."""
+    # If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
+    # request that blocks the event loop. So the Origin header of an HTTP request is removed. A WebSocket
+    # keeps it, because Streamlit needs it for logins, and gets the origin's host as its Host instead.
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     origin = dict(headers).get(b"origin")
     if origin is None:
@@ -159,3 +236,36 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+def limit_header_time() -> None:
+    """Let the server of this process close connections with unfinished headers.
+
+    uvicorn limits only the time between two requests, so a client that opens many connections and never
+    finishes a request could use up all file descriptors of the server.
+    """
+    # The class is patched: Streamlit passes no options to uvicorn, which has chosen its protocol before it
+    # imports our app.
+    connected = H11Protocol.connection_made
+
+    def connection_made(self: H11Protocol, transport: asyncio.Transport) -> None:
+        connected(self, transport)
+        self.loop.call_later(HEADER_SECONDS, _close_if_waiting, self, None)
+
+    H11Protocol.connection_made = connection_made  # type: ignore[method-assign]
+
+
+def _close_if_waiting(connection: H11Protocol, last_request: Any) -> None:
+    """Close a connection that has waited for headers since the last check, or check again later.
+
+    Args:
+        last_request: the last complete request at the previous check; None if there was none.
+    """
+    if connection not in connection.connections:  # it was closed, or became a WebSocket
+        return
+    waiting = connection.conn.their_state is h11.IDLE
+    if waiting and connection.cycle is last_request:
+        connection.transport.close()
+    else:
+        awaited_since = connection.cycle if waiting else connection
+        connection.loop.call_later(HEADER_SECONDS, _close_if_waiting, connection, awaited_since)

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pages.guard import half_sent
+from pages.guard import guard
 from tests.support.jobs import wait_for
 from tests.support.web.browser import end_workers, start_server
 
@@ -31,9 +31,9 @@ async def answer(request: Request) -> PlainTextResponse:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A server that closes half-sent requests after half a second."""
-    monkeypatch.setattr(half_sent, "SECONDS", 0.5)
+    monkeypatch.setattr(guard, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(H11Protocol, "connection_made", H11Protocol.connection_made)  # to be put back
-    half_sent.limit()
+    guard.limit_header_time()
     app = Starlette(routes=[Route("/", answer, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run)
@@ -93,8 +93,8 @@ def test_the_dashboard_closes_400_half_sent_requests(tmp_path: Path) -> None:
         for connection in sent:
             connection.sendall(HALF)
         started = time.monotonic()
-        sent[0].settimeout(2 * half_sent.SECONDS + 20)
-        assert sent[0].recv(1) == b"" and time.monotonic() - started < 2 * half_sent.SECONDS + 20
+        sent[0].settimeout(2 * guard.HEADER_SECONDS + 20)
+        assert sent[0].recv(1) == b"" and time.monotonic() - started < 2 * guard.HEADER_SECONDS + 20
         assert all(is_closed(connection) for connection in sent[1:])
     finally:
         running.stop()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pages.guard.hosts import Names, parse_host
+from pages.guard.guard import HostNames, parse_host
 
-CONFIGURED = Names(("lens.example.org", "*.uni.example"), frozenset({"https://proxy.example"}))
+CONFIGURED = HostNames(("lens.example.org", "*.uni.example"), frozenset({"https://proxy.example"}))
 
 
 ANSWERED = [
@@ -49,8 +49,8 @@ def test_loopback_and_configured_names_are_answered_and_no_others() -> None:
 
 
 def test_a_star_answers_to_every_name_but_not_to_garbage() -> None:
-    assert Names(("*",)).answers_to("evil.example")
-    assert not Names(("*",)).answers_to("a@b")
+    assert HostNames(("*",)).answers_to("evil.example")
+    assert not HostNames(("*",)).answers_to("a@b")
 
 
 OWN_PAGES = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pages.guard import peers
+from pages.guard import visitors
 from tests.support.web.accounts import NOBODY, needs_root, start_as_nobody
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
@@ -41,36 +41,36 @@ def test_a_connection_of_this_account_is_known(
     family: socket.AddressFamily, address: str, with_netlink: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_netlink:
-        monkeypatch.setattr(peers, "_ask_kernel", _no_netlink)
+        monkeypatch.setattr(visitors, "_ask_kernel", _no_netlink)
     with connection(family, address) as (_, server):
-        assert peers.account(server.getpeername()[:2], server.getsockname()[:2]) == os.getuid()
+        assert visitors.socket_owner(server.getpeername()[:2], server.getsockname()[:2]) == os.getuid()
 
 
 def test_an_address_that_shows_as_ipv6_is_looked_up_as_ipv4() -> None:
     with connection(socket.AF_INET, "127.0.0.1") as (_, server):
         (_, port), (_, ours) = server.getpeername(), server.getsockname()
-        assert peers.account(("::ffff:127.0.0.1", port), ("::ffff:127.0.0.1", ours)) == os.getuid()
+        assert visitors.socket_owner(("::ffff:127.0.0.1", port), ("::ffff:127.0.0.1", ours)) == os.getuid()
 
 
 @pytest.mark.parametrize("with_netlink", [True, False])
 def test_a_closed_connection_is_nobodys(with_netlink: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket that its process has closed is listed as root's, which a server of root must not believe."""
     if not with_netlink:
-        monkeypatch.setattr(peers, "_ask_kernel", _no_netlink)
+        monkeypatch.setattr(visitors, "_ask_kernel", _no_netlink)
     with connection(socket.AF_INET, "127.0.0.1") as (client, server):
         client.close()
-        assert peers.account(server.getpeername(), server.getsockname()) is None
+        assert visitors.socket_owner(server.getpeername(), server.getsockname()) is None
 
 
 def test_other_ends_are_unknown() -> None:
     with connection(socket.AF_INET, "127.0.0.1") as (_, server):
         (host, port), ours = server.getpeername(), server.getsockname()
-        assert peers.account((host, port ^ 1), ours) is None
-        assert peers.account(("192.0.2.1", port), ours) is None
-        assert peers.account(("not an address", port), ours) is None
-        assert peers.account(None, ours) is None
-        assert peers.account((host, port), None) is None
-        assert peers.account((host, port), ("/run/lens.sock", 0)) is None
+        assert visitors.socket_owner((host, port ^ 1), ours) is None
+        assert visitors.socket_owner(("192.0.2.1", port), ours) is None
+        assert visitors.socket_owner(("not an address", port), ours) is None
+        assert visitors.socket_owner(None, ours) is None
+        assert visitors.socket_owner((host, port), None) is None
+        assert visitors.socket_owner((host, port), ("/run/lens.sock", 0)) is None
 
 
 @needs_root
@@ -82,16 +82,16 @@ def test_a_connection_of_another_account_is_its_own() -> None:
         other = start_as_nobody(f"socket.create_connection(('127.0.0.1', {port})).recv(1)")
         server, _ = listener.accept()
         with server:
-            assert peers.account(server.getpeername(), server.getsockname()) == NOBODY
+            assert visitors.socket_owner(server.getpeername(), server.getsockname()) == NOBODY
             server.send(b"x")
         assert other.wait(30) == 0
 
 
 def test_without_any_source_an_account_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_ask_kernel", _no_netlink)
-    monkeypatch.setattr(peers, "PROC", tmp_path)
+    monkeypatch.setattr(visitors, "_ask_kernel", _no_netlink)
+    monkeypatch.setattr(visitors, "PROC", tmp_path)
     with connection(socket.AF_INET, "127.0.0.1") as (_, server):
-        assert peers.account(server.getpeername(), server.getsockname()) is None
+        assert visitors.socket_owner(server.getpeername(), server.getsockname()) is None
 
 
 def _no_netlink(*_: object) -> None:

@@ -13,14 +13,14 @@ import pytest
 
 import app
 from fedcore.paths import state_folder
-from pages.guard import tokens
+from pages.guard import visitors
 
 
 def test_a_token_is_made_once_and_only_its_account_reads_it(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "fedlens"
-    token = tokens.token_of(folder)
-    assert len(token) >= tokens.MIN_LENGTH
-    assert tokens.token_of(folder) == token
+    token = visitors.token_of(folder)
+    assert len(token) >= visitors.MIN_TOKEN_LENGTH
+    assert visitors.token_of(folder) == token
     assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [file.name for file in folder.iterdir()] == ["token"]
@@ -28,9 +28,9 @@ def test_a_token_is_made_once_and_only_its_account_reads_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o606])
 def test_a_token_that_others_could_read_or_write_is_replaced(tmp_path: Path, mode: int) -> None:
-    token = tokens.token_of(tmp_path)
+    token = visitors.token_of(tmp_path)
     (tmp_path / "token").chmod(mode)
-    assert tokens.token_of(tmp_path) != token
+    assert visitors.token_of(tmp_path) != token
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
 
 
@@ -39,7 +39,7 @@ def test_a_broken_token_is_replaced(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content)
     file.chmod(0o600)
-    assert len(tokens.token_of(tmp_path)) >= tokens.MIN_LENGTH
+    assert len(visitors.token_of(tmp_path)) >= visitors.MIN_TOKEN_LENGTH
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     target.write_text("x" * 50)
     target.chmod(0o600)
     (tmp_path / "token").symlink_to(target)
-    assert tokens.token_of(tmp_path) != "x" * 50
+    assert visitors.token_of(tmp_path) != "x" * 50
     assert target.read_text() == "x" * 50
 
 
@@ -55,30 +55,30 @@ def test_a_token_that_cannot_be_stored_serves_one_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    token = tokens.token_of(tmp_path / "file" / "fedlens")
-    assert len(token) >= tokens.MIN_LENGTH
+    token = visitors.token_of(tmp_path / "file" / "fedlens")
+    assert len(token) >= visitors.MIN_TOKEN_LENGTH
     assert "each start makes a new one" in caplog.text
 
 
 def test_the_cookie_does_not_reveal_the_token() -> None:
-    name, value = tokens.cookie("secret token")
+    name, value = visitors.cookie("secret token")
     assert "secret" not in name + value
-    assert tokens.cookie("another token") != (name, value)
+    assert visitors.cookie("another token") != (name, value)
 
 
 def test_strange_secrets_are_compared_without_an_error() -> None:
-    assert not tokens.equal("\udcff\x00ä", "plain")
-    assert tokens.equal("plain", "plain")
-    assert not tokens.equal("", "plain")
+    assert not visitors.equal("\udcff\x00ä", "plain")
+    assert visitors.equal("plain", "plain")
+    assert not visitors.equal("", "plain")
 
 
 def test_the_account_has_one_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDLENS_STATE", str(tmp_path))
-    tokens.account_token.cache_clear()
-    token = tokens.account_token()
+    visitors.account_token.cache_clear()
+    token = visitors.account_token()
     assert (tmp_path / "token").read_text().strip() == token
     assert os.stat(tmp_path / "token").st_uid == os.getuid()
-    tokens.account_token.cache_clear()
+    visitors.account_token.cache_clear()
 
 
 @pytest.mark.parametrize("to_terminal", [True, False])
@@ -94,5 +94,5 @@ def test_the_token_goes_to_a_terminal_and_never_into_a_log(
     with ThreadPoolExecutor(1) as pool:  # Playwright leaves a running loop in the thread of its tests
         pool.submit(asyncio.run, start()).result()
     said = capsys.readouterr().out
-    assert (tokens.account_token() in said) is to_terminal
-    assert (str(state_folder() / tokens.FILE) in said) is not to_terminal
+    assert (visitors.account_token() in said) is to_terminal
+    assert (str(state_folder() / visitors.TOKEN_FILE) in said) is not to_terminal
