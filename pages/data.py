@@ -16,8 +16,7 @@ from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.progress import counted
 from fedcore.results.run_files import DataCounts, count_images
-from pages.data_view import checkpoints, encodings
-from pages.forms import own_data
+from pages.data_view import checkpoints, encodings, own_data
 from pages.widgets import background, markup, session
 
 SECTIONS = ("Data sets", "Encodings", "Checkpoints", "Backbones")

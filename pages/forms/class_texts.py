@@ -18,35 +18,35 @@ from fedcore.data import catalog, descriptions
 from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
-from pages.forms.slots import Slots
+from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 
 NAME = "Class descriptions"
 Texts = dict[str, list[str]]
 
 
-def editor(data: Mapping[str, Any], slots: Slots, value: Texts | None, key: str) -> Texts | None:
+def editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, key: str) -> Texts | None:
     """Draw the table of classes and texts, and return the texts that were edited.
 
     Args:
         data: the form's data part, which determines the classes and the data set's own texts.
-        slots: learns of a file that cannot be used, and of texts without a class.
+        errors: receives files that cannot be used, and texts without a class.
         value: the texts of the experiment; None for the data set's own.
         key: prefix of the widgets' keys.
 
-    Returns: the texts where they differ from the data set's own, else None.
+    Returns: the texts if they differ from the data set's own, else None.
     """
     try:
-        classes, own = _classes_and_texts(data)
+        classes, defaults = _classes_and_texts(data)
     except FedLensError as error:
         st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
         return value
-    place = f"{key}.{_digest([list(classes), own])}"  # another data set has a table of its own
+    place = f"{key}.{_digest([list(classes), defaults])}"  # each data set has a separate table
     version = st.session_state.setdefault(f"{place}.version", 0)
     widget = f"{place}.{version}"
-    if widget not in st.session_state:  # the first table must stay as it is while it is edited
-        kept = st.session_state.get(f"{place}.kept", value)
-        st.session_state[f"{place}.start"] = own if kept is None else kept
+    if widget not in st.session_state:  # Streamlit discards the edits when an editor's first table changes
+        edits = st.session_state.get(f"{place}.edits", value)
+        st.session_state[f"{place}.start"] = defaults if edits is None else edits
     start = st.session_state[f"{place}.start"]
     edited = st.data_editor(
         _table(start, classes),
@@ -65,24 +65,20 @@ def editor(data: Mapping[str, Any], slots: Slots, value: Texts | None, key: str)
         alt="Written descriptions of the classes",
     )
     texts, stray = _texts_of_table(edited)
-    changed = None if texts == own else texts
-    st.session_state[f"{place}.kept"] = changed
-    _captions(start, texts, own, classes)
+    edits = None if texts == defaults else texts
+    st.session_state[f"{place}.edits"] = edits
+    _captions(start, texts, edits is not None, classes)
     if stray:
-        said = (
+        message = (
             f"{stray} text{'s have' if stray > 1 else ' has'} no class; choose the class, or delete the row"
         )
-        slots.refuse(NAME, FedLensError(said))
-    _buttons(place, texts, classes, slots)
-    return changed
+        errors.refuse(NAME, FedLensError(message))
+    _buttons(place, texts, classes, errors)
+    return edits
 
 
 def _classes_and_texts(data: Mapping[str, Any]) -> tuple[tuple[str, ...], Texts]:
-    """Return the classes of the form's data set, and its own texts for them.
-
-    Raises:
-        FedLensError: when the data set is missing, or its descriptions cannot be read.
-    """
+    """Return the classes of the form's data set, and its own texts for them."""
     name, root = str(data["name"]), data.get("root")
     domains, columns = data.get("domains"), data.get("columns")
     token = descriptions.version(name, root)
@@ -131,22 +127,24 @@ def _texts_of_table(edited: pd.DataFrame) -> tuple[Texts, int]:
     return texts, stray
 
 
-def _captions(start: Mapping[str, Sequence[str]], texts: Texts, own: Texts, classes: Sequence[str]) -> None:
+def _captions(
+    start: Mapping[str, Sequence[str]], texts: Texts, are_edited: bool, classes: Sequence[str]
+) -> None:
     """Tell the user where the texts come from and which of them are ignored."""
-    whose = "the data set's own" if texts == own else "edited, stored with the experiment"
+    origin = "edited, stored with the experiment" if are_edited else "the data set's own"
     count = sum(map(len, texts.values()))
-    st.caption(f"{counted(count, 'text')} for {len(texts)} of {counted(len(classes), 'class')} ({whose}).")
-    known = {spoken(name) for name in classes}
-    lost = [name for name in start if spoken(name) not in known]
-    if lost:
-        more = ", ..." if len(lost) > 3 else ""
-        names = markup.md(", ".join(lost[:3]) + more)
+    st.caption(f"{counted(count, 'text')} for {len(texts)} of {counted(len(classes), 'class')} ({origin}).")
+    spoken_names = {spoken(name) for name in classes}
+    ignored = [name for name in start if spoken(name) not in spoken_names]
+    if ignored:
+        more = ", ..." if len(ignored) > 3 else ""
+        names = markup.md(", ".join(ignored[:3]) + more)
         st.caption(f":material/info: Ignored because the data set has no such class: {names}")
 
 
-def _buttons(place: str, texts: Texts, classes: Sequence[str], slots: Slots) -> None:
+def _buttons(place: str, texts: Texts, classes: Sequence[str], errors: FieldErrors) -> None:
     """Draw the buttons that reset the texts, save them to a file and load them from one."""
-    unedited = st.session_state[f"{place}.kept"] is None
+    unedited = st.session_state[f"{place}.edits"] is None
     with st.container(horizontal=True):
         st.button(
             "Reset to the data set's texts", key=f"{place}.reset", icon=":material/restart_alt:",
@@ -166,11 +164,11 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str], slots: Slots) -> 
     try:
         given = descriptions.parse(file.getvalue(), file.name)
     except FedLensError as error:
-        slots.refuse(NAME, error)
+        errors.refuse(NAME, error)
         return
     if not _tidy(given, classes):
-        said = f"{file.name} describes none of this data set's classes; use its class names as keys"
-        slots.refuse(NAME, FedLensError(said))
+        message = f"{file.name} describes none of this data set's classes; use its class names as keys"
+        errors.refuse(NAME, FedLensError(message))
         return
     _restart_table(place, given)
     st.rerun()
@@ -178,7 +176,7 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str], slots: Slots) -> 
 
 def _restart_table(place: str, texts: Texts | None) -> None:
     """Callback: start a new table with these texts; None stands for the data set's own."""
-    st.session_state[f"{place}.kept"] = texts
+    st.session_state[f"{place}.edits"] = texts
     st.session_state[f"{place}.version"] += 1
 
 

@@ -12,7 +12,7 @@ from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, CohortConfig
 from fedcore.config.field_names import field_title
 from pages.forms import drafts, fields, inputs
-from pages.forms.slots import Slots
+from pages.forms.errors import FieldErrors
 
 Row = dict[str, Any]
 """One row of the editor: the cohort's fields, with its backbone's name as ``backbone``; None where empty."""
@@ -22,25 +22,25 @@ BACKBONE_COLUMNS = {"backbone": "name", "pretrained": "pretrained", "precision":
 """Column of the editor -> field of the backbone."""
 
 
-def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[dict[str, Any]]:
-    """Draw the editor of cohorts and return its content; empty where all clients are alike.
+def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) -> list[dict[str, Any]]:
+    """Draw the editor of cohorts and return its content; empty if all clients are alike.
 
     Args:
         backbone: the experiment's own backbone, as the form has it.
     """
-    draft, given = drafts.form().cohorts, drafts.form().experiment.cohorts
+    draft, initial = drafts.form().cohorts, drafts.form().experiment.cohorts
     differ = st.toggle(
         "Clients differ in backbone or budget",
-        value=bool(given),
+        value=bool(initial),
         key=f"{key}.cohorts",
         help="Divide the clients, in their order, into cohorts with their own CLIP model and training budget",
     )
     if not draft.set_open(differ):
-        slots.place("cohorts")
+        errors.place("cohorts")
         return []
-    everybody = {"clients": st.session_state.get("planned_clients", 1)}
-    rows = draft.start.get("rows") or rows_of(given) or [everybody]
-    draft.start = {"rows": rows}  # the editor's first table must stay as it is while it is edited
+    all_clients = {"clients": st.session_state.get("planned_clients", 1)}
+    rows = draft.start.get("rows") or rows_of(initial) or [all_clients]
+    draft.start = {"rows": rows}  # Streamlit discards the edits when an editor's first table changes
     edited = st.data_editor(
         _table(rows),
         num_rows="dynamic",
@@ -51,7 +51,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
         alt="Cohorts of clients",
     )
     st.caption("One cohort per row; their clients add up to those of the partition.")
-    slots.place("cohorts")
+    errors.place("cohorts")
     typed = [{str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")]
     draft.values = {"rows": typed}
     return [cohort_content(row, backbone) for row in typed]
@@ -116,13 +116,17 @@ def _cell_value(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else int(value)
 
 
-def cohort_content(row: Row, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as an experiment holds it, with a backbone only where the row sets one of its fields."""
+def cohort_content(row: Row, default: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as an experiment holds it, with a backbone only if the row sets one of its fields.
+
+    Args:
+        default: the experiment's own backbone.
+    """
     content = {name: row[name] for name in NUMBER_COLUMNS if row[name] is not None}
     given = {field: row[column] for column, field in BACKBONE_COLUMNS.items() if row[column] is not None}
     if given:
-        name = given.get("name", own["name"])
-        inherited = {} if name in MINI_MODELS else {"pretrained": own.get("pretrained")}
-        whole = {"precision": own.get("precision"), **inherited, **given, "name": name}
-        content["backbone"] = {field: value for field, value in whole.items() if value is not None}
+        name = given.get("name", default["name"])
+        inherited = {} if name in MINI_MODELS else {"pretrained": default.get("pretrained")}
+        backbone = {"precision": default.get("precision"), **inherited, **given, "name": name}
+        content["backbone"] = {field: value for field, value in backbone.items() if value is not None}
     return content

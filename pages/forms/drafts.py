@@ -1,4 +1,4 @@
-"""What the New page's form holds: filled from a preset, a clone or a file, then edited by the user."""
+"""The content of the New page's form: filled from a preset, a clone or a file, then edited by the user."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pages.widgets import markup, session
 
 DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
-MAX_KEPT = 200
-_KEPT_LOCK = Lock()
+MAX_REMEMBERED = 200
+_LOCK = Lock()
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "split_rounding", "decode")
-"""Fields of the data part behind an expander."""
+"""Fields of the data part that are behind an expander."""
 
 
 @dataclass
@@ -33,8 +33,8 @@ class MethodDraft:
         uid: identity, which stays the same when the position changes.
         config: hyper-parameters that differ from the paper's, as last typed.
         title: the form's heading, which stays while the label is edited.
-        start, start_label: the values that the open form's widgets began with.
-        version: counts the times the form was opened or reset: part of its widgets' keys.
+        start, start_label: the initial values of the open form's widgets.
+        version: how often the form was opened or reset; part of its widgets' keys.
     """
 
     uid: int
@@ -69,8 +69,8 @@ class Expander:
 
     Attributes:
         values: as last typed.
-        start: the values that the open form's widgets began with.
-        version: counts the times the form was opened: part of its widgets' keys.
+        start: the initial values of the open form's widgets.
+        version: how often the form was opened; part of its widgets' keys.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -93,14 +93,14 @@ class Form:
     Attributes:
         experiment: the one that the form was filled from.
         origin: where that came from: ``preset:demo``, ``clone:3``, ``run:7``, ``file``, ``folder``.
-        version: how often the form was filled: part of all widgets' keys.
+        version: how often the form was filled; part of all widgets' keys.
         methods: the methods in their order.
         sweep: the swept fields: path -> values.
         cohorts: the rows of the cohort table under ``rows``; empty before they are first edited.
         extra: the fields of the data part that are behind an expander.
         data: name of the data set whose domains ``extra`` holds.
-        typed: the latest valid content; widgets forget theirs when another page is opened.
-        given_name: the experiment's name where nobody types another one.
+        typed: the latest valid content, since widgets forget theirs when another page is opened.
+        given_name: the experiment's name until the user types another one.
     """
 
     experiment: Experiment
@@ -154,26 +154,26 @@ def fill(experiment: Experiment, origin: str) -> None:
     )
 
 
-def keep(typed: Experiment) -> None:
-    """Keep what was typed, also for a reload of the page: its address then names what was kept."""
+def remember(typed: Experiment) -> None:
+    """Remember the valid content, also for a reload of the page, whose address then names it."""
     content = form()
     content.typed = typed
     key = st.query_params.get(DRAFT)
     if typed == content.experiment and key is None:
         return  # nothing was changed yet
     key = key or secrets.token_urlsafe(6)
-    with _KEPT_LOCK:
-        kept = _kept()
-        kept[key] = typed, content.origin
-        kept.move_to_end(key)
-        while len(kept) > MAX_KEPT:
-            kept.popitem(last=False)
+    with _LOCK:
+        remembered = _remembered()
+        remembered[key] = typed, content.origin
+        remembered.move_to_end(key)
+        while len(remembered) > MAX_REMEMBERED:
+            remembered.popitem(last=False)
     if st.query_params.get(DRAFT) != key:
         st.query_params[DRAFT] = key
 
 
 @st.cache_resource(show_spinner=False)
-def _kept() -> OrderedDict[str, tuple[Experiment, str]]:
+def _remembered() -> OrderedDict[str, tuple[Experiment, str]]:
     """Return the contents of forms that a reload may ask for, with their origins, the oldest first."""
     return OrderedDict()
 
@@ -181,8 +181,8 @@ def _kept() -> OrderedDict[str, tuple[Experiment, str]]:
 def restore() -> None:
     """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
     key = st.query_params.get(DRAFT)
-    if key is not None and "form" not in st.session_state and key in _kept():
-        fill(*_kept()[key])
+    if key is not None and "form" not in st.session_state and key in _remembered():
+        fill(*_remembered()[key])
         return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:
@@ -206,7 +206,7 @@ def from_url() -> FedLensError | None:
     return None
 
 
-def known_methods() -> dict[str, type[Method]]:
+def available_methods() -> dict[str, type[Method]]:
     """Return all methods by name, those of FEDLENS_METHODS included."""
     try:
         return registry.load_all()
@@ -218,9 +218,9 @@ def known_methods() -> dict[str, type[Method]]:
 def sync_methods(key: str) -> None:
     """Callback: add and remove method forms after a changed choice of methods."""
     content, chosen = form(), st.session_state[key]
-    kept = [e for e in content.methods if e.name in chosen]
-    there = {e.name for e in kept}
-    content.methods = [*kept, *(content.new_method(name) for name in chosen if name not in there)]
+    remaining = [e for e in content.methods if e.name in chosen]
+    present = {e.name for e in remaining}
+    content.methods = [*remaining, *(content.new_method(name) for name in chosen if name not in present)]
 
 
 def reset(uid: int) -> None:
@@ -232,7 +232,7 @@ def add_variant(uid: int) -> None:
     """Callback: add a variant of a method below it."""
     content = form()
     at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
-    label = f"{entry.label or known_methods()[entry.name].about.title} (variant)"
+    label = f"{entry.label or available_methods()[entry.name].about.title} (variant)"
     variant = content.new_method(
         entry.name, label=label, config=dict(entry.config), file=entry.file, title=label
     )

@@ -17,12 +17,12 @@ from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
-from pages.forms import domains, drafts, inputs
-from pages.forms.slots import Slots
+from pages.forms import dataset, drafts, inputs
+from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 
 MAX_SEEDS = 1000
-"""Seeds that one range can stand for."""
+"""Maximum number of seeds in one range."""
 _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
@@ -31,35 +31,32 @@ EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-
 
 
 def name_field(draft: Experiment, key: str) -> str:
-    """Draw the experiment's name; that of a preset follows the data until somebody types another one."""
-    form, typed, title = drafts.form(), st.session_state, f"{key}.title"
-    typed.setdefault(title, draft.name)
-    origin, _, name = form.origin.partition(":")
+    """Draw the experiment's name; that of a preset follows the data until the user types another one."""
+    form, state, title = drafts.form(), st.session_state, f"{key}.title"
+    state.setdefault(title, draft.name)
+    origin, _, preset = form.origin.partition(":")
     if origin == "preset":
-        given = form.given_name or name_for_data(name, draft.data.name, draft.data.root)
-        data = typed.get(f"{key}.data.name", draft.data.name)
-        root = typed.get(f"{key}.data.root", draft.data.root)
-        form.given_name = name_for_data(name, data, root)
-        if typed[title] == given:
-            typed[title] = form.given_name
+        before = form.given_name or name_for_data(preset, draft.data.name, draft.data.root)
+        data = state.get(f"{key}.data.name", draft.data.name)
+        root = state.get(f"{key}.data.root", draft.data.root)
+        form.given_name = name_for_data(preset, data, root)
+        if state[title] == before:
+            state[title] = form.given_name
     return st.text_input("Name", key=title)
 
 
 def name_for_data(preset: str, data: str, root: str | None) -> str:
-    """Return the name of the preset from which the form was filled; with other data, that of the data.
-
-    This is the title in the catalog, or the user's own folder or file.
-    """
-    began = experiments.preset(preset)
-    if data == began.data.name:
-        return began.name
+    """Return the preset's name; with other data, their title in the catalog or the name of the folder."""
+    experiment = experiments.preset(preset)
+    if data == experiment.data.name:
+        return experiment.name
     entry = next((e for e in catalog.entries() if e.name == data), None)
-    if entry is not None and domains.is_own_data(entry) and root:
+    if entry is not None and dataset.is_own_data(entry) and root:
         return Path(root.strip()).name or root
     return data if entry is None else entry.title
 
 
-def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
+def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, object]:
     """Draw the fields of the data part and return their values."""
     entries = {e.name: e for e in catalog.entries()}
     names = list(entries) if draft.name in entries else [draft.name, *entries]
@@ -72,7 +69,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             format_func=lambda n: entries[n].title if n in entries else n,
             key=f"{key}.name",
         )
-        slots.place("data.name")
+        errors.place("data.name")
     entry = entries.get(name)
     values: dict[str, object] = {"name": name}
     with right:
@@ -91,32 +88,30 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             start = drafts.form().extra_fields(name).values["split"]
             split = DataConfig.model_fields["split"]
             values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
-            slots.place("data.split")
-    slots.place("data.root")
-    if entry is not None and not domains.is_own_data(entry):
+            errors.place("data.split")
+    errors.place("data.root")
+    if entry is not None and not dataset.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
-    return extra_data_fields(values, entry, key, slots)
+    return extra_data_fields(values, entry, key, errors)
 
 
 def extra_data_fields(
-    values: dict[str, object], entry: Entry | None, key: str, slots: Slots
+    values: dict[str, object], entry: Entry | None, key: str, errors: FieldErrors
 ) -> dict[str, object]:
     """Draw the less common data fields while their expander is open, and return the whole data part.
 
     Args:
-        values: the values of the fields above.
+        values: the values of the fields above, which may include the split.
     """
     folded = drafts.form().extra_fields(str(values["name"]))
-    folded.values |= {
-        name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS
-    }  # the split, if above
+    folded.values |= {name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS}
     box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if folded.set_open(box.open):
         split = {"split": folded.values["split"]}
         with box:
             folded.values |= _open_extra_fields(
-                values, folded.start | split, entry, f"{key}.{folded.version}", slots
+                values, folded.start | split, entry, f"{key}.{folded.version}", errors
             )
     if entry is None or not has_columns(entry):
         folded.values["columns"] = {}
@@ -125,40 +120,40 @@ def extra_data_fields(
     return values | folded.values | {"domains": folded.values["domains"] or None}
 
 
-def changed_text(now: Mapping[str, object], shown: Collection[str]) -> str:
+def changed_text(now: Mapping[str, Any], shown: Collection[str]) -> str:
     """Describe the data values that differ from the defaults, except those ``shown`` by other widgets."""
-    usual = inputs.paper_values(DataConfig)
-    words = {
-        name: columns_text(value) if name == "columns" else value_text(f"data.{name}", value)  # type: ignore[arg-type]
-        for name, value in now.items()
-        if name not in shown and (value or None) != (usual[name] or None)
-    }
-    return "; ".join(f"{field_phrase(f'data.{name}')} {text}" for name, text in words.items())
+    defaults = inputs.default_values(DataConfig)
+    changes = []
+    for name, value in now.items():
+        if name not in shown and (value or None) != (defaults[name] or None):
+            text = columns_text(value) if name == "columns" else value_text(f"data.{name}", value)
+            changes.append(f"{field_phrase(f'data.{name}')} {text}")
+    return "; ".join(changes)
 
 
 def _open_extra_fields(
-    shown: Mapping[str, Any], start: Mapping[str, Any], entry: Entry | None, key: str, slots: Slots
+    shown: Mapping[str, Any], start: Mapping[str, Any], entry: Entry | None, key: str, errors: FieldErrors
 ) -> dict[str, object]:
     """Draw the open expander; ``shown`` holds the values of the fields above, ``start`` the initial ones."""
     values: dict[str, Any] = {}
     if entry is not None and has_columns(entry):
         values["columns"] = columns_field(start["columns"], f"{key}.columns")
-        slots.place("data.columns")
-    known = domains.known_domains(shown["name"], shown.get("root"), values.get("columns"))
-    if start["domains"] or len(known) > 1:
-        values["domains"] = domains.domain_picker(
-            "Domains", known, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(known)}"
+        errors.place("data.columns")
+    domains = dataset.known_domains(shown["name"], shown.get("root"), values.get("columns"))
+    if start["domains"] or len(domains) > 1:
+        values["domains"] = dataset.domain_picker(
+            "Domains", domains, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(domains)}"
         )
-    slots.place("data.domains")
+    errors.place("data.domains")
     fields = DataConfig.model_fields
     rest = [n for n in ("template", "shots", "split", "split_rounding", "decode") if n not in shown]
-    own = {"template": entry.template} if entry is not None and entry.template else {}
+    placeholders = {"template": entry.template} if entry is not None and entry.template else {}
     for column, name in zip(st.columns(len(rest), vertical_alignment="bottom"), rest, strict=True):
         with column:
             values[name] = inputs.field_widget(
-                f"data.{name}", fields[name], start[name], f"{key}.{name}", None, own.get(name)
+                f"data.{name}", fields[name], start[name], f"{key}.{name}", None, placeholders.get(name)
             )
-    slots.place_row(f"data.{name}" for name in rest)
+    errors.place_row(f"data.{name}" for name in rest)
     return values
 
 
@@ -174,19 +169,19 @@ def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
         value=columns_text(start),
         key=key,
         placeholder="e.g. path = file, label = species, client = writer",
-        help="Needed only where the columns are not called path (image in a Hugging Face data set), label, "
+        help="Needed only if the columns are not called path (image in a Hugging Face data set), label, "
         "domain, client and split. Example: label = species, client = writer",
     )
     pairs = (part.partition("=") for part in text.split(",") if part.strip())
-    return {what.strip(): name.strip() for what, _, name in pairs}
+    return {field.strip(): column.strip() for field, _, column in pairs}
 
 
 def columns_text(columns: Mapping[str, str]) -> str:
     """Write column names as ``columns_field`` reads them."""
-    return ", ".join(f"{what} = {name}" for what, name in columns.items())
+    return ", ".join(f"{field} = {column}" for field, column in columns.items())
 
 
-def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str, object]:
+def partition_fields(draft: PartitionConfig, key: str, errors: FieldErrors) -> dict[str, object]:
     """Draw the fields of the chosen kind of partition and return their values."""
     kinds: dict[str, str] = {
         "domain": "By domain: each client has one domain",
@@ -202,14 +197,14 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         format_func=lambda k: kinds[k],
         key=f"{key}.kind",
     )
-    slots.place("partition.kind")
+    errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]
     start: dict[str, float] = {"classes_per_client": draft.classes_per_client or 2}
-    if kind != "natural":  # empty there: all of them
+    if kind != "natural":  # a natural partition begins with all clients of the data set
         start["clients"] = draft.clients or 6
     if kind == "dirichlet":
         start["alpha"] = draft.alpha or 0.3
-    empty = {"clients": "all", "alpha": "IID"}  # all that the data set names; within a domain at random
+    empty = {"clients": "all", "alpha": "IID"}
     values: dict[str, object] = {"kind": kind}
     for column, name in zip(st.columns(len(names), vertical_alignment="bottom"), names, strict=True):
         if name == "dirichlet_form" and values["alpha"] is None:
@@ -225,18 +220,18 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
                 None,
                 empty.get(name),
             )
-    slots.place_row(f"partition.{name}" for name in names)
+    errors.place_row(f"partition.{name}" for name in names)
     return values
 
 
 def backbone_names() -> list[str]:
-    """Return the names of all CLIP models: the built-in, the common, then all others."""
+    """Return the names of all CLIP models: built-in, common, then all others."""
     files = config_files()
     ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
     return [*ordered, *(n for n in files if n not in ordered)]
 
 
-def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, object]:
+def backbone_fields(draft: BackboneConfig, key: str, errors: FieldErrors) -> dict[str, object]:
     """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
     names = backbone_names()
     names = names if draft.name in names else [draft.name, *names]
@@ -257,7 +252,7 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             values["pretrained"] = inputs.field_widget(
                 "backbone.pretrained",
                 fields["pretrained"],
-                draft.pretrained if name == draft.name else usual_weights(name),
+                draft.pretrained if name == draft.name else suggested_weights(name),
                 f"{key}.{name}.pretrained",
                 "Weights: tag or file",
                 "e.g. openai",
@@ -266,19 +261,19 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             values["precision"] = inputs.field_widget(
                 "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
             )
-    slots.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
+    errors.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
 
 
-def usual_weights(name: str) -> str | None:
+def suggested_weights(name: str) -> str | None:
     """Return the weights to offer for a model: some on this machine, else OpenAI's, else the first."""
-    known = tags.tags(name)
-    here = [tag for tag in known if tags.cached(name, tag) is not None]
-    return next(iter([*here, *(tag for tag in known if tag == "openai"), *known]), None)
+    available = tags.tags(name)
+    downloaded = [tag for tag in available if tags.cached(name, tag) is not None]
+    return next(iter([*downloaded, *(tag for tag in available if tag == "openai"), *available]), None)
 
 
 def schedule_fields(
-    draft: Experiment, data: Mapping[str, object], key: str, slots: Slots
+    draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
 ) -> dict[str, object]:
     """Draw the fields of the training's schedule; ``data`` is the form's data part."""
     fields = Experiment.model_fields
@@ -298,7 +293,7 @@ def schedule_fields(
         values["participation"] = inputs.field_widget(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
-    slots.place_row(("rounds", "seeds", "participation"))
+    errors.place_row(("rounds", "seeds", "participation"))
     left, right, last = st.columns([2, 1, 1], vertical_alignment="bottom")
     with left:
         values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
@@ -310,17 +305,13 @@ def schedule_fields(
         values["keep_checkpoints"] = inputs.field_widget(
             "keep_checkpoints", fields["keep_checkpoints"], draft.keep_checkpoints, f"{key}.keep_checkpoints"
         )
-    slots.place_row(("held_out", "time_limit", "keep_checkpoints"))
-    values["evaluate_every"] = draft.evaluate_every  # of files only: the form keeps it
+    errors.place_row(("held_out", "time_limit", "keep_checkpoints"))
+    values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves it
     return values
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a text such as ``1, 2 5-8``.
-
-    Raises:
-        FedLensError: for a part that is neither a whole number nor a range, or a range of too many.
-    """
+    """Return the seeds of a text such as ``1, 2 5-8``."""
     seeds: list[int] = []
     for part in re.split(r"[,;\s]+", re.sub(rf"\s*({_TO})\s*(?=\d)", "-", text.strip())):
         match = re.fullmatch(r"(\d{1,30})(?:-(\d{1,30}))?", part)
@@ -341,19 +332,19 @@ def seeds_of(text: str) -> list[int]:
 
 
 def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:
-    """Draw the held-out domains: a choice where the data set's domains are known, else a text field.
+    """Draw the held-out domains: a choice if the data set's domains are known, else a text field.
 
     A change of the data set clears them, except for domains that the new one has too.
     """
-    name, known = data["name"], domains.selected_domains(data)
+    name, domains = data["name"], dataset.selected_domains(data)
     before, last = st.session_state.get(key, (draft.data.name, list(draft.held_out)))
-    start = [d for d in last if before == name or d == domains.EACH or d in known]
+    start = [d for d in last if before == name or d == dataset.EACH or d in domains]
     help_ = "Leave-one-domain-out: one run for each domain named here, in which its clients do not train"
-    if known:
-        alone = len(known) == 1 and not start
-        held_out = domains.domain_picker(
-            "Held-out domains", known, start, f"{key}.choice", each=True, help=help_, disabled=alone,
-            placeholder="only one domain" if alone else "none",
+    if domains:
+        single = len(domains) == 1 and not start
+        held_out = dataset.domain_picker(
+            "Held-out domains", domains, start, f"{key}.choice", each=True, help=help_, disabled=single,
+            placeholder="only one domain" if single else "none",
         )  # fmt: skip
     else:
         text = st.text_input(

@@ -15,8 +15,6 @@ from fedcore.config.field_names import field_title, value_text
 from pages.widgets import markup
 
 COLUMNS = 3
-
-
 Editor = Callable[[Any, str], Any]
 """Draws a field that needs more than one widget: (value, key) -> the edited value."""
 
@@ -34,16 +32,16 @@ def config_form(
         values: the values that differ from the defaults.
         key: prefix of the widgets' keys; another key is another form.
         editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is drawn below the other
-            fields while these have the values of ``when``. Without its editor a field keeps its value.
+            fields while these have the values of ``when``. Without an editor, such a field keeps its value.
         path: of the part that has the fields, as ``field_title`` takes it, e.g. ``methods.fedot``.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
-    defaults = paper_values(config)
+    defaults = default_values(config)
     given: dict[str, Any] = {}
     paths = {name: f"{path}.{name}".lstrip(".") for name in config.model_fields}
     fields = [(n, i) for n, i in config.model_fields.items() if not _extra(i)]
-    boxes = [f for f in fields if f[1].annotation is bool]  # in rows of their own
+    boxes = [f for f in fields if f[1].annotation is bool]  # in separate rows
     for row in (*_rows([f for f in fields if f not in boxes]), *_rows(boxes)):
         for column, (name, info) in zip(st.columns(COLUMNS, vertical_alignment="top"), row, strict=False):
             with column:
@@ -54,9 +52,9 @@ def config_form(
                     st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
     for name, info in config.model_fields.items():
         if extra := _extra(info):
-            value, now = values.get(name, defaults[name]), defaults | given
+            value, current = values.get(name, defaults[name]), defaults | given
             draw = (editors or {}).get(extra["editor"])
-            if draw and all(now[n] == wanted for n, wanted in extra.get("when", {}).items()):
+            if draw and all(current[n] == wanted for n, wanted in extra.get("when", {}).items()):
                 st.markdown(f"**{field_title(paths[name])}**", help=help_text(paths[name], info))
                 value = draw(value, f"{key}.{name}")
             if value != defaults[name]:
@@ -75,7 +73,7 @@ def _extra(info: FieldInfo) -> dict[str, Any]:
     return dict(extra) if isinstance(extra, dict) and "editor" in extra else {}
 
 
-def paper_values(config: type[BaseModel]) -> dict[str, Any]:
+def default_values(config: type[BaseModel]) -> dict[str, Any]:
     """Return the default of each field as TOML and JSON hold it; None for a field without a default."""
     return {name: default_of(info) for name, info in config.model_fields.items()}
 
@@ -86,7 +84,7 @@ def default_of(info: FieldInfo) -> Any:
 
 
 def range_text(info: FieldInfo) -> str:
-    """Return a field's lowest and highest value in words, empty where it has neither."""
+    """Return a field's lowest and highest value in words; empty if it has neither."""
     signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
     limits = ((sign, getattr(item, name, None)) for item in info.metadata for name, sign in signs)
     return ", ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
@@ -96,9 +94,6 @@ def field_widget(
     path: str, info: FieldInfo, value: Any, key: str, label: str | None = None, empty: str | None = None
 ) -> Any:
     """Draw the widget that fits a field's type, and return its value.
-
-    Numbers are typed as text, since whatever is typed must reach the validation: Streamlit's number input
-    keeps a number outside its range on the screen, and its former value for the experiment.
 
     Args:
         path: of the field, as ``field_title`` takes it.
@@ -119,6 +114,8 @@ def field_widget(
             )
         if kind is bool:
             return st.checkbox(label, value=bool(value), key=key, help=help_)
+    # Numbers are typed as text, so that whatever is typed reaches the validation: Streamlit's number input
+    # shows a number outside its range, but returns the previous one, which would go into the experiment.
     items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
@@ -148,7 +145,7 @@ def help_text(path: str, info: FieldInfo) -> str:
 
 
 def options_of(info: FieldInfo) -> tuple[Any, ...]:
-    """Return the values that a field can have, where they can be listed."""
+    """Return the values that a field can have; empty if they cannot be listed."""
     kinds = [k for k in alternatives(info.annotation) if k is not type(None)]
     if kinds == [bool]:
         return (True, False)

@@ -23,11 +23,10 @@ from fedcore.papers.tables.filling import Filling
 from fedcore.plots.theme import STATUS
 from fedcore.results.metrics import RULES
 from fedcore.store import RunRow
-from pages.forms import planning
 from pages.papers_view import state
 from pages.papers_view.state import Snapshot
 from pages.papers_view.table import cost_text, runs_text
-from pages.widgets import markup, session
+from pages.widgets import markup, planning, session
 
 OPEN = "papers_dialog"
 """Key of the session for the table and cells of the open dialog."""

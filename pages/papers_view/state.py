@@ -16,7 +16,7 @@ from fedcore.papers.tables.layout import PrintedTable, all_tables
 from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.results import progress
 from fedcore.store import Store
-from pages.forms import planning
+from pages.widgets import planning
 
 MEMORY_SECONDS = 3600
 SECONDS = 20

@@ -138,9 +138,9 @@ def test_the_form_does_not_unpack_and_looks_again_later(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ):
     from fedcore.engine import planner
-    from pages.forms import planning
+    from pages.forms import plan
 
-    monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(plan, "WAIT_SECONDS", 60)
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)  # "later" is at once
     db = tmp_path_factory.mktemp("database") / "runs.db"
     monkeypatch.setenv("FEDLENS_DB", str(db))
@@ -148,11 +148,11 @@ def test_the_form_does_not_unpack_and_looks_again_later(
     root = str(packed(tmp_path))
     values = {**experiment(root).model_dump(), "seeds": "1"}
     before = tree(tmp_path)
-    _, planned, error = planning.plan_form(values)
+    _, planned, error = plan.plan_form(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
-    assert planning.preview_partition(values, error) is None
+    assert plan.preview_partition(values, error) is None
     collect(check_dataset("pacs", root))
-    assert len(planning.plan_form(values)[1].clients) == 4
+    assert len(plan.plan_form(values)[1].clients) == 4
 
 
 @pytest.mark.parametrize("name", ["femnist", "ddr"])

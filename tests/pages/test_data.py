@@ -17,7 +17,7 @@ from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
-from pages.forms.domains import check_key
+from pages.forms.dataset import check_key
 from tests.support.web.pages import Opened, keep_checkpoint, work_off
 
 NAME = "<script>x</script> :red[b]"

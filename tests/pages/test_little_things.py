@@ -50,14 +50,14 @@ def test_an_archived_experiment_is_not_called_deleted(open_page: Opened, filled:
     assert not app.run().toast
 
 
-def test_a_large_model_comes_with_its_usual_weights(
+def test_a_large_model_comes_with_its_suggested_weights(
     open_page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = open_page("new")
     app = widget(app, "CLIP backbone", "selectbox").set_value("ViT-B-32").run()
     assert widget(app, "Weights: tag or file", "text_input").value == "openai"
     monkeypatch.setattr("fedcore.clip.tags.cached", lambda name, tag: tag == "laion2b_s34b_b79k" or None)
-    assert fields.usual_weights("ViT-B-32") == "laion2b_s34b_b79k"
+    assert fields.suggested_weights("ViT-B-32") == "laion2b_s34b_b79k"
 
 
 def test_live_names_the_data_as_experiments_does(open_page: Opened, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from fedcore.methods.fedot import FedOTConfig
 from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
+from pages.forms.errors import with_field_titles
 from pages.forms.inputs import default_of
-from pages.forms.slots import with_field_titles
 from tests.support import fill
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE

@@ -15,7 +15,7 @@ from fedcore.config import DataConfig
 from fedcore.data.images import ImageSet
 from fedcore.engine import planner
 from fedcore.engine.prepare import read_images
-from pages.forms import planning
+from pages.forms import plan
 from tests.support.web.pages import Opened, button, own, plan_line, widget
 
 
@@ -48,12 +48,12 @@ def test_the_page_does_not_wait_for_a_large_folder(
     open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = open_page("new", preset="demo")
-    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
     app = own(app, folder)
     assert said(app) and not app.error
     assert button(app, "Launch").disabled
     disk.go.set()
-    monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
+    monkeypatch.setattr(plan, "WAIT_SECONDS", 60)
     app = app.run()
     assert not said(app)
     assert "6 methods x 1 seed = 6 runs" in plan_line(app)
@@ -75,10 +75,10 @@ def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
 
     monkeypatch.setattr(planner, "read_images", broken)
     app = open_page("new", preset="demo")
-    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
     app = own(app, folder)
     assert said(app)
-    asked = app.session_state[planning._REQUEST]
+    asked = app.session_state[plan._REQUEST]
     go.set()
     wait([asked], 60)
     app = app.run()
@@ -95,7 +95,7 @@ def test_the_last_picture_stays_while_the_next_plan_is_made(
     app = own(open_page("new", preset="demo"), folder)
     shown = [c.value for c in app.caption if c.value.startswith("3 clients")]
     disk.go.clear()
-    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(plan, "WAIT_SECONDS", 0.05)
     app = widget(app, "Rounds", "text_input").set_value("4").run()
     assert said(app)
     assert shown == [c.value for c in app.caption if c.value.startswith("3 clients")] != []

@@ -21,14 +21,14 @@ _NAME = re.compile(
 """Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
 
 
-class Slots:
+class FieldErrors:
     """A place under every field for its error message."""
 
     def __init__(self) -> None:
         self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
         self._in_rows: set[str] = set()
         self.refused: list[str] = []
-        """Inputs that hold what cannot be used, although the rest of the form is valid."""
+        """Names of inputs that cannot be used, although the rest of the form is valid."""
 
     def place(self, field: str) -> None:
         """Reserve room for errors of a field at the current position of the page."""
@@ -42,10 +42,10 @@ class Slots:
             self._in_rows.add(field)
 
     def refuse(self, name: str, error: FedLensError) -> None:
-        """Show an error of a file or table where it was given, which the form has not taken over.
+        """Show an error beside an input, such as a file, whose content the form has not taken over.
 
         Args:
-            name: of the input; nothing is launched while it holds this.
+            name: of the input; nothing is launched until it is corrected.
         """
         markup.show_error(error)
         self.refused.append(name)
@@ -68,15 +68,15 @@ def name_in_form(field: str) -> str:
     """Return the form's name of a field: ``methods.3.config.lr`` is "FedDEAP, learning rate"."""
     parts = field.split(".")
     while len(parts) > 1 and parts[-1].isdecimal() and parts[0] not in ("methods", "cohorts"):
-        parts.pop()  # the place in a list: ``seeds.0``
+        parts.pop()  # the position in a list: ``seeds.0``
     if parts[:2] == ["data", "columns"]:
         parts = parts[:2]  # one field for all columns
     field = ".".join(parts)
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)
     entry = drafts.form().methods[int(parts[1])]
-    known = drafts.known_methods().get(entry.name)
-    title = entry.title or (known.about.title if known else entry.name)
+    method = drafts.available_methods().get(entry.name)
+    title = entry.title or (method.about.title if method else entry.name)
     return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
@@ -95,7 +95,7 @@ def with_field_titles(text: str) -> str:
 
     def title(match: re.Match[str]) -> str:
         name = match[0]
-        known = name in paths and ("_" in name or "." in name)  # a word without either may be a word
-        return f'"{field_title(paths[name])}"' if known else name
+        is_field = name in paths and ("_" in name or "." in name)  # without either it may be a plain word
+        return f'"{field_title(paths[name])}"' if is_field else name
 
     return _NAME.sub(title, text)

@@ -1,10 +1,9 @@
-"""Check a data set on this machine, and start an experiment with it."""
+"""Add a data set on the page Data & models: its check, its report, and a new experiment with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -13,15 +12,14 @@ from fedcore.data import catalog
 from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.data.entry import Entry
 from fedcore.data.readers.loaders import detect_format
-from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.paths import user_path
 from fedcore.progress import counted
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
-from pages.forms.domains import OWN_DATA, check_key, is_own_data
-from pages.forms.slots import with_field_titles
+from pages.forms.dataset import OWN_DATA, check_key, is_own_data
+from pages.forms.errors import with_field_titles
 from pages.widgets import background, markup, session
 
 
@@ -62,47 +60,6 @@ def section() -> None:
         background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:
         show_report(task, root)
-
-
-def check_here(data: Mapping[str, Any], error: NotPrepared) -> None:
-    """Offer the check that a data set of the form needs first, and show it while it runs."""
-    entry = next(e for e in catalog.entries() if e.name == data["name"])
-    name, root = None if is_own_data(entry) else entry.name, str(data["root"])
-    columns, chosen = data.get("columns") or {}, data.get("domains")
-    key = check_key(name, root, columns, chosen)
-    task = session.store().tasks.find("check", key)
-    if task is not None and task.status == "done":  # and yet it is not ready: what it found is in its report
-        report = CheckReport.model_validate((task.result or {})["report"])
-        markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
-    elif task is not None:
-        background.show_task(task, f"Checking {root}")
-    else:
-        st.info(
-            markup.md(f"{error.task} once. The check takes a while; the plan then appears here by itself."),
-            icon=":material/fact_check:",
-        )
-    running = task is not None and not task.ended
-    if not running and st.button(
-        "Check it now" if task is None else "Check again",
-        type="primary",
-        icon=":material/fact_check:",
-        key="check_here",
-        disabled=not session.writable(),
-    ):
-        args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
-        background.submit("check", key, args | ({"domains": chosen} if chosen else {}))
-        st.rerun()
-
-
-def check_state(data: Mapping[str, Any]) -> str:
-    """Return a text that changes when a check of the form's data set begins or ends."""
-    root = data.get("root")
-    try:
-        named = user_path(root, "data.root") if root else None
-    except FedLensError:  # no path: the plan says so
-        return ""
-    checks = [t for t in session.store().tasks.recent("check") if named and t.args.get("root") == str(named)]
-    return " ".join(f"{task.id} {task.status}" for task in checks)
 
 
 def catalog_sets() -> list[Entry]:

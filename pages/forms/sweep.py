@@ -11,7 +11,7 @@ from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConf
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.methods import class_texts
 from pages.forms import drafts, inputs
-from pages.forms.slots import Slots
+from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 
 Sweepable = tuple[str, FieldInfo, Any]
@@ -31,34 +31,36 @@ def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
 
 
 def _method_fields() -> dict[str, Sweepable]:
-    known, entries = drafts.known_methods(), drafts.form().methods
+    """Return the fields of single methods, then those that several methods have, to be swept together."""
+    methods, entries = drafts.available_methods(), drafts.form().methods
     sweepable: dict[str, Sweepable] = {}
-    every: dict[str, list[Sweepable]] = {}
-    for entry in (e for e in entries if e.name in known):
-        alone = sum(e.name == entry.name for e in entries) == 1
-        who = entry.name if alone else entry.label
-        defaults = inputs.paper_values(known[entry.name].Config)
-        texts = class_texts.fields(known[entry.name].Config)  # no value that fits on a line
-        for name, info in known[entry.name].Config.model_fields.items():
+    by_field: dict[str, list[Sweepable]] = {}
+    for entry in (e for e in entries if e.name in methods):
+        method = methods[entry.name]
+        unique = sum(e.name == entry.name for e in entries) == 1
+        variant = entry.name if unique else entry.label
+        defaults = inputs.default_values(method.Config)
+        texts = class_texts.fields(method.Config)  # too long for a line of values
+        for name, info in method.Config.model_fields.items():
             if name in texts:
                 continue
             value = entry.config.get(name, defaults[name])
-            words = field_phrase(f"methods.{entry.name}.{name}")
-            every.setdefault(name, []).append((words, info, value))
-            if who:
-                title = entry.label or known[entry.name].about.title
-                sweepable[f"methods.{who}.{name}"] = (f"{title}: {words}", info, value)
-    for name, ((words, *first), *more) in every.items():
-        if more:
-            sweepable[f"methods.*.{name}"] = (f"All methods: {words}", *first)
+            phrase = field_phrase(f"methods.{entry.name}.{name}")
+            by_field.setdefault(name, []).append((phrase, info, value))
+            if variant:
+                title = entry.label or method.about.title
+                sweepable[f"methods.{variant}.{name}"] = (f"{title}: {phrase}", info, value)
+    for name, [(phrase, info, value), *others] in by_field.items():
+        if others:
+            sweepable[f"methods.*.{name}"] = (f"All methods: {phrase}", info, value)
     return sweepable
 
 
-def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, list[Any]]:
+def sweep_fields(values: dict[str, Any], key: str, errors: FieldErrors) -> dict[str, list[Any]]:
     """Draw the sweep while its expander is open, and return the values of each swept field."""
     draft, fields_by_path = drafts.form().sweep, sweepable_fields(values)
-    gone = [p for p in draft.values if p.startswith("methods.") and p not in fields_by_path]
-    for path in gone:  # its method was taken out of the experiment
+    removed = [p for p in draft.values if p.startswith("methods.") and p not in fields_by_path]
+    for path in removed:  # with its method
         draft.values.pop(path)
         draft.start.pop(path, None)
     box = st.expander(
@@ -69,16 +71,16 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
     )
     if draft.set_open(box.open):
         with box:
-            draft.values = _open_form(draft, fields_by_path, f"{key}.sweep.{draft.version}", slots)
+            draft.values = _open_form(draft, fields_by_path, f"{key}.sweep.{draft.version}", errors)
     elif draft.values:
         swept = ", ".join(f"{_title(p, fields_by_path)} {value_text(p, v)}" for p, v in draft.values.items())
         st.caption(f"Swept: {markup.md(swept)}")
-    slots.place("sweep")
+    errors.place("sweep")
     return draft.values
 
 
 def _open_form(
-    draft: drafts.Expander, fields_by_path: dict[str, Sweepable], key: str, slots: Slots
+    draft: drafts.Expander, fields_by_path: dict[str, Sweepable], key: str, errors: FieldErrors
 ) -> dict[str, list[Any]]:
     st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
     paths = [*fields_by_path, *(p for p in draft.start if p not in fields_by_path)]
@@ -92,10 +94,10 @@ def _open_form(
     )
     swept = {}
     for path in chosen:
-        _, info, now = fields_by_path.get(path, ("", None, None))
-        start = draft.start.get(path, [] if now is None else [now])
+        _, info, value = fields_by_path.get(path, ("", None, None))
+        start = draft.start.get(path, [] if value is None else [value])
         swept[path] = _values(path, f"{_title(path, fields_by_path)}: values", info, start, f"{key}.{path}")
-        slots.place(f"sweep.{path}")
+        errors.place(f"sweep.{path}")
     return swept
 
 

@@ -1,0 +1,193 @@
+"""The plan of the form's experiment: made in the background, drawn with its partition and cost, launched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
+from typing import Any
+
+import streamlit as st
+
+from fedcore.config import Experiment, parse
+from fedcore.config.field_names import field_phrase, size_text
+from fedcore.engine.plan import Plan
+from fedcore.engine.planner import PlanResult
+from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
+from fedcore.plots.partition import partition_picture
+from fedcore.progress import counted, duration
+from pages.forms import dataset, fields
+from pages.widgets import background, markup, planning, session
+
+WAIT_SECONDS = 1.2
+"""Seconds that a page waits for a plan before it is drawn without one."""
+MANY_RUNS, LONG_SECONDS = 20, 8 * 3600  # a larger plan is launched only when confirmed
+_REQUEST, _PENDING, _DRAWN = "plan_request", "plan_pending", "plan_drawn"
+
+
+def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
+    """Return the form's experiment and its plan, or the error; neither while the plan is being made."""
+    content = {**values, "methods": [_without_none(entry) for entry in values["methods"]]}
+    for part in ("data", "partition", "backbone"):
+        content[part] = _without_none(values[part])
+    try:
+        if not any(c.isprintable() and not c.isspace() for c in values["name"]):
+            raise FedLensError("the name is blank; give the experiment a name", "name")
+        content["seeds"] = fields.seeds_of(values["seeds"])
+        experiment = parse(content)
+    except FedLensError as error:
+        return None, None, error
+    answer = _plan(experiment, dataset.check_state(values["data"]))
+    return (experiment, None, answer) if isinstance(answer, FedLensError) else (experiment, answer, None)
+
+
+def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
+    """Plan the partition alone when an error elsewhere in the form prevents the whole plan."""
+    if (error.field or "").partition(".")[0] == "data":
+        return None
+    shared: dict[str, Any] = {p: _without_none(values[p]) for p in ("data", "partition", "backbone")}
+    shared["methods"] = [{"name": "zero-shot"}]
+    for use_schedule in (True, False):  # the schedule may be what is wrong
+        try:
+            schedule: dict[str, Any] = {}
+            if use_schedule:
+                schedule = {"held_out": values["held_out"], "seeds": fields.seeds_of(values["seeds"])}
+            experiment = parse(shared | schedule)
+        except FedLensError:
+            continue
+        answer = _plan(experiment)
+        if not isinstance(answer, FedLensError):
+            return answer
+    return None
+
+
+def _plan(experiment: Experiment, checked: str = "") -> Plan | FedLensError | None:
+    """Return the plan or its error; None while it is being made, which ``show_pending`` then watches.
+
+    Args:
+        checked: changes when the data set is checked, after which the plan may be another.
+    """
+    request = planning.request(experiment, checked)
+    before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
+    if before is not None and before is not request:
+        before.cancel()  # each keystroke asks for a plan; the outdated ones need not be made
+    st.session_state[_REQUEST] = request
+    with suppress(CancelledError):  # by another tab with the same request: the next rerun requests it again
+        if wait([request], WAIT_SECONDS).done:
+            answer = request.result().answer
+            if isinstance(answer, Plan | FedLensError):
+                return answer
+            raise answer
+    st.session_state[_PENDING] = request
+    return None
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def plan_to_draw(data: Mapping[str, object], plan: Plan | None) -> Plan | None:
+    """Return the plan to draw: this one, or while it is pending the last plan of the same data."""
+    key = str(sorted(data.items()))
+    if plan is not None:
+        st.session_state[_DRAWN] = key, plan
+        return plan
+    last_key, last = st.session_state.get(_DRAWN, ("", None))
+    return last if _PENDING in st.session_state and last_key == key else None
+
+
+def show_pending() -> None:
+    """Tell the user that the plan is still being made, and redraw the page once it is ready."""
+    request = st.session_state.pop(_PENDING, None)
+    if request is not None:
+        _watch(request, time.monotonic() - WAIT_SECONDS)
+
+
+@markup.fragment(run_every=1)
+def _watch(request: Future[PlanResult], began: float) -> None:
+    if request.done():
+        st.rerun()
+    st.info(
+        f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
+        icon=":material/hourglass_top:",
+    )
+
+
+def draw_partition(plan: Plan) -> None:
+    """Draw the partition of the planned experiment."""
+    picture = partition_picture(plan.counts, plan.clients, plan.classes, session.theme())
+    if st.session_state.get("as_tables"):
+        table = {"client": list(plan.clients)}
+        table.update({c: plan.counts[:, j].tolist() for j, c in enumerate(plan.classes)})
+        st.dataframe(table, hide_index=True, key="partition_table")
+    else:
+        st.html(picture.html)
+    st.caption(markup.md(picture.alt))
+    if plan.runs[0].held_out is not None:
+        st.caption(f"Shown for the runs that hold out {markup.md(plan.runs[0].held_out)}.")
+    if len(plan.clients) > 1:
+        st.caption(
+            f"Heterogeneity {plan.heterogeneity:.2f}; mean label entropy {plan.entropy:.2f} of at most "
+            f"{plan.max_entropy:.2f} bits.",
+            help="Heterogeneity is the mean Jensen-Shannon distance between the training labels of two "
+            "clients, from 0 (equal class shares) to 1 (no class in common). A client's label entropy is "
+            "highest with equal class shares.",
+        )
+
+
+def plan_line(experiment: Experiment, plan: Plan) -> None:
+    """Show how many runs the experiment has, what they cost, and the plan's warnings."""
+    factors = [counted(len(experiment.methods), "method"), counted(len(experiment.seeds), "seed")]
+    if experiment.held_out:
+        factors.append(counted(len({r.held_out for r in plan.runs}), "held-out domain"))
+    swept = [
+        f"{counted(len(values), 'value')} of {markup.md(field_phrase(path))}"
+        for path, values in experiment.sweep.items()
+    ]
+    if any(path.startswith("methods.") for path in experiment.sweep):  # it multiplies only some methods' runs
+        product = ", ".join([" x ".join(factors), *swept]) + ":"
+    else:
+        product = " x ".join([*factors, *swept]) + " ="
+    fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
+    rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
+    path, precedents = session.store().path, planning.precedents(session.store())
+    disk = forecast.disk(path, precedents, plan)
+    costs = _costs(plan, disk, precedents)
+    st.markdown(f"**{product} {counted(len(plan.runs), 'run')}**, {rounds}{costs}.")
+    for warning in plan.warnings:
+        st.warning(markup.md(warning), icon=":material/info:")
+    shortage = forecast.lack_of_room(path, disk)
+    if shortage is not None:
+        st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")
+
+
+def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> str:
+    """Describe the time, disk and memory that a plan needs, as far as they are known."""
+    seconds, memory = forecast.seconds(precedents, plan.runs), forecast.memory(precedents, plan.runs)
+    text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
+    if disk.size:
+        text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
+    if memory is not None:
+        text += f", up to {memory / 1e9:.1f} GB of memory"
+    return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")
+
+
+def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
+    """Draw the Launch button, and before a large plan a box to confirm it."""
+    confirmed = True
+    if plan is not None:
+        seconds = forecast.seconds(planning.precedents(session.store()), plan.runs) or 0
+        if len(plan.runs) > MANY_RUNS or seconds > LONG_SECONDS:
+            confirmed = st.checkbox(f"Yes, queue all {len(plan.runs)} runs", key="launch_sure")
+    ready = plan is not None and experiment is not None and confirmed and session.writable()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        pressed = st.button(
+            "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
+        )
+    if pressed and experiment is not None and plan is not None:
+        try:
+            background.launch(experiment, plan.runs, st.session_state.get("new_device") or "auto")
+        except FedLensError as error:
+            markup.show_error(error)
