@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.papers.published import PAPERS, PublishedValue
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import counts_text
+from fedcore.papers.tables.cells import STATUSES, counts_text
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
 from fedcore.results.metrics import RULES
 from pages.papers_view import chart, fill, grid, state
@@ -123,7 +123,7 @@ def watched_map(rehearsal: bool) -> None:
     if st.session_state.get("as_tables"):
         rows = [
             {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}
-            | dict(export.counts([c.status for c in cells[t.name]]))
+            | {status: [c.status for c in cells[t.name]].count(status) for status in STATUSES}
             for book in BOOKS
             for t in tables(book)
         ]

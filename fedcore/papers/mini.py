@@ -1,14 +1,14 @@
 """Small versions of experiments: the same methods on embedded data with a miniature CLIP, in seconds.
 
-A small version shows that an experiment runs from end to end; its numbers say nothing about the large one. A
-rehearsal is a small version that holds out as many domains as the paper, so that it fills every cell of the
-paper's table: an embedded domain stands in for each domain of the paper.
+A small version shows that an experiment runs from end to end; its numbers say nothing about the large one. In
+a rehearsal, an embedded domain stands in for each domain of the paper, so that it fills every cell of the
+paper's table.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Any
 
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, PartitionConfig
@@ -27,20 +27,15 @@ CAPS = {
 """Config field of a method -> its largest value in the small version."""
 SMALLER = {
     "network": {"resnet50": "resnet18", "vit_b_16": "vit_tiny"},
-    "weights": {"pretrained": "scratch"},  # its weights may not be on this machine
+    "weights": {"pretrained": "scratch"},  # the pretrained ones may not be on this machine
 }
 """Config field of a method -> values that the small version replaces."""
 DATA = "shapes"
-DOMAINS = ("photo", "sketch", "cartoon+30")
+DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45")
+"""The embedded domains, which stand in for a paper's first to fourth in a rehearsal."""
 CLASSES = 10
 """Number of classes of the embedded data sets."""
 CLIENTS = 5
-STAND_INS = ("photo", "sketch", "cartoon+30", "painting-45")
-"""The embedded domains that stand in for the paper's first, second, third and fourth."""
-REHEARSAL_TAG = "rehearsal"
-REHEARSAL_NOTES = (
-    "A rehearsal with a miniature model on embedded data: its numbers are no evidence about any paper."
-)
 
 
 def mini(experiment: Experiment) -> Experiment:
@@ -49,15 +44,15 @@ def mini(experiment: Experiment) -> Experiment:
     The methods keep their switches. Prompt lengths and batch sizes are capped (two lengths of one method keep
     their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
     exceed it. One domain is held out if the experiment holds out several in turn, and at most five clients
-    take part. Cohorts keep their shares of the clients and their budgets. It reproduces no published value,
-    so ``reproduces`` is empty.
+    take part. Cohorts keep their shares of the clients and their budgets. ``reproduces`` is empty.
 
     Raises:
         FedLensError: for an unknown method, or a field that a method does not have.
     """
     backbone = _backbone(experiment.backbone.name)
     by_domain = experiment.partition.kind == "domain"
-    domains = DOMAINS if by_domain else DOMAINS[:1]
+    domains = DOMAINS[:3] if by_domain else DOMAINS[:1]
+    width = backbone_spec(backbone).embed_dim
     partition = _partition(experiment.partition)
     trained = len(domains) - bool(experiment.held_out)
     clients = partition.clients or trained * partition.clients_per_domain
@@ -66,20 +61,21 @@ def mini(experiment: Experiment) -> Experiment:
         data=DataConfig(
             name=DATA,
             domains=domains,
-            split=_split(experiment),
+            # the embedded data have no official split
+            split="60/20/20" if experiment.data.split == "60/20/20" else "80/20",
             split_rounding=experiment.data.split_rounding,
             shots=SHOTS,
         ),
         partition=partition,
         backbone={"name": backbone},
         cohorts=_cohorts(experiment.cohorts, clients),
-        methods=tuple(_method(entry, backbone_spec(backbone).embed_dim) for entry in experiment.methods),
+        methods=tuple(_method(entry, width) for entry in experiment.methods),
         rounds=min(ROUNDS, experiment.rounds),
         participation=1.0 if experiment.participation == 1 else max(experiment.participation, 2 / CLIENTS),
         seeds=experiment.seeds[:1],
         held_out=domains[:1] if experiment.held_out else (),
-        sweep=_sweep(experiment, backbone_spec(backbone).embed_dim),
-        notes="A small version: it shows that the experiment runs; its numbers mean nothing.",
+        sweep=_sweep(experiment, width),
+        notes="A small version, which shows that the experiment runs; its numbers mean nothing.",
         tags=("mini",),
     )
 
@@ -93,19 +89,14 @@ def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, An
     """Return cohorts in the same proportions; those that would have no clients are left out."""
     total, small, before = sum(c.clients for c in large), [], 0
     for end, cohort in zip(itertools.accumulate(c.clients for c in large), large, strict=True):
-        own = end * clients // total - before * clients // total
+        count = end * clients // total - before * clients // total
         budget = cohort.model_dump(exclude={"clients", "backbone"}, exclude_none=True)
         if "batch_size" in budget:
             budget["batch_size"] = min(budget["batch_size"], CAPS["batch_size"])
         backbone = {"backbone": {"name": _backbone(cohort.backbone.name)}} if cohort.backbone else {}
-        small += [{"clients": own, **backbone, **budget}] if own else []
+        small += [{"clients": count, **backbone, **budget}] if count else []
         before = end
     return small
-
-
-def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
-    """Return the same split, or 80/20 for an official one: the embedded data have no official split."""
-    return "60/20/20" if experiment.data.split == "60/20/20" else "80/20"
 
 
 def _partition(large: PartitionConfig) -> PartitionConfig:
@@ -146,18 +137,13 @@ def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
 
 
 def _capped(name: str, value: Any, width: int) -> Any:
-    """Return a hyper-parameter's value that fits the miniature."""
     if name == "blocks":
         return max(n for n in range(1, value + 1) if width % n == 0)
     return min(value, CAPS[name]) if name in CAPS else value
 
 
 def _method(entry: MethodEntry, width: int) -> MethodEntry:
-    """Return the method with every length and batch size capped, including its defaults.
-
-    Raises:
-        FedLensError: for an unknown method, or a field that it does not have.
-    """
+    """Return the method with every length and batch size capped, including its defaults."""
     if entry.file:
         registry.load_agreed(entry.file)
     large = registry.build_config(entry.name, entry.config).model_dump(mode="json")
@@ -191,20 +177,16 @@ def stand_ins(experiment: Experiment) -> dict[str, str]:
     if experiment.partition.kind != "domain":
         return {}
     domains = experiment.data.domains or catalog.entry(experiment.data.name).domains
-    return dict(zip(domains, STAND_INS, strict=False))
+    return dict(zip(domains, DOMAINS, strict=False))
 
 
 def rehearsal(experiment: Experiment) -> Experiment:
-    """Return the rehearsal of a paper's experiment: its methods in their order, one seed, two rounds.
-
-    Raises:
-        FedLensError: for an unknown method, or a field that a method does not have.
-    """
+    """Return the rehearsal of a paper's experiment: its methods in their order, one seed, two rounds."""
     small = mini(experiment)
     changes: dict[str, object] = {
         "name": f"{experiment.name} (rehearsal)",
-        "notes": REHEARSAL_NOTES,
-        "tags": (REHEARSAL_TAG,),
+        "notes": "A rehearsal with a miniature model on embedded data: no evidence about any paper.",
+        "tags": ("rehearsal",),
     }
     names = stand_ins(experiment)
     if names:

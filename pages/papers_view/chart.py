@@ -30,10 +30,10 @@ MARKS: dict[CellStatus, tuple[str, str, str]] = {
     "no single run": ("m2.2 2.2h1.6v1.6h-1.6z", "fill:currentColor;opacity:0.45", ""),
 }  # fmt: skip
 """Status -> the path of its mark, its style, and its style in the dark theme if that differs."""
-Cells = Mapping[str, Sequence[TableCell]]
+CellsByTable = Mapping[str, Sequence[TableCell]]
 
 
-def map_html(cells: Cells, dark: bool, rehearsal: bool) -> str:
+def map_html(cells: CellsByTable, dark: bool, rehearsal: bool) -> str:
     """Return the marks of all values, grouped by paper and table; each table is a button."""
     papers = []
     for book in BOOKS:
@@ -53,7 +53,7 @@ def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
     return f"{count:,} of {len(statuses):,} {'rehearsed' if rehearsal else 'measured'}"
 
 
-def legend_html(cells: Cells, dark: bool) -> str:
+def legend_html(cells: CellsByTable, dark: bool) -> str:
     """Return the marks of the statuses that occur, with their meaning."""
     present = {cell.status for of_table in cells.values() for cell in of_table}
     items = "".join(

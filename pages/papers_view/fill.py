@@ -125,10 +125,9 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     if not possible:
         if every:
             missing = fillings.missing_parts(cells, seeds)
+            runs = runs_text(sum(map(len, missing.values())))
             time_text = cost_text(fillings.seconds(snapshot.past, missing))
-            st.markdown(
-                f"**{runs_text(fillings.run_count(every))}** missing; time on this machine: {time_text}."
-            )
+            st.markdown(f"**{runs}** missing; time on this machine: {time_text}.")
             st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
         else:
             st.info("The runs of these seeds are done or queued.", icon=":material/check:")

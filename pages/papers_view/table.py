@@ -13,17 +13,17 @@ from pages.widgets.markup import esc
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
-Cells = Mapping[PublishedValue, TableCell]
+CellsByValue = Mapping[PublishedValue, TableCell]
 Cost = Callable[[TableCell], float | None]
 
 
-def table_html(table: PrintedTable, by_value: Cells, cost: Cost) -> str:
+def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost) -> str:
     """Return all panels of a table, each of which can be scrolled sideways."""
     panels = (_panel(table, number, by_value, cost) for number in range(len(table.panels)))
     return "".join(panels)
 
 
-def _panel(table: PrintedTable, number: int, by_value: Cells, cost: Cost) -> str:
+def _panel(table: PrintedTable, number: int, by_value: CellsByValue, cost: Cost) -> str:
     panel = table.panels[number]
     label = ", ".join(filter(None, (table.title, panel.title)))
     rows = "".join(_rows(table, panel, number, by_value, cost))
@@ -49,7 +49,7 @@ def _head(panel: PrintedPanel) -> str:
 
 
 def _rows(
-    table: PrintedTable, panel: PrintedPanel, number: int, by_value: Cells, cost: Cost
+    table: PrintedTable, panel: PrintedPanel, number: int, by_value: CellsByValue, cost: Cost
 ) -> Sequence[str]:
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):

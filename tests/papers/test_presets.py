@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,10 @@ from fedcore.store import Store
 PUBLISHED = experiments.published()
 DRAWN = {
     "fedot/figure5-femnist": "26.40",
-    "feddeap/figure2-pacs": "three clients per domain",
-    "feddeap/figure2-domainnet-126": "three clients per domain",
+    "feddeap/figure2-pacs": "Three clients per domain",
+    "feddeap/figure2-domainnet-126": "Three clients per domain",
 }
-"""Figures of which no point stands in a table -> what their notes say."""
+"""Figures without a point in any table -> a text of their notes."""
 
 
 @cache
@@ -62,7 +63,6 @@ def test_every_preset_is_complete():
 
 
 def check_complete(experiment: Experiment) -> None:
-    assert config.loads(config.dumps(experiment)) == experiment, experiment.name
     assert experiment.notes and "published" in experiment.tags
     assert experiment.backbone.pretrained == "openai"
     labels = [entry.label for entry in experiment.methods]
@@ -89,12 +89,12 @@ def check_values(name: str, experiment: Experiment) -> None:
         assert not figures and DRAWN[name] in experiment.notes
         return
     assert figures
-    used, swept = set(), sweeps.variants(experiment)
+    used, swept, contents = set(), sweeps.variants(experiment), variant_contents(experiment)
     for figure in figures:
         assert CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
         meant = equivalent(figure)
         if isinstance(meant, Equivalent):
-            entry = find_variant(variant_contents(experiment), meant)
+            entry = find_variant(contents, meant)
             assert entry is not None, figure
             used.add(swept[entry].index)
     spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
@@ -262,6 +262,59 @@ def test_the_command_runs_a_small_version(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["published", *named, "--db", str(db)]) == 0
     assert capsys.readouterr().out.endswith("2 values: 2 not run, with a caveat\n")
+
+
+def test_they_are_listed_by_name_and_title(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["demo", *PUBLISHED]
+    mixed = next(line for line in lines if line.startswith("sdfed/table4-dtd "))
+    assert mixed.endswith("SDFed, Table 4: DTD, mixed backbones")
+
+
+def test_they_are_written_as_files_that_are_the_same_experiments(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    assert cli.main(["presets", "--write", str(folder)]) == 0
+    for name in ["demo", *PUBLISHED]:
+        assert config.load(folder / f"{name}.toml") == experiments.preset(name)
+
+
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["presets", "fedot/table1-pacs", "--write", str(tmp_path)]
+    assert cli.main(command) == 0
+    file = tmp_path / "fedot" / "table1-pacs.toml"
+    file.write_text("# edited")
+    assert cli.main(command) == 2
+    assert "exists; choose another folder" in capsys.readouterr().err
+    assert file.read_text() == "# edited" and not (tmp_path / "demo.toml").exists()
+
+
+def test_an_experiment_is_a_file_or_a_preset_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["run"],
+        ["run", "mine.toml", "--preset", "demo"],
+        ["published"],
+        ["data", "partition"],
+    ):
+        assert cli.main(arguments) == 2
+        assert "give either an experiment file or --preset NAME" in capsys.readouterr().err
+    assert cli.main(["run", "--demo", "--preset", "fedot/table1-pacs"]) == 2
+    assert cli.main(["run", "--preset", "fedot/table1-pac"]) == 2
+    assert "did you mean 'fedot/table1-pacs" in capsys.readouterr().err
+
+
+def test_a_preset_takes_its_data_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db = str(tmp_path / "runs.db")
+    missing = str(tmp_path / "no-such-folder")
+    assert cli.main(["run", "--preset", "fedot/table1-pacs", "--db", db]) == 2
+    assert "PACS needs its folder on this machine" in capsys.readouterr().err
+    assert cli.main(["run", "--preset", "fedot/table1-pacs", "--root", missing, "--db", db]) == 2
+    assert missing in capsys.readouterr().err
+
+
+def test_a_preset_is_partitioned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "partition", "--preset", "demo"]) == 0
+    assert "6 clients; label entropy" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from fedcore.papers.mini import DATA
 from fedcore.papers.published import CATALOG, PublishedValue, load_all
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import Measurement, Memory, TableCell, count, measure, table_cells
-from fedcore.papers.tables.filling import fillings, missing_parts, queue, run_count
+from fedcore.papers.tables.cells import Measurement, Memory, TableCell, measure, table_cells
+from fedcore.papers.tables.filling import fillings, missing_parts, queue
 from fedcore.papers.tables.layout import BOOKS, all_tables, tables
 from fedcore.papers.tables.recorded import Availability, Recorded, find_available
-from fedcore.papers.tables.sources import Source, source_of
+from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of
@@ -77,7 +78,7 @@ def test_rows_and_columns_stand_as_printed() -> None:
 def test_every_value_that_a_method_can_give_has_a_source(rehearsal: bool) -> None:
     for value in load_all():
         source = source_of(value, rehearsal)
-        if isinstance(source, Source):
+        if isinstance(source, RunSource):
             assert source.parts(value), value
         else:
             assert isinstance(source, NoEquivalent)
@@ -119,7 +120,7 @@ def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").prepare()
     values = load_all()
     found = cells_of(tmp_path / "runs.db", values, available=find_available(Store(tmp_path / "runs.db")))
-    counts = count(found.values())
+    counts = Counter(cell.status for cell in found.values())
     assert not counts["can be run"]
     assert counts["needs data"] + counts["not implemented"] + counts["no single run"] == counts.total()
     pacs = found[value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")]
@@ -153,7 +154,7 @@ def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
     assert [len(f.reduced(p).runs) for f, p in zip(every, planned, strict=True)] == [
         len(f.wanted) for f in every
     ]
-    assert run_count(every) == len(keys)
+    assert sum(len(filling.wanted) for filling in every) == len(keys)
     missing = missing_parts(cells.values())
     contents = [(source.key, part) for source, parts in missing.items() for part in parts]
     assert len(contents) == len(set(contents))

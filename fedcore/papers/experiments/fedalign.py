@@ -34,28 +34,28 @@ SWEPT: dict[str, tuple[str, Sequence[float]]] = {
 """Figures 3 and 7: field -> its letter in the paper, and the values besides the default."""
 
 SETTINGS = (
-    "five clients. The global model is tested on the whole test set, each client's model on all test "
-    "samples of the classes that the client holds: before aggregation, except for FedAlign under IID and "
-    "Dirichlet, after it. The paper gives no seeds: one seed here, so that values have no spread. It gives "
-    "only one of its class descriptions (GT): write your own in the method's field 'descriptions', or in a "
-    "descriptions.json in the data set's folder. A class without a description uses the prompt, and such a "
-    "run is marked."
+    "Five clients. The global model is tested on the whole test set, each client's model on all test samples "
+    "of the classes that the client holds: before aggregation, except for FedAlign under IID and Dirichlet, "
+    "which is tested after it. The paper gives no seeds; one seed is used here, so values have no spread. It "
+    "prints only one of its class descriptions (GT): write your own in the method's field 'descriptions', or "
+    "in a descriptions.json in the data set's folder. A class without a description uses the prompt, and "
+    "such a run is marked."
 )
 FLOWERS = (
     " Clients hold the official test and validation parts of Flowers-102 (7,169 images); its training part "
     "(1,020 images) is the test set. These are the counts of the paper's Table 3."
 )
 BASELINE_ROUNDS = (
-    " The paper runs the methods that it compares with for 50 rounds and FedAlign for 10, so they have a "
-    "preset of their own. Their other hyper-parameters are those of their authors' code; the learning rate "
-    "is constant, where CoOp's code, from which PromptFL's comes, has a warm-up and a cosine (schedule, "
-    "warmup_rounds)."
+    " The paper runs FedAlign for 10 rounds and the methods that it compares with for 50, so they have a "
+    "preset of their own. Their other hyper-parameters are those of their authors' code. The learning rate "
+    "is constant, although CoOp's code, on which PromptFL builds, uses a warm-up and a cosine schedule "
+    "(schedule, warmup_rounds)."
 )
 FIGURES3_AND_7 = (
     " The paper plots these figures without printing their values. Those of mu and m are our choice, those "
-    "of r and l are from Table 4; m = 12 is the dashed line, the mean over all layers."
+    "of r and l are from Table 4. m = 12 is the mean over all layers, the dashed line."
 )
-FIGURE8 = NOT_PRINTED + "Here clients upload from all of the features down to a fifth of them."
+FIGURE8 = NOT_PRINTED + "Here clients upload all of the features, then fewer, down to a fifth of them."
 
 FEDALIGN = method("fedalign", "FedAlign")
 ABLATIONS = (
@@ -138,7 +138,7 @@ def _experiment(
 
 
 def _notes(dataset: str, place: str) -> str:
-    return f"FedAlign, {place}: {SETTINGS}" + (FLOWERS if dataset == "Flower102" else "")
+    return f"FedAlign, {place}. {SETTINGS}" + (FLOWERS if dataset == "Flower102" else "")
 
 
 def _partition(dataset: str, printed_as: str) -> PartitionConfig:

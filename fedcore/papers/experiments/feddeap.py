@@ -16,29 +16,31 @@ WEIGHTS = [1.0, 0.01, 0.1, 0.5, 2.0]
 ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
 
 SETTINGS = (
-    "{clients}, split 80/20 and rounded in each class, as the printed accuracies say (PACS: 411 test images "
-    "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods, CLIP-FC "
-    "and the vision networks are the paper's; the prompt methods' momentum 0.9 and weight decay 1e-5 are its "
-    "authors' code's. FedCLIP and FACMIC keep their own learning rates. The paper gives no seeds: "
-    "one seed here, so that values have no spread."
+    "{clients}. Each class is split 80/20 and rounded, as the printed accuracies imply (PACS: 411 test "
+    "images of Art, 788 of Sketch), and the last round is reported. The learning rate and batch size of the "
+    "prompt methods, CLIP-FC and the vision networks are the paper's; the prompt methods' momentum of 0.9 "
+    "and weight decay of 1e-5 are those of its authors' code. FedCLIP and FACMIC keep their own learning "
+    "rates. The paper gives no seeds; one seed is used here, so values have no spread."
 )
-ONE_CLIENT = SETTINGS.format(clients="one client per domain")
+ONE_CLIENT = SETTINGS.format(clients="One client per domain")
 UNGRADABLE = (
-    " Its test sets on DDR are a fifth of all 13,673 images, so that the ungradable ones are in: here they "
-    "are a sixth class."
+    " The paper's test sets on DDR are a fifth of all 13,673 images, so they include the ungradable ones, "
+    "which are a sixth class here."
 )
 THREE_CLIENTS = SETTINGS.format(
-    clients="three clients per domain, among which a Dirichlet distribution divides the classes"
+    clients="Three clients per domain, among which a Dirichlet distribution divides the classes"
 )
 FIGURE2 = (
-    f"FedDEAP, Figure 2: {THREE_CLIENTS}{NOT_PRINTED}Its text names two of the five alphas, 0.01 and 0.1, "
+    f"FedDEAP, Figure 2. {THREE_CLIENTS}{NOT_PRINTED}Its text names two of the five alphas, 0.01 and 0.1, "
     "and none of the four baselines; the others are our choice."
 )
 FIGURE3 = (
-    "FedDEAP, Figure 3: the prompts of one domain applied to the images of another, which is the matrix of "
-    "client models by domains in the last round. Its diagonal is the row of Table 1."
+    "FedDEAP, Figure 3. The prompts of each domain are applied to the images of every other domain: the "
+    "matrix of client models by domains in the last round. Its diagonal is the row of Table 1."
 )
-FIGURE6 = f"FedDEAP, Figure 6: {ONE_CLIENT}{NOT_PRINTED}1 is the paper's choice, the other weights are ours."
+FIGURE6 = (
+    f"FedDEAP, Figure 6. {ONE_CLIENT}{NOT_PRINTED}A weight of 1 is the paper's choice; the others are ours."
+)
 
 
 def experiments() -> dict[str, Experiment]:
@@ -53,14 +55,14 @@ def experiments() -> dict[str, Experiment]:
 
 
 def _short(dataset: str) -> str:
-    return CATALOG[dataset].removesuffix("-all")  # DDR has always been "ddr" here
+    return CATALOG[dataset].removesuffix("-all")  # the preset is called feddeap/table2-ddr
 
 
 def _table(dataset: str) -> Experiment:
     """Return the experiment of the main table and of FedDEAP's ablations on one data set."""
     return Experiment(
         name=f"FedDEAP, {dataset}",
-        notes=f"FedDEAP, {tables_text(TABLES[dataset])}: {ONE_CLIENT}" + UNGRADABLE * (dataset == "DDR"),
+        notes=f"FedDEAP, {tables_text(TABLES[dataset])}. {ONE_CLIENT}" + UNGRADABLE * (dataset == "DDR"),
         tags=("published", "feddeap"),
         rounds=50 if dataset == LARGE else 100,
         seeds=(1,),

@@ -24,27 +24,26 @@ LOCAL_EPOCHS = [1, 2, 4, 8]
 WRITERS = [2, 5, 10, 15]
 
 HELD_OUT = (
-    "each domain is held out in turn, and the reported round is selected on validation data. The paper gives "
-    "one learning rate per data set; here its baselines keep theirs, constant over the rounds, where CoOp's "
-    "code has a warm-up and a cosine (schedule, warmup_rounds). The paper prints 5e-4 for momentum as for "
-    "weight decay: one row reads it literally, the others have 0.9. The seeds are those of the conference "
-    "version."
+    "Each domain is held out in turn, and the reported round is selected on validation data. The paper gives "
+    "one learning rate per data set; the baselines keep their own, constant over the rounds, although CoOp's "
+    "code uses a warm-up and a cosine schedule (schedule, warmup_rounds). The paper prints 5e-4 for momentum "
+    "as well as for weight decay: one row takes this literally, the others use a momentum of 0.9. The seeds "
+    "are those of the conference version."
 )
 FIGURE2 = (
-    f"FedOT, Figure 2: {HELD_OUT}{NOT_PRINTED}It shows personalisation over the number of blocks, 2^N for N "
-    "from 0 to 9; with 2^9 blocks nothing is rotated any more."
+    f"FedOT, Figure 2. {HELD_OUT}{NOT_PRINTED}It shows the personalisation accuracy for 2^N blocks, N from 0 "
+    "to 9. With 2^9 blocks, no feature is rotated."
 )
 FIGURE4 = (
-    "FedOT, Figure 4: 1, 2, 4 and 8 local epochs; comprehensive accuracy, with the reported round selected "
-    "on validation data. The paper prints no values for this figure, but those of Table 9 are its first "
-    "point, one local epoch. FedCLIP keeps its own learning rate. The seeds are those of the conference "
+    "FedOT, Figure 4. The comprehensive accuracy after 1, 2, 4 and 8 local epochs, with the reported round "
+    "selected on validation data. The paper prints no values for this figure, but its first point, one local "
+    "epoch, is in Table 9. FedCLIP keeps its own learning rate. The seeds are those of the conference "
     "version."
 )
 FIGURE5 = (
-    "FedOT, Figure 5: 2, 5, 10 and 15 writers train. The paper prints improvements over zero-shot CLIP of "
-    "12.62, 22.36, 26.40 and 25.83 percentage points on five test writers that it does not name; here the "
-    "global model is tested on the test samples of all writers ('whole test set'), nearly all of whom do not "
-    "train."
+    "FedOT, Figure 5. 2, 5, 10 and 15 writers train. The paper prints improvements over zero-shot CLIP of "
+    "12.62, 22.36, 26.40 and 25.83 percentage points on five test writers that it does not name. Here the "
+    "global model is tested on the test samples of all writers ('whole test set'), most of whom do not train."
 )
 
 
@@ -74,7 +73,7 @@ def _table(dataset: str) -> Experiment:
     conference_name = {"Office-Home": "OfficeHome"}.get(dataset, dataset)
     return Experiment(
         name=f"FedOT, {dataset}",
-        notes=f"FedOT, Tables 1 to 3 and 5 to 10: {HELD_OUT}",
+        notes=f"FedOT, Tables 1 to 3 and 5 to 10. {HELD_OUT}",
         tags=("published", "fedot"),
         rounds=ROUNDS[dataset],
         seeds=SEEDS,

@@ -17,35 +17,35 @@ SHOTS = [16, 8, 4, 2, 1]
 LENGTHS = [8, 4, 12, 20, 28, 36, 48, 64]
 
 SETTINGS = (
-    "mean over clients on their own test sets, and over the last ten rounds. All methods use prompts of "
-    "eight tokens, as the paper states for its comparison. Momentum 0.9 and weight decay 5e-4 are our "
-    "choice: the paper gives neither. Data sets without an official split are split 80/20."
+    "Values are means over the clients on their own test sets, and over the last ten rounds. All methods use "
+    "prompts of eight tokens, as the paper states for its comparison. Momentum 0.9 and weight decay 5e-4 are "
+    "our choice, because the paper gives neither. Data sets without an official split are split 80/20."
 )
 CLASSES = (
     " The paper says only that each client has a distinct subset of classes. As in the code that it builds "
-    "on, nine clients have the tenth part of the classes, rounded, and the last client has the rest. That "
-    "code uses CoOp's splits, where Caltech-101 lacks Faces_easy: the data set coop-split reads them."
+    "on, nine clients each have a tenth of the classes, rounded, and the last client has the rest. That code "
+    "uses CoOp's splits, in which Caltech-101 lacks Faces_easy; the data set coop-split reads them."
 )
 FLOWERS = (
-    " The official training part of Flowers-102 has ten images per class, too few for 16 shots: clients "
-    "train on its test and validation parts and are tested on its training part, as in FedAlign."
+    " The official training part of Flowers-102 has ten images per class, too few for 16 shots. Clients "
+    "therefore train on its test and validation parts and are tested on its training part, as in FedAlign."
 )
 MIXED = (
-    " Two strong, three medium and five weak clients as in the paper's Table 9, with their batch sizes and "
-    "numbers of epochs; the step limit applies to a client's steps in one round. SDFed's own prompts have 4 "
-    "to 64 tokens instead, as the paper states for heterogeneous environments; Tables 4 and 9 give no "
-    "lengths."
+    " Two strong, three medium and five weak clients, with the batch sizes and numbers of epochs of the "
+    "paper's Table 9; the step limit applies to a client's steps in one round. SDFed's local prompts have 4 "
+    "to 64 tokens instead of eight, as the paper states for heterogeneous environments; Tables 4 and 9 give "
+    "no lengths."
 )
 UNTRAINED = (
-    " With ten of a hundred clients per round, about seven clients are never trained. Such a client predicts "
-    "with the global prompt under SDFed (untrained = global), and with its random initial prompt under local "
-    "CoOp and, beside the shared one, under FedOTP."
+    " With ten of a hundred clients per round, about seven clients never train. Such a client predicts with "
+    "the global prompt under SDFed (untrained = global), with its random initial prompt under local CoOp, "
+    "and with its initial and the shared prompt under FedOTP."
 )
-FIGURE4 = NOT_PRINTED + "Here: 16 shots, as in Table 1, and 8, 4, 2 and 1."
+FIGURE4 = NOT_PRINTED + "The runs use 16 shots, as in Table 1, and 8, 4, 2 and 1."
 FIGURE5 = NOT_PRINTED + (
-    "It covers all combinations of eight lengths for Amazon, Webcam and DSLR. Here all clients have the "
-    "same length, as in its black boxes; for the other combinations, add lists with a length for each of "
-    "the six clients, such as 4,4,64,64,8,8, to the swept values."
+    "It covers all combinations of eight lengths for Amazon, Webcam and DSLR. These runs give all clients "
+    "the same length, as in its black boxes. For other combinations, add to the swept values lists with a "
+    "length for each of the six clients, such as 4,4,64,64,8,8."
 )
 
 OPTIMIZER = {"lr": 0.01, "batch_size": 16}
@@ -98,7 +98,7 @@ def _experiment(dataset: str, place: str, backbone: str, more_notes: str = "", *
 
 def _notes(dataset: str, place: str) -> str:
     classes = CLASSES if dataset in CLASSES_PER_CLIENT else ""
-    return f"SDFed, {place}: {SETTINGS}{classes}" + (FLOWERS if dataset == "Flowers102" else "")
+    return f"SDFed, {place}. {SETTINGS}{classes}" + (FLOWERS if dataset == "Flowers102" else "")
 
 
 def _single_domain(dataset: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedcore.papers.measures import RunReader
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import OTHER_TEST_SET, digits_of
 from fedcore.papers.tables.recorded import Availability, Lack, Recorded
-from fedcore.papers.tables.sources import Part, Source, source_of
+from fedcore.papers.tables.sources import Part, RunSource, source_of
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed
@@ -33,8 +33,8 @@ CellStatus: TypeAlias = (
 STATUSES: dict[CellStatus, str] = {
     "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
     "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",
-    "not comparable": "measured here, but ours is another quantity than the paper's",
-    "rehearsed": "a miniature model on embedded data gave a number: no evidence about the paper",
+    "not comparable": "measured here, but our quantity differs from the paper's",
+    "rehearsed": "measured with a miniature model on embedded data: no evidence about the paper",
     "in progress": "its runs are queued or running",
     "can be run": "this machine has everything that its runs need",
     "needs weights": "its runs need weights that are not on this machine; a run can download them",
@@ -89,7 +89,7 @@ class TableCell:
 
     value: PublishedValue
     status: CellStatus
-    source: Source | None = None
+    source: RunSource | None = None
     measurement: Measurement | None = None
     missing: tuple[Part, ...] = ()
     done: int = 0
@@ -142,7 +142,7 @@ def measure(
     found: dict[PublishedValue, Measurement] = {}
     memory = {} if memory is None else memory
     sources = {value: source_of(value, rehearsal) for value in values}
-    of_runs = {v: s for v, s in sources.items() if isinstance(s, Source) and recorded.has(s.key)}
+    of_runs = {v: s for v, s in sources.items() if isinstance(s, RunSource) and recorded.has(s.key)}
     places = {v: (v, rehearsal, recorded.version(s.key)) for v, s in of_runs.items()}
     recorded.read_results((s.key, v.rule) for v, s in of_runs.items() if places[v] not in memory)
     for value, source in of_runs.items():
@@ -158,7 +158,7 @@ def measure(
 
 
 def _measurement(
-    reader: RunReader, value: PublishedValue, source: Source, results: list[RunResult], caveat: str
+    reader: RunReader, value: PublishedValue, source: RunSource, results: list[RunResult], caveat: str
 ) -> Measurement:
     stat = reader.statistic(value, results, source.held_out)
     parts = {domain for _, domain in source.parts(value)}
@@ -183,11 +183,11 @@ def table_cells(
         measured: the result of ``measure`` for them.
         rehearsal: whether to look at rehearsals instead.
     """
-    lacks: dict[Source, tuple[Lack, ...]] = {}
+    lacks: dict[RunSource, tuple[Lack, ...]] = {}
     found = {}
     for value in dict.fromkeys(values):
         source = source_of(value, rehearsal)
-        if not isinstance(source, Source):
+        if not isinstance(source, RunSource):
             status: CellStatus = "not implemented" if source.kind == "method" else "no single run"
             found[value] = TableCell(value, status, reason=source.reason)
             continue
@@ -200,7 +200,7 @@ def table_cells(
 def _cell(
     recorded: Recorded,
     value: PublishedValue,
-    source: Source,
+    source: RunSource,
     measured: Measurement | None,
     lacks: tuple[Lack, ...],
 ) -> TableCell:
@@ -239,7 +239,7 @@ def _cell(
     )
 
 
-def _current(recorded: Recorded, value: PublishedValue, source: Source) -> float | None:
+def _current(recorded: Recorded, value: PublishedValue, source: RunSource) -> float | None:
     """Return a preliminary value from the latest rounds of running runs and from finished runs."""
     training = recorded.results(source.key, "last", unfinished=True)
     if not training:
@@ -249,11 +249,6 @@ def _current(recorded: Recorded, value: PublishedValue, source: Source) -> float
     done = [r for r in recorded.results(source.key, value.rule) if r.run.seed in seeds]
     stat = reader.statistic(value, [*done, *training], source.held_out)
     return None if stat is None else stat.mean
-
-
-def count(cells: Iterable[TableCell]) -> Counter[CellStatus]:
-    """Count cells by status."""
-    return Counter(cell.status for cell in cells)
 
 
 def counts_text(statuses: Iterable[CellStatus]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from fedcore.papers.published import PAPERS, PublishedValue
-from fedcore.papers.tables.cells import STATUSES, CellStatus, TableCell
+from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
 from fedcore.results.latex import tex
 
@@ -71,12 +71,6 @@ def file_name(table: PrintedTable, rehearsal: bool, suffix: str) -> str:
     return f"{table.name}{'-rehearsal' if rehearsal else ''}.{suffix}"
 
 
-def counts(statuses: Iterable[CellStatus]) -> list[tuple[CellStatus, int]]:
-    """Return the number of values of every status, with 0 for those that do not occur."""
-    given = list(statuses)
-    return [(status, given.count(status)) for status in STATUSES]
-
-
 _MARKS = {"with a caveat": r"$^\dagger$", "not comparable": r"$^\ddagger$"}
 
 
@@ -110,7 +104,8 @@ def _latex_panel(
     ]
     before: tuple[str, ...] = ()
     for row in panel.rows:
-        # a heading that goes on is printed once; in braces a bracket is no argument of the line's end
+        # A heading that spans several rows is printed once. In braces, LaTeX does not take a bracket at the
+        # start of a row for an optional argument of the preceding line's end.
         heads = [
             "" if before[: i + 1] == row.heads[: i + 1] and i < width - 1 else f"{{{tex(head)}}}"
             for i, head in enumerate(row.heads)

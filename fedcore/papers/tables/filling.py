@@ -10,11 +10,11 @@ from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.recorded import Availability, Lack
-from fedcore.papers.tables.sources import Part, Source
+from fedcore.papers.tables.sources import Part, RunSource
 from fedcore.store import Created, Store
 
 NAMED = 3
-"""Maximum of methods in the name of an experiment."""
+"""Maximum number of methods in the name of an experiment."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Filling:
 
     @property
     def can_start(self) -> bool:
-        """Return whether the runs can be queued: missing weights can be downloaded, data cannot."""
+        """Whether the runs can be queued: missing weights can be downloaded, missing data cannot."""
         return all(lack.kind != "data" for lack in self.lacks)
 
     def reduced(self, plan: Plan) -> Plan:
@@ -43,13 +43,13 @@ class Filling:
         return replace(plan, runs=runs)
 
 
-def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[Source, list[Part]]:
+def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[RunSource, list[Part]]:
     """Return the runs that are neither done nor queued for some cells, each run once.
 
     Args:
         seeds: the number of the paper's seeds to use, from the first on; None: all.
     """
-    parts: dict[Source, list[Part]] = {}
+    parts: dict[RunSource, list[Part]] = {}
     listed: set[tuple[str, Part]] = set()
     for cell in cells:
         if cell.source is None:
@@ -68,17 +68,17 @@ def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | N
     Args:
         seeds: the number of the paper's seeds to use, from the first on; None: all.
     """
-    by_preset: dict[str, dict[Source, list[Part]]] = {}
+    by_preset: dict[str, dict[RunSource, list[Part]]] = {}
     for source, parts in missing_parts(cells, seeds).items():
         by_preset.setdefault(source.preset, {})[source] = parts
     return [_filling(preset, parts, available) for preset, parts in by_preset.items()]
 
 
-def _filling(preset: str, parts: dict[Source, list[Part]], available: Availability) -> Filling:
+def _filling(preset: str, parts: dict[RunSource, list[Part]], available: Availability) -> Filling:
     first = next(iter(parts))
     paper = first.experiment
     methods = tuple(paper.methods[i] for i in sorted(source.index for source in parts))
-    wanted = {(source.title, *part) for source, own in parts.items() for part in own}
+    wanted = {(source.title, *part) for source, of_source in parts.items() for part in of_source}
     changes: dict[str, object] = {
         "methods": methods,
         "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
@@ -94,27 +94,14 @@ def _filling(preset: str, parts: dict[Source, list[Part]], available: Availabili
     return Filling(preset, paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
 
 
-def run_count(fillings: Iterable[Filling]) -> int:
-    """Return the number of runs that some fillings would queue."""
-    return sum(len(filling.wanted) for filling in fillings)
-
-
-def seconds(past: forecast.Precedents, parts: dict[Source, list[Part]]) -> float | None:
+def seconds(past: forecast.Precedents, parts: dict[RunSource, list[Part]]) -> float | None:
     """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
-    runs: list[RunConfig] = [source.config for source, own in parts.items() for _ in own]
+    runs: list[RunConfig] = [source.config for source, of_source in parts.items() for _ in of_source]
     return forecast.seconds(past, runs) if runs else 0.0
 
 
-def queue(store: Store, planned: Sequence[tuple[Filling, Plan]], device: str = "auto") -> list[Created]:
-    """Queue the wanted runs of some fillings, an experiment for each.
-
-    Args:
-        planned: each filling with the plan of its experiment.
-
-    Raises:
-        FedLensError: when the database cannot be written.
-    """
+def queue(store: Store, planned: Sequence[tuple[Filling, Plan]]) -> list[Created]:
+    """Queue an experiment for each filling, with the wanted runs of its plan."""
     return [
-        store.experiments.create(filling.experiment, filling.reduced(plan).runs, device=device)
-        for filling, plan in planned
+        store.experiments.create(filling.experiment, filling.reduced(plan).runs) for filling, plan in planned
     ]

@@ -94,7 +94,7 @@ class _Place:
         names: dict[str, dict[str, None]] = {}
         for i in range(len(self.values)):
             names.setdefault(self.dataset(i), {})[field(i)] = None
-        return {dataset: list(own) for dataset, own in names.items()}
+        return {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
 
     def same_target(self, i: int) -> str:
         """The heading of a row of FedOT's Table 2: the names of one domain per data set."""

@@ -137,7 +137,7 @@ class Recorded:
 def _key(config: RunConfig) -> str | None:
     try:
         return content_key(config)
-    except FedLensError:  # a method of the user's that is not loaded
+    except FedLensError:  # a custom method whose file is not loaded
         return None
 
 

@@ -27,7 +27,7 @@ Part = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """A method of a preset, or of the preset's rehearsal."""
 
     preset: str
@@ -87,12 +87,12 @@ def _contents(preset: str, rehearsal: bool) -> list[dict[str, Any]]:
 
 
 @cache
-def _key(source: Source) -> str:
+def _key(source: RunSource) -> str:
     return json.dumps(_contents(source.preset, source.rehearsal)[source.index], sort_keys=True)
 
 
 @cache
-def _parts(source: Source, value: PublishedValue) -> tuple[Part, ...]:
+def _parts(source: RunSource, value: PublishedValue) -> tuple[Part, ...]:
     names = source.domains
     domains = held_out_of(value, source.held_out) if source.held_out else []
     wanted: list[str | None] = [names.get(domain, domain) for domain in domains]
@@ -120,7 +120,7 @@ def _presets_of_values() -> dict[PublishedValue, list[str]]:
 
 
 @cache
-def source_of(value: PublishedValue, rehearsal: bool = False) -> Source | NoEquivalent:
+def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
     """Return the runs that give a value, or the reason why none can.
 
     Args:
@@ -132,5 +132,5 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> Source | NoEqui
     for preset in _presets_of_values().get(value, ()):
         index = find_variant(_contents(preset, False), ours)
         if index is not None:
-            return Source(preset, index, rehearsal)
+            return RunSource(preset, index, rehearsal)
     return NoEquivalent("no run", "no preset has this method in this setting")
