@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedcore.cache import arrays
-from fedcore.jobs.locks import NEXT, SupervisorLock
+from fedcore.jobs.supervisor import NEXT, SupervisorLock
 from fedcore.store.liveness import hold, let_go, lock_folder, lock_path
 from tests.support.web.accounts import needs_root, start_as_nobody
 

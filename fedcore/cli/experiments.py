@@ -128,7 +128,7 @@ def _run_here(
     debug: bool,
 ) -> int:
     from fedcore.cli.progress import RunBars
-    from fedcore.jobs.local import run_local, spread_over
+    from fedcore.jobs.process import run_local, spread_over
     from fedcore.store import Store
 
     store = Store(db)

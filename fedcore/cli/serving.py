@@ -187,7 +187,7 @@ def task(
     db: Database = None,
 ) -> int:
     """Execute one queued task in this process."""
-    from fedcore.jobs.job import work
+    from fedcore.jobs.process import work
     from fedcore.store import Store
 
     tasks = Store(db).tasks
@@ -211,9 +211,8 @@ def job(
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
     from fedcore.cluster import choice
-    from fedcore.jobs.job import run_process
     from fedcore.jobs.launcher import options_over
-    from fedcore.jobs.local import spread_later
+    from fedcore.jobs.process import run_process, spread_later
     from fedcore.store import Store, database
     from fedcore.store.jobs import Claim
 

@@ -21,12 +21,11 @@ from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_view, training
-from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs import cluster_nodes, training
+from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, launcher_over
-from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, SpreadPools, claim_next, cluster_capacity, fits
+from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, Capacity, SpreadPools, claim_next, fits
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
@@ -65,7 +64,17 @@ class Pool:
 
 def pools_of(node: Node) -> list[Pool]:
     """Return the pools of a node: one for its GPUs and one for its CPU, if it has them."""
-    return [Pool(node, GPU)] * (node.gpus > 0) + [Pool(node, CPU)] * (node.cpus > 0)
+    number = {GPU: node.gpus, CPU: node.cpus}
+    return [Pool(node, kind) for kind in NODE_KINDS if number[kind]]
+
+
+def cluster_capacity(states: Sequence[NodeState]) -> Capacity:
+    """Return the devices of a cluster's usable nodes."""
+    usable = [state for state in states if state.problem is None]
+    gpus, cpus = sum(s.node.gpus for s in usable), sum(s.node.cpus for s in usable)
+    readable = [set(s.report.readable if s.report else ()) for s in usable]
+    common = set.intersection(*readable) if readable else set()
+    return Capacity(gpus or cpus, gpus > 0, "the cluster", common)
 
 
 class ClusterPools:
@@ -87,7 +96,7 @@ class ClusterPools:
         return (*self.pools(), TASK_POOL)
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run that the node can train: it can read the data and has enough memory.
+        """Claim the next run whose data the node can read and for which it has enough memory.
 
         A run stays queued until a report of the node says whether it can read the folder of its data.
         """
@@ -162,6 +171,9 @@ class ClusterLauncher:
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
+        # A run on a node is recorded by a thread of its supervisor, which holds the owner's lock. If that
+        # supervisor dies, the lock is free, the run is marked as interrupted, and Ray ends the task of a
+        # process that has left the cluster: nothing is left that could be adopted.
         return self._local.adopt(store, row)
 
 
@@ -180,7 +192,7 @@ class ClusterJob:
         return not self._thread.is_alive()
 
     def exit_reason(self) -> str | None:
-        """Return None, because its thread has recorded the reason if it could."""
+        """Return None, because the thread has recorded the reason already, if it could."""
         return None
 
     def terminate(self) -> bool:
@@ -216,7 +228,7 @@ def serve_on_cluster(
     over: int | None = None,
     **options: Any,
 ) -> int:
-    """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
+    """Be the database's supervisor, with the nodes of a Ray cluster as its devices.
 
     If another supervisor serves the database, it is asked to leave once its jobs have ended.
 
@@ -239,7 +251,7 @@ def serve_on_cluster(
     watch = ClusterWatch(
         address,
         folders=lambda: tuple(store.queue.data_folders()),
-        listen=lambda states: cluster_view.write(store, states, over) if serving.is_set() else None,
+        listen=lambda states: cluster_nodes.write(store, states, over) if serving.is_set() else None,
         shared=shared,
     )
     pools = ClusterPools(watch)
@@ -264,11 +276,11 @@ def serve_on_cluster(
         return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
         watch.close()
-        cluster_view.clear(store)
+        cluster_nodes.clear(store)
 
 
 class NoNodes:
-    """The pools while the chosen cluster cannot be joined: tasks are executed, runs wait."""
+    """The pools while the chosen cluster cannot be joined: tasks are executed, and runs wait."""
 
     def names(self) -> Sequence[str]:
         """Return the pool of the tasks."""
@@ -289,10 +301,9 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
     """
     store = Store(db)
     store.prepare()
-
     over = given.get("over")
 
-    def other() -> bool:
+    def another_was_chosen() -> bool:
         return (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) != (address, over)
 
     end = time.monotonic() + RETRY_SECONDS
@@ -306,8 +317,8 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
         on_finish = given.get("on_finish")
 
         def retire() -> bool:
-            return other() or time.monotonic() > end
+            return another_was_chosen() or time.monotonic() > end
 
         return serve(db, pools=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
     choice.report(store.artifacts, address, None)
-    return serve_on_cluster(db, address, idle=idle, retire=other, **given)
+    return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)

@@ -1,4 +1,4 @@
-"""Executes claimed jobs: training, checks, encodings, downloads and analyses.
+"""Executes one claimed job: a run's training, a check, an encoding, a download or an analysis.
 
 A handler (``fedcore.jobs.handlers``) yields events and returns its result; ``execute`` records both. Handlers
 do not write to the store themselves, so events that another machine sends are recorded in the same way.
@@ -9,39 +9,36 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import psutil
-
-from fedcore.devices import CPU, accepts, list_devices, peak_memory, torch_name
+from fedcore.devices import CPU, peak_memory, torch_name
 from fedcore.engine.clients.local import Stopped
 from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.handlers import Handler, Job, load_handler
-from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
-from fedcore.jobs.launcher import UNRECORDED_STATUS
-from fedcore.jobs.locks import SupervisorLock
-from fedcore.jobs.supervisor import ensure_worker
 from fedcore.lazy import is_half_imported
 from fedcore.methods.base import FedLensMethodError
 from fedcore.progress import Progress
 from fedcore.records.events import Event, Notice, RoundFinished, Started
 from fedcore.store import Store
-from fedcore.store.database import BUSY_SECONDS
+from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import RUNS, Claim, LostClaim
-from fedcore.store.liveness import give_up_reserve, let_go
+from fedcore.store.liveness import give_up_reserve
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.system_errors import DiskFull, Locked, SystemFault, Transient, check_room, explain
 
 PROGRESS_SECONDS = 0.5
+BEAT_SECONDS = 5.0
+LOOK_SECONDS = 0.5
 RETRY_SECONDS = (2.0, 10.0, 60.0)
 """Pauses before a job is tried again after a transient failure, such as a network error."""
 logger = logging.getLogger(__name__)
@@ -77,19 +74,22 @@ def execute(
     """
     folder = claim.folder
     log = JobLog(folder / LOG_NAME)
-    deadline = Deadline(claim)
+    limit = Store(claim.db).runs.config(claim.id).time_limit if claim.table is RUNS else None
+    deadline = time.monotonic() + (math.inf if limit is None else 60 * limit)
 
     def should_stop() -> bool:
-        return heartbeat.stop_requested or heartbeat.lost or terminated() or deadline.has_passed()
+        return heartbeat.stop_requested or heartbeat.lost or terminated() or time.monotonic() >= deadline
 
     job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
     memory = remote_memory or partial(peak_memory, device)
     try:
+        # From `begin` on this process holds the owner's lock, so nobody takes the job for dead. Only then may
+        # it delete the files of an earlier attempt, whose process is certainly gone.
         claim.begin(elsewhere=remote_memory is not None)
         heartbeat.watch(claim)
-        (folder / ARRAYS_NAME).unlink(missing_ok=True)  # left by an earlier attempt
+        (folder / ARRAYS_NAME).unlink(missing_ok=True)
         check_room(folder)
-        result = _until_done(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
+        result = _with_retries(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
         claim.finish("done", result=result)
         log.write("done")
         return "done"
@@ -98,8 +98,8 @@ def execute(
             return _lost(job, f"{claim.table.name} {claim.id} was taken from this process")
         if heartbeat.stop_requested:
             return _end(job, "stopped", "stopped as asked")
-        if deadline.has_passed():
-            reason = f"it reached its time limit of {deadline.minutes:g} minutes; {claim.table.remedy}"
+        if time.monotonic() >= deadline:
+            reason = f"it reached its time limit of {limit:g} minutes; {claim.table.remedy}"
             return _end(job, "stopped", reason)
         return _end(job, ends_as, "its process was asked to end")
     except LostClaim as error:
@@ -108,10 +108,14 @@ def execute(
         return _fail(job, error)
 
 
-def _until_done(
+def _with_retries(
     job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
 ) -> dict[str, Any]:
-    """Run a handler to its end, with retries after transient failures; returns its result."""
+    """Run a handler to its end, with retries after transient failures; returns its result.
+
+    Memory errors are transient too: other programs and other runs share the memory, and what they free helps
+    the next attempt. Each attempt starts from the last checkpoint, so a retry costs at most one round.
+    """
     for number, pause in enumerate(RETRY_SECONDS, 1):
         try:
             return _record(job, handler, writer, listen)
@@ -119,7 +123,7 @@ def _until_done(
             raise
         except Exception as error:
             fault = explain(error, job.folder)
-            # Python keeps a torch whose import failed half-way: every retry in this process would fail too
+            # Python keeps a torch whose import failed half-way: every retry in this process would fail too.
             if not isinstance(fault, Transient) or is_half_imported("torch"):
                 raise
             job.log(traceback.format_exc())
@@ -145,8 +149,8 @@ def _record(
                 break
             writer.write(event)
             listen(event)
-            # not after other events: after a round the handler still prunes checkpoints, and a run that
-            # reported its last round is done, not stopped
+            # Not after other events: after a round the handler still prunes checkpoints, and a run that
+            # reported its last round is done, not stopped.
             if isinstance(event, Progress) and job.should_stop():
                 raise Stopped
     if result is None:
@@ -196,19 +200,6 @@ def _end(job: Job, status: str, reason: str, text: str | None = None, patience: 
         logger.error("%s", error.line())
         return "unrecorded"
     return status
-
-
-class Deadline:
-    """The time limit of one attempt of a run; infinite for a run without one, and for a task."""
-
-    def __init__(self, claim: Claim) -> None:
-        limit = Store(claim.db).runs.config(claim.id).time_limit if claim.table is RUNS else None
-        self.minutes = math.inf if limit is None else limit
-        self._end = time.monotonic() + 60 * self.minutes
-
-    def has_passed(self) -> bool:
-        """Return whether the time limit was reached."""
-        return time.monotonic() >= self._end
 
 
 class EventWriter:
@@ -267,6 +258,77 @@ class JobLog:
             logger.warning("cannot write %s: %s", self._path, error.strerror)
 
 
+class Heartbeat:
+    """A thread that renews the heartbeat of a process's jobs, and notices when one has to stop.
+
+    On this machine the lock of a job's owner tells whether its process lives. The heartbeat is for those who
+    cannot ask the lock: other machines, and file systems without locks (see ``fedcore.store.liveness``).
+
+    Args:
+        waiting: jobs that this process has claimed and not begun yet.
+        at_beat: called after each beat.
+
+    Attributes:
+        stop_requested: the row of the watched job says ``stopping``.
+        lost: the watched job was taken from this process, which may not write to it any more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        waiting: Iterable[Claim] = (),
+        beat_seconds: float = BEAT_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
+        at_beat: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._store, self._claims, self._at_beat = store, tuple(waiting), at_beat
+        self._beat_seconds, self._look_seconds = beat_seconds, look_seconds
+        self._watched: Claim | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
+        self.stop_requested = self.lost = False
+
+    def __enter__(self) -> Heartbeat:
+        self._open = kept_open(self._store.path)
+        self._open.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join(timeout=30)
+        self._open.__exit__(None, None, None)
+
+    def watch(self, claim: Claim) -> None:
+        """Watch this job for a requested stop from now on; the previously watched job has ended."""
+        self.stop_requested = self.lost = False
+        self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
+        self._watched = claim
+        self._look()
+
+    def _live(self) -> None:
+        last_beat = -self._beat_seconds
+        while not self._end.wait(self._look_seconds):
+            try:
+                if time.monotonic() - last_beat >= self._beat_seconds:
+                    last_beat = time.monotonic()
+                    self._store.jobs.beat(filter(None, (self._watched, *self._claims)))
+                    self._at_beat()
+                self._look()
+            except (FedLensError, OSError):
+                # A full disk or a long lock: the working thread meets the same error, and reports it.
+                continue
+
+    def _look(self) -> None:
+        claim = self._watched
+        if claim is None:
+            return
+        status = claim.status()
+        if claim is self._watched:  # the next job may have begun while the status was read
+            self.lost = status not in ("running", "stopping")
+            self.stop_requested = status == "stopping"
+
+
 class TerminationSignal:
     """Remembers that SIGTERM asked this process to end; a second one ends it at once.
 
@@ -294,87 +356,3 @@ class TerminationSignal:
     def __call__(self) -> bool:
         """Return whether the signal has come."""
         return self._received
-
-
-def work(
-    first: Claim,
-    device: str,
-    *,
-    handler: Handler | None = None,
-    goes_on: bool = True,
-    beat_seconds: float = BEAT_SECONDS,
-    revive: Callable[[Store], object] = ensure_worker,
-) -> str:
-    """Execute a claimed job in this process, and after a run the queued runs of its experiment.
-
-    Torch and the encodings are then loaded only once. A failing run does not affect the others. During a run
-    a supervisor that died is started again, so that the queue goes on although no page is open.
-
-    Args:
-        goes_on: whether the experiment's other runs follow.
-        revive: starts the supervisor if it is needed.
-
-    Returns: how the last job ended.
-    """
-    if first.table is not RUNS:  # tasks yield to training and to the pages
-        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
-    claim: Claim | None = first
-    outcome = "lost"
-    store = Store(first.db)
-    terminated = TerminationSignal()
-
-    def keep_supervisor() -> None:
-        if first.table is RUNS and not terminated():  # the supervisor would inherit a task's low priority
-            revive(store)
-
-    try:
-        with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
-            while claim is not None:
-                outcome = "unrecorded"  # if execute raises, the lock file stays, so others can mark the row
-                outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
-                logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
-                ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
-                claim = None if ends or not goes_on else _following(store, first, device)
-    finally:
-        let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
-    return outcome
-
-
-def _following(store: Store, first: Claim, device: str) -> Claim | None:
-    """Claim the next queued run of the same experiment for the same device.
-
-    On a full disk the runs stay queued, and the supervisor reports why. They also stay queued if another
-    supervisor waits to take over, because it may use other devices.
-    """
-    if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
-        return None
-    try:
-        check_room(first.db)
-    except DiskFull:
-        return None
-    (run,) = store.runs.get([first.id])
-    gpu = next((d.id for d in list_devices() if d.id != CPU), None) if device == CPU else device
-    return store.jobs.claim(
-        first.owner, device, accepts=accepts(device, gpu), experiment_id=run.experiment_id
-    )
-
-
-def run_process(
-    claim: Claim, device: str, handler: Handler | None = None, worker_options: Sequence[str] = ()
-) -> int:
-    """Execute a claimed job as the process that a launcher started; returns an exit status.
-
-    Args:
-        handler: given for a run that is spread over devices. The process then ends after this run, because
-            only the supervisor knows whether the devices and their data are available for the next one.
-        worker_options: options of the supervisor, for the one that replaces it if it dies.
-    """
-    revive = partial(ensure_worker, command=("fedcore", "worker", *worker_options, "--db"))
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    logger.setLevel(logging.INFO)
-    try:
-        outcome = work(claim, device, handler=handler, goes_on=handler is None, revive=revive)
-    except (FedLensError, LostClaim) as error:
-        logger.error("%s", error)
-        return 1
-    return UNRECORDED_STATUS if outcome == "unrecorded" else 0

@@ -44,10 +44,10 @@ class LaunchedJob(Protocol):
         """Return whether it has ended."""
 
     def exit_reason(self) -> str | None:
-        """Say how it ended; None if that is unknown."""
+        """Return how it ended, for the user; None if that is unknown."""
 
     def terminate(self) -> bool:
-        """Ask it to end between two steps; returns False if a user started it, since it then goes on."""
+        """Ask it to end between two steps; returns False if a user started it, since it then continues."""
 
 
 class Launcher(Protocol):
@@ -153,7 +153,7 @@ class LocalLauncher:
     def launch(self, claim: Claim, pool: str) -> LocalJob:
         """Start the process and record it in the job's row."""
         process = self._start(claim, pool)
-        # if this fails, the process has ended already, or records its id itself when it begins the job
+        # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
             claim.set_process(process.pid)
         return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid}, process)
@@ -193,7 +193,7 @@ class LocalJob:
         return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
-        """Say how the process ended; None if it is not our child."""
+        """Return how the process ended; None if it is not our child."""
         if self.process is None:
             return None
         try:  # a killed process with threads can be reaped only a moment later
@@ -225,6 +225,10 @@ class LocalJob:
 
 def force_stop(store: Store, run_id: int) -> bool:
     """Kill the process of a run that does not react to a stop; only its current round is lost.
+
+    A stop is a request in the run's row, which the process reads between two steps; it then ends the run
+    itself. A kill is for a process that hangs inside a step. It must follow a stop, so that the row is
+    marked as stopped afterwards and not as interrupted.
 
     If the run has not begun, because its process still trains another run, it is only taken from that
     process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.

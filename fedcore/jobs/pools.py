@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fedcore import devices
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, TASKS, Claim
 from fedcore.store.liveness import new_owner
-
-if TYPE_CHECKING:
-    from fedcore.jobs.cluster_watch import NodeState
 
 TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
-
-
 NODE_KINDS = ("gpu", "cpu")
 """Kinds of pools on a node of a cluster, in the order of filling; the pool's name is ``node/kind``."""
 
@@ -33,7 +29,7 @@ def is_on_a_node(device: str | None) -> bool:
 
 
 class Pools(Protocol):
-    """The pools of a supervisor, and which jobs start in them."""
+    """The pools of a supervisor; they decide which jobs start in them."""
 
     def names(self) -> Sequence[str]:
         """Return the pools in which jobs may start now, in the order of filling."""
@@ -120,24 +116,15 @@ class Capacity:
             FedLensError: field ``over``.
         """
         if self.count < over:
-            what = ("GPU" if self.has_gpus else "CPU") + "s" * (self.count != 1)
+            devices_found = counted(self.count, "GPU" if self.has_gpus else "CPU")
             fewer = f"choose at most {self.count} devices per run" if self.count > 1 else "choose whole runs"
-            raise FedLensError(f"{self.where} has {self.count} {what}, not {over}; {fewer}", "over")
+            raise FedLensError(f"{self.where} has {devices_found}, not {over}; {fewer}", "over")
 
 
 def local_capacity(over: int) -> Capacity:
     """Return this machine's GPUs; without any, ``over`` processes share its CPU."""
     gpus = sum(d.id != devices.CPU for d in devices.list_devices())
     return Capacity(gpus or over, gpus > 0, "this machine")
-
-
-def cluster_capacity(states: Sequence[NodeState]) -> Capacity:
-    """Return the devices of a cluster's usable nodes."""
-    usable = [state for state in states if state.problem is None]
-    gpus, cpus = sum(s.node.gpus for s in usable), sum(s.node.cpus for s in usable)
-    readable = [set(s.report.readable if s.report else ()) for s in usable]
-    common = set.intersection(*readable) if readable else set()
-    return Capacity(gpus or cpus, gpus > 0, "the cluster", common)
 
 
 class SpreadPools:

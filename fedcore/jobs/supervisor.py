@@ -1,8 +1,8 @@
-"""The supervisor (`fedlens worker`) starts queued jobs; one serves a database, and it never imports torch.
+"""The supervisor (`fedlens worker`) starts queued jobs. It never imports torch.
 
-Runs train in the slots of the devices; tasks (checks, encodings, analyses) have separate slots.
-
-If a container or batch scheduler kills detached processes, run it in the foreground.
+A database has at most one, which holds ``SupervisorLock``. Runs train in the slots of the devices; tasks
+(checks, encodings, analyses) have separate slots. If a container or batch scheduler kills detached processes,
+run it in the foreground.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 from fedcore import devices
 from fedcore.errors import FedLensError
+from fedcore.file_lock import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
-from fedcore.jobs.locks import NEXT, SupervisorLock
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.pools import LocalPools, Pools
 from fedcore.store import Store
-from fedcore.store.database import BUSY_SECONDS, kept_open
+from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 from fedcore.system_errors import DiskFull, SystemFault, check_room, explain, plain_errors
@@ -38,7 +38,66 @@ GRACE_SECONDS = 20.0
 RESTART_SECONDS = 5.0
 START_PAUSE_SECONDS = 5.0
 """Pause after a process could not be started, for example because memory or open files ran out."""
+NEXT = ".lock.next"
+"""Suffix of the lock that the next supervisor holds while it waits for the present one to leave."""
 logger = logging.getLogger(__name__)
+
+
+class SupervisorLock:
+    """The lock on the file ``<db>.lock``, which allows one supervisor per database.
+
+    The kernel frees it however its holder dies, so a killed supervisor never blocks the next one.
+
+    Args:
+        suffix: of the file, ``NEXT`` for a supervisor that waits.
+    """
+
+    def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
+        path = resolve(db)
+        self.path = path.with_name(path.name + suffix)
+        self._file: int | None = None
+
+    def acquire(self, patience: float = 0.0) -> bool:
+        """Take the lock, trying for ``patience`` seconds; returns False if another process holds it."""
+        end = time.monotonic() + patience
+        while not self._try():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def is_free(self) -> bool:
+        """Return whether no supervisor holds the lock."""
+        # A shared lock, tried and released: two processes that ask at once do not see each other as holders.
+        return self._try(exclusive=False)
+
+    def is_awaited(self) -> bool:
+        """Return whether another supervisor waits for this one to leave."""
+        waiting = self.path.with_name(self.path.name.removesuffix(".lock") + NEXT)
+        if not waiting.exists():
+            return False
+        file = os.open(waiting, os.O_RDONLY)
+        try:
+            return not try_lock(file, exclusive=False)
+        finally:
+            os.close(file)
+
+    def _try(self, exclusive: bool = True) -> bool:
+        file = open_lock(self.path)
+        locked = False
+        try:
+            locked = try_lock(file, exclusive)
+        finally:
+            if locked and exclusive:
+                self._file = file
+            else:
+                os.close(file)
+        return locked
 
 
 @dataclass(frozen=True)
@@ -66,8 +125,7 @@ class Supervisor:
         retire: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
-        self._finish = finish
-        self._retire = retire
+        self._finish, self._retire = finish, retire
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
         self._pools = pools or LocalPools(self.device_ids)
         self._launcher = launcher or LocalLauncher()
@@ -83,24 +141,23 @@ class Supervisor:
         busy = time.monotonic()
         with kept_open(self._store.path):
             while not self.ending:
+                # If another supervisor waits, for example with another cluster, this one starts no more jobs
+                # and leaves once its own have ended. Only then does the next one get the lock, so that every
+                # job has a supervisor that knows its device.
                 self._handing_over = lock.is_awaited() or self._retire()
                 if self.step():
                     busy = time.monotonic()
-                elif self._may_leave(lock, time.monotonic() - busy):
-                    return
+                else:
+                    is_idle = time.monotonic() - busy >= self._idle
+                    if (self._handing_over and not self._children) or (is_idle and self._leave(lock)):
+                        return
                 time.sleep(self._tick)
             self._end_children()
 
-    def _may_leave(self, lock: SupervisorLock, idle: float) -> bool:
-        """Return whether to exit: another supervisor takes over, or there was no work for a long time."""
-        if not self._children and self._handing_over:
-            return True
-        return idle >= self._idle and self._leave(lock)
-
     def step(self) -> bool:
-        """Look once at children and queue; returns whether there was anything to do.
+        """Look once at the children and the queue; returns whether there was anything to do.
 
-        A full disk or a long lock is reported once, and the work goes on as soon as it is resolved.
+        A full disk or a long lock is reported once, and the work continues as soon as it is resolved.
         """
         try:
             self._adopt()
@@ -150,44 +207,43 @@ class Supervisor:
         check_room(self._store.path)
         started = 0
         for pool in self._pools.names():
-            while (claimed := self._claim(pool)) is not None:
-                self._start(claimed, pool)
-                started += 1
+            running = sum(child.pool == pool for child in self._children.values())
+            while (claim := self._pools.claim(self._store, pool, running)) is not None:
+                self._start(claim, pool)
+                started, running = started + 1, running + (claim.owner in self._children)
         return started
 
-    def _claim(self, pool: str) -> Claim | None:
-        running = sum(child.pool == pool for child in self._children.values())
-        return self._pools.claim(self._store, pool, running)
-
-    def _start(self, claimed: Claim, pool: str) -> None:
+    def _start(self, claim: Claim, pool: str) -> None:
         """Start a claimed job; if the machine cannot start a process now, the job is queued again.
 
         Raises:
             SystemFault: when it is queued again.
         """
-        logger.info("%s %d starts on %s", claimed.table.name, claimed.id, pool)
+        logger.info("%s %d starts on %s", claim.table.name, claim.id, pool)
         try:
-            job = self._launcher.launch(claimed, pool)
+            job = self._launcher.launch(claim, pool)
         except (OSError, FedLensError) as error:
-            fault = explain(error, claimed.db)
+            fault = explain(error, claim.db)
             if not isinstance(fault, SystemFault):
                 reason = error.strerror if isinstance(error, OSError) else error
-                claimed.finish("failed", f"its process could not be started: {reason}", patience=BUSY_SECONDS)
+                claim.finish("failed", f"its process could not be started: {reason}", patience=BUSY_SECONDS)
                 return
             self._next_start = time.monotonic() + START_PAUSE_SECONDS
-            claimed.give_back()
+            claim.give_back()
             raise fault from error
-        self._children[claimed.owner] = Child(pool, job)
+        self._children[claim.owner] = Child(pool, job)
 
     def _leave(self, lock: SupervisorLock) -> bool:
         """Release the lock, then look at the queue once more; returns whether to exit."""
-        # In this order: a page that queued a job while the lock was held did not start another worker, so a
-        # job that arrived after our last look would wait until somebody opens a page.
+        # In this order: a page that queues a job while the lock is held starts no worker. Without the second
+        # look, a job that arrived after our last one would wait until somebody opens a page.
         lock.release()
         try:
             if not self._store.jobs.any_queued():
                 return True
-        except FedLensError:  # the queue may hold jobs that cannot be read now: stay, unless it was deleted
+        except (
+            FedLensError
+        ):  # there may be jobs that cannot be read now: stay, unless the database was deleted
             if not self._store.path.exists():
                 return True
             logger.exception("cannot look into the queue")
@@ -251,7 +307,7 @@ def serve(
     try:
         if not room:
             logger.error(
-                "the disk that holds %s is full; free some space, then the queue goes on", store.path
+                "the disk that holds %s is full; the queue continues once there is free space", store.path
             )
         while not room:
             time.sleep(RESTART_SECONDS)
@@ -274,7 +330,7 @@ def serve(
 
 
 def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
-    """Return the watch for a target; errors in one from the environment are only logged."""
+    """Return the watch for a target; a faulty target from the environment variable is only logged."""
     if on_finish is not None:
         return FinishWatch(store, on_finish)
     target = os.environ.get(VARIABLE, "")
@@ -286,12 +342,15 @@ def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
 
 
 def _follow(lock: SupervisorLock) -> bool:
-    """Wait until the supervisor that holds the lock has left, and take it; False if another waits already."""
+    """Wait until the supervisor that holds the lock has left, and take it; False if another waits already.
+
+    The second lock (``NEXT``) both tells the present supervisor to leave and admits only one successor.
+    """
     following = SupervisorLock(lock.path.with_name(lock.path.name.removesuffix(".lock")), NEXT)
     if not following.acquire():
         return False
     logger.info(
-        "another worker serves the database; this one follows once the runs that it trains now have ended"
+        "another worker serves the database; this one takes over when the runs of that one have ended"
     )
     try:
         while not lock.acquire(PATIENCE_SECONDS):
@@ -320,9 +379,12 @@ def _has_room(store: Store) -> bool:
 
 def start_follower(store: Store) -> None:
     """Start a detached supervisor that takes over from the present one, for example on another cluster."""
+    _start_detached(store, ["fedcore", "worker", "--follow", "--db", str(store.path)])
+
+
+def _start_detached(store: Store, command: list[str]) -> subprocess.Popen[bytes]:
     log = store.artifacts / "logs" / "worker.log"
-    command = ["fedcore", "worker", "--follow", "--db", str(store.path)]
-    launcher.start_detached(command, log, launcher.environment_before())
+    return launcher.start_detached(command, log, launcher.environment_before())
 
 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
@@ -351,7 +413,6 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
     with plain_errors(path):
         if not needed or not SupervisorLock(path).is_free():
             return False
-        log = store.artifacts / "logs" / "worker.log"
-        process = launcher.start_detached([*command, str(path)], log, launcher.environment_before())
+        process = _start_detached(store, [*command, str(path)])
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -11,9 +11,9 @@ from fedcore.cluster import choice
 from fedcore.cluster.connection import AUTO, HOW_TO_INSTALL, is_installed
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_view, supervisor
-from fedcore.jobs.cluster_view import NodeView
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs import cluster_nodes, supervisor
+from fedcore.jobs.cluster_nodes import NodeView
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.results.statistics import group_by
 from fedcore.store.jobs import RUNS
 from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
@@ -43,10 +43,10 @@ def section() -> None:
     )
     if not box.open:
         return
-    nodes = cluster_view.read(store)
+    nodes = cluster_nodes.read(store)
     with box:
         cluster(nodes)
-        if nodes is None or cluster_view.read_over(store) is None:
+        if nodes is None or cluster_nodes.read_over(store) is None:
             _slots(nodes or ())
         if not waiting:
             st.caption("Launched runs wait here while others train.")
@@ -71,8 +71,8 @@ def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> Non
         "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 1e9 for w in waiting],
     }
     if nodes is not None:
-        over = cluster_view.read_over(session.store())
-        rows["Waits for"] = [cluster_view.waits_for(w, nodes, over) for w in waiting]
+        over = cluster_nodes.read_over(session.store())
+        rows["Waits for"] = [cluster_nodes.waits_for(w, nodes, over) for w in waiting]
     memory = st.column_config.NumberColumn(
         format="%.1f", help="Peak memory of earlier runs with this setting"
     )
@@ -209,7 +209,7 @@ def _chosen(address: str, joined: bool) -> None:
     store = session.store()
     where = "on this machine" if address == AUTO else f"at {address}"
     problem = choice.problem_of(store.artifacts)
-    if (cluster_view.read(store) is not None) != joined:
+    if (cluster_nodes.read(store) is not None) != joined:
         st.rerun()
     if joined:
         st.caption(markup.md(f"Connected to the Ray cluster {where}."))
@@ -237,14 +237,14 @@ def _chosen(address: str, joined: bool) -> None:
 def _table() -> None:
     """Draw the table of the nodes as they are now."""
     store = session.store()
-    nodes = cluster_view.read(store)
+    nodes = cluster_nodes.read(store)
     if nodes is None:
         st.caption("The worker has left the Ray cluster.")
         return
     running: dict[str, list[int]] = {}
     for row in store.jobs.live(RUNS):
         running.setdefault(row["device"], []).append(row["id"])
-    over = cluster_view.read_over(store)
+    over = cluster_nodes.read_over(store)
     none = "none" if over is None else "see below"
     rows = [
         _row(node, pool, device, running.get(pool, []) if first else [], none)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server

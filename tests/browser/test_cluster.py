@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from fedcore.jobs import cluster_view, launcher
-from fedcore.jobs.local import run_local
+from fedcore.jobs import cluster_nodes, launcher
+from fedcore.jobs.process import run_local
 from fedcore.store import Store
 from tests.support.cluster import two_nodes
 from tests.support.jobs import recorded, wait_for
@@ -24,7 +24,7 @@ def test_try_it_on_a_cluster(empty_server: Server, tab: Tab, tmp_path: Path) -> 
         arguments = ["fedcore", "worker", "--ray", cluster.address, "--db", str(store.path)]
         worker = launcher.start_detached(arguments, tmp_path / "worker.log")
         try:
-            wait_for(lambda: [n.problem for n in cluster_view.read(store) or ()] == [None, None], DEADLINE)
+            wait_for(lambda: [n.problem for n in cluster_nodes.read(store) or ()] == [None, None], DEADLINE)
             page.goto(empty_server.url)
             page.get_by_role("button", name="Try it").click()
             page.wait_for_url("**/live?id=*")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import analysis, job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.results.analyses import count_disagreement
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

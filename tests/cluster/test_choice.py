@@ -10,7 +10,7 @@ import pytest
 from fedcore.cluster import choice, connection
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 
 HEAD = "10.0.0.1:6379"

@@ -12,9 +12,8 @@ import pytest
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import launcher
-from fedcore.jobs.cluster_watch import ClusterWatch
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs.cluster_nodes import ClusterWatch
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable, watching

@@ -20,10 +20,9 @@ import pytest
 from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import cluster_watch
-from fedcore.jobs.cluster_watch import ClusterWatch
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs import cluster_nodes
+from fedcore.jobs.cluster_nodes import ClusterWatch
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -37,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_watch, "SILENT_SECONDS", 10.0)
+    monkeypatch.setattr(cluster_nodes, "SILENT_SECONDS", 10.0)
     run_id = queue(db)
     with (
         head_and_link(tmp_path) as link,

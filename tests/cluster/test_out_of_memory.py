@@ -9,8 +9,7 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.methods import registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

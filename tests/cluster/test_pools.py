@@ -14,10 +14,10 @@ from fedcore.cli.main import main
 from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_watch
-from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, Pool
-from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
-from fedcore.jobs.pools import TASK_POOL, SpreadPools, cluster_capacity
+from fedcore.jobs import cluster_nodes
+from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, Pool, cluster_capacity
+from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
+from fedcore.jobs.pools import TASK_POOL, SpreadPools
 from fedcore.store import Store
 from tests.cluster.test_view import GIB, LARGE, SMALL
 from tests.support.jobs import wait_for
@@ -122,8 +122,8 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     monkeypatch.setattr(connection, "list_nodes", list_nodes)
     monkeypatch.setattr(connection, "disconnect", lambda: None)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
-    monkeypatch.setattr(cluster_watch, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 600.0)
+    monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 600.0)
     watch = ClusterWatch("auto", folders=lambda: tuple(folders))
     yield ray, folders, watch
     watch.close()
@@ -142,7 +142,7 @@ def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch)
     wait_for(lambda: watch.states() and watch.states()[0].report)
     answers = threading.Event()
     monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
-    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.0)
     silent = watch.states()[0].node
     monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), object())})
     wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))

@@ -15,12 +15,12 @@ from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import training
-from fedcore.jobs.cluster_watch import ClusterWatch
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs.cluster import cluster_capacity
+from fedcore.jobs.cluster_nodes import ClusterWatch
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import force_stop, launcher_over
-from fedcore.jobs.local import run_local
-from fedcore.jobs.pools import SpreadPools, cluster_capacity
+from fedcore.jobs.pools import SpreadPools
+from fedcore.jobs.process import run_local
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.store import Store

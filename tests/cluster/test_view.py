@@ -10,8 +10,8 @@ import pytest
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
 from fedcore.devices import Device
-from fedcore.jobs import cluster_view
-from fedcore.jobs.cluster_watch import NodeState
+from fedcore.jobs import cluster_nodes
+from fedcore.jobs.cluster_nodes import NodeState
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun
 
@@ -34,22 +34,22 @@ RUN = QueuedRun(1, 1, "an experiment", "FedOT", 1, None, "auto", 10, None, None)
 
 def test_pages_read_what_the_worker_wrote(db: Path):
     store = Store(db)
-    assert cluster_view.read(store) is None
-    cluster_view.write(store, [SMALL, LARGE])
-    small, large = cluster_view.read(store) or []
+    assert cluster_nodes.read(store) is None
+    cluster_nodes.write(store, [SMALL, LARGE])
+    small, large = cluster_nodes.read(store) or []
     assert small.pools == ("small/cpu",) and small.missing == ("/data/pacs",)
     assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
     assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
-    cluster_view.clear(store)
-    assert cluster_view.read(store) is None
+    cluster_nodes.clear(store)
+    assert cluster_nodes.read(store) is None
 
 
 def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     store = Store(db)
-    cluster_view.write(store, [SMALL])
-    written = (store.artifacts / cluster_view.NAME).stat().st_mtime
-    assert cluster_view.read(store, now=written + 1) is not None
-    assert cluster_view.read(store, now=written + 60) is None
+    cluster_nodes.write(store, [SMALL])
+    written = (store.artifacts / cluster_nodes.NAME).stat().st_mtime
+    assert cluster_nodes.read(store, now=written + 1) is not None
+    assert cluster_nodes.read(store, now=written + 60) is None
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     ],
 )
 def test_what_a_queued_run_waits_for(db: Path, run: QueuedRun, states: list[NodeState], expected: str):
-    cluster_view.write(Store(db), states)
-    assert cluster_view.waits_for(run, cluster_view.read(Store(db)) or []) == expected
+    cluster_nodes.write(Store(db), states)
+    assert cluster_nodes.waits_for(run, cluster_nodes.read(Store(db)) or []) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_a_run_over_two_devices_waits_for(
     db: Path, run: QueuedRun, states: list[NodeState], expected: str
 ):
     store = Store(db)
-    assert cluster_view.read_over(store) is None
-    cluster_view.write(store, states, over=2)
-    assert cluster_view.read_over(store) == 2
-    assert cluster_view.waits_for(run, cluster_view.read(store) or [], 2) == expected
+    assert cluster_nodes.read_over(store) is None
+    cluster_nodes.write(store, states, over=2)
+    assert cluster_nodes.read_over(store) == 2
+    assert cluster_nodes.waits_for(run, cluster_nodes.read(store) or [], 2) == expected

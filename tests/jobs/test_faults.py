@@ -18,7 +18,7 @@ import torch
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
 from fedcore.jobs import job, launcher, training
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.paths import PROJECT
 from fedcore.store import Store, database
 from fedcore.store.liveness import new_owner
@@ -95,7 +95,7 @@ def test_a_run_outlives_a_locked_database_of_minutes(db, queued, supervise, seco
 
 IMPATIENT = """
 import sys
-from fedcore.jobs import job, supervisor
+from fedcore.jobs import job, process, supervisor
 from fedcore.store import database, jobs
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -103,7 +103,7 @@ database.BUSY_SECONDS = job.BUSY_SECONDS = 0.1
 jobs.PATIENCE_SECONDS = 0.5
 claim = jobs.Jobs(database.DatabaseFile(database.resolve(sys.argv[1]))).claim(new_owner(), "cpu")
 job.load_handler = lambda kind: fake_engine.training
-sys.exit(job.run_process(claim, "cpu"))
+sys.exit(process.run_process(claim, "cpu"))
 """
 
 
@@ -127,14 +127,14 @@ def test_a_process_whose_end_stays_unrecorded_ends_and_begins_no_other_run(db, q
 FOREGROUND = """
 import sys
 from fedcore.config import parse
-from fedcore.jobs import local
+from fedcore.jobs.process import run_local
 from fedcore.store import Store
 from tests.support import fake_engine
 experiment = parse({"name": "a test", "methods": [{"name": "fedot", "config": {"seconds": 0.1}}],
                     "rounds": int(sys.argv[2]), "seeds": [1, 2]})
 from fedcore.config import expand
 runs = expand(experiment)
-local.run_local(Store(sys.argv[1]), experiment, runs, device="cpu", handler=fake_engine.training)
+run_local(Store(sys.argv[1]), experiment, runs, device="cpu", handler=fake_engine.training)
 """
 
 
@@ -244,7 +244,7 @@ def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, mo
 WITHOUT_MEMORY_FOR_TORCH = """
 import resource, sys
 from pathlib import Path
-from fedcore.jobs import job
+from fedcore.jobs import job, process
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.system_errors import explain
@@ -261,7 +261,7 @@ claim = Store(sys.argv[1]).jobs.claim(new_owner(), "cpu")
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 60 * 2**20,) * 2)
 print("memory" in str(explain(RuntimeError("could not create a primitive"), "x")))
-print(job.work(claim, "cpu", handler=train, revive=lambda store: None))
+print(process.work(claim, "cpu", handler=train, revive=lambda store: None))
 """
 
 

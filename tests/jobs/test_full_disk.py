@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from fedcore.system_errors import DiskFull
 from tests.jobs.test_kill import uninterrupted

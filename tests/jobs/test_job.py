@@ -7,8 +7,8 @@ import pytest
 
 from fedcore.cluster import choice
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, training
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs import job, process, training
+from fedcore.jobs.job import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import RunRow, Store
 from fedcore.store.database import run_folder, writing
@@ -168,7 +168,7 @@ def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
     mine = queued(methods=3, rounds=3, fail_at=2)
     others = queued(rounds=2)
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    done = job.work(claimed, "cpu", handler=fake_engine.training, revive=lambda store: None)
+    done = process.work(claimed, "cpu", handler=fake_engine.training, revive=lambda store: None)
     assert done == "done"
     assert [row(db, i).status for i in mine] == ["failed", "done", "done"]
     assert [row(db, i).status for i in others] == ["queued"]
@@ -176,9 +176,9 @@ def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
 
 def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monkeypatch):
     """The supervisor asks first whether the next one has room there."""
-    monkeypatch.setattr(job, "work", partial(job.work, revive=lambda store: None))
+    monkeypatch.setattr(process, "work", partial(process.work, revive=lambda store: None))
     mine = queued(methods=2, rounds=2)
-    assert job.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", fake_engine.training) == 0
+    assert process.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", fake_engine.training) == 0
     assert sorted(row(db, i).status for i in mine) == ["done", "queued"]
 
 
@@ -199,8 +199,8 @@ def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatc
         revive(Store(db))
         return "done"
 
-    monkeypatch.setattr(job, "work", work)
-    monkeypatch.setattr(job, "ensure_worker", lambda store, command: started.append(list(command)))
+    monkeypatch.setattr(process, "work", work)
+    monkeypatch.setattr(process, "ensure_worker", lambda store, command: started.append(list(command)))
     told = ["--kind", "train", "--id", 1, "--owner", "somebody", "--attempt", 1, "--db", db]
     assert run("job", *told, "--over", 2, "--ray", "10.0.0.1:6379") == run("job", *told) == 0
     assert started == [["fedcore", "worker", *options, "--db"], ["fedcore", "worker", "--db"]]
@@ -210,7 +210,7 @@ def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
     (run_id,) = queued()
     claimed = Store(db).jobs.claim("somebody", "cpu")
     thief = replace(claimed, owner="thief")
-    assert job.work(thief, "cpu", handler=fake_engine.training) == "lost"
+    assert process.work(thief, "cpu", handler=fake_engine.training) == "lost"
     with pytest.raises(LostClaim):
         thief.finish("done")
     assert row(db, run_id).status == "running"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import run_folder

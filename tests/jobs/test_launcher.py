@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from fedcore.jobs import job
 from fedcore.jobs.handlers import HANDLERS
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import LaunchedJob
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store

@@ -11,7 +11,7 @@ from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

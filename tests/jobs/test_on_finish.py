@@ -16,8 +16,8 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher, on_finish, supervisor
-from fedcore.jobs.locks import SupervisorLock
 from fedcore.jobs.on_finish import FinishWatch, finished, sender
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.jobs import wait_for

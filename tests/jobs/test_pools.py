@@ -14,7 +14,7 @@ from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import job, pools
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store
 from fedcore.store.database import reading, writing

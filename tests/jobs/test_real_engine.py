@@ -12,7 +12,7 @@ import pytest
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import job, training
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.engine import checkpoint
 from fedcore.jobs import job, training
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine

@@ -12,7 +12,7 @@ from fedcore.config.grouping import group_hash
 from fedcore.jobs import job
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go, new_owner

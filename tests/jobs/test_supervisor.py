@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import launcher, pools
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher, start_detached
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.paths import PROJECT
 from fedcore.store import Store, liveness
 from fedcore.store.jobs import Jobs

@@ -16,7 +16,7 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.jobs import job, pools
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
 from fedcore.paths import PROJECT
 from fedcore.store import Store, schema

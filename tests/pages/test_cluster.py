@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.cluster import choice
-from fedcore.jobs import cluster_view, supervisor
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs import cluster_nodes, supervisor
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from pages.experiments_view import queue
 from tests.cluster.test_view import SMALL
@@ -68,7 +68,7 @@ def test_without_ray_the_page_says_how_to_get_it(
 
 
 def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
-    cluster_view.write(Store(filled), [SMALL], over=2)
+    cluster_nodes.write(Store(filled), [SMALL], over=2)
     app = open_page("experiments", queue="true")
     assert "Each run is spread over 2 devices, one run at a time; now: " in said(app)
     assert not [n for n in app.number_input if n.label.startswith("Runs at once")]

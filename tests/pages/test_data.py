@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.handlers import Job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS

@@ -4,8 +4,7 @@ import pytest
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.methods import registry
 from fedcore.store import Store, runs
 from fedcore.store.database import reading

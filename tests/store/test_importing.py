@@ -6,7 +6,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.results.comparison import compare, difference
 from fedcore.store import Recorder, Store
 from fedcore.store.liveness import new_owner

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing

@@ -12,7 +12,7 @@ from typing import Any
 from fedcore.cluster.connection import SETTINGS
 from fedcore.cluster.stream import RemoteEngine
 from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
-from fedcore.jobs.cluster_watch import ClusterWatch
+from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.paths import PROJECT
 from fedcore.store import Store

@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
-from fedcore.jobs import job, launcher
+from fedcore.jobs import launcher, process
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
@@ -186,7 +186,7 @@ def main() -> int:
         kind, number, owner, attempt = rest
         claimed = Claim(Path(db), kind, int(number), owner, int(attempt))
         handler = training if kind == TRAINING else handle
-        outcome = job.work(claimed, "cpu", handler=handler, beat_seconds=0.2, revive=revive)
+        outcome = process.work(claimed, "cpu", handler=handler, beat_seconds=0.2, revive=revive)
         return launcher.UNRECORDED_STATUS if outcome == "unrecorded" else 0
     return worker.serve(
         db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0] if rest else 60)

@@ -29,10 +29,9 @@ from fedcore.cluster import node
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.config import Experiment, parse
 from fedcore.engine.plan import plan
-from fedcore.jobs.cluster_watch import ClusterWatch
+from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.handlers import Job
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import execute
+from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import TICK_SECONDS
 from fedcore.records.codes import STAGES, TEST, TRAIN, VALIDATION
 from fedcore.records.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started

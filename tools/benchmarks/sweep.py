@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from fedcore import config
-from fedcore.jobs.local import run_local
+from fedcore.jobs.process import run_local
 from fedcore.records.events import Event, Finished, Started
 from fedcore.store import Store
 

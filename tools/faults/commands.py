@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.cli.main import main as fedlens
-from fedcore.jobs import job
 from fedcore.jobs.analysis import submit
+from fedcore.jobs.process import run_process
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from tools.faults.forked import Forked
@@ -103,7 +103,7 @@ def _results(folder: Path) -> dict[str, int]:
 
 def _analyse(db: Path) -> Forked:
     task = submit(Store(db), RUN, "predictions")
-    return Forked(lambda: job.run_process(Store(db).tasks.claim(task), "cpu"), db.with_name("process.log"))
+    return Forked(lambda: run_process(Store(db).tasks.claim(task), "cpu"), db.with_name("process.log"))
 
 
 def _analysis(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:

@@ -19,7 +19,7 @@ import psutil
 from fedcore.cli.main import main as fedlens
 from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
-from fedcore.jobs import job
+from fedcore.jobs.process import run_process
 from fedcore.papers.experiments import preset, published
 from fedcore.reports.content import checked_comparison
 from fedcore.reports.exports import WRITERS
@@ -253,7 +253,7 @@ def train(db: Path, before: Callable[[], None] = lambda: None, log: Path | None 
         claim = Store(db).jobs.claim(new_owner(), "cpu")
         if claim is None:  # a supervisor was faster
             return 0
-        return job.run_process(claim, "cpu")
+        return run_process(claim, "cpu")
 
     return Forked(work, log or db.parent / "process.log")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import Heartbeat
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner

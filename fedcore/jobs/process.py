@@ -1,26 +1,115 @@
-"""Training in the calling process, as ``fedlens run`` does, recorded like every other run."""
+"""The processes that execute jobs: the one that a launcher started, and ``fedlens run`` itself."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import psutil
+
 from fedcore import devices, memory_limits
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.jobs import training
 from fedcore.jobs.handlers import Handler, Job
-from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.jobs.job import TerminationSignal, execute
+from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
+from fedcore.jobs.launcher import UNRECORDED_STATUS
+from fedcore.jobs.supervisor import SupervisorLock, ensure_worker
 from fedcore.lazy import is_half_imported
 from fedcore.records.events import Event
 from fedcore.store import Store
-from fedcore.store.jobs import LostClaim
+from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.system_errors import SystemFault
+from fedcore.system_errors import DiskFull, SystemFault, check_room
+
+logger = logging.getLogger(__name__)
+
+
+def run_process(
+    claim: Claim, device: str, handler: Handler | None = None, worker_options: Sequence[str] = ()
+) -> int:
+    """Execute a claimed job as the process that a launcher started; returns an exit status.
+
+    Args:
+        handler: given for a run that is spread over devices. The process then ends after this run, because
+            only the supervisor knows whether the devices and their data are available for the next one.
+        worker_options: options of the supervisor, for the one that replaces it if it dies.
+    """
+    revive = partial(ensure_worker, command=("fedcore", "worker", *worker_options, "--db"))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("fedcore.jobs").setLevel(logging.INFO)
+    try:
+        outcome = work(claim, device, handler=handler, continues=handler is None, revive=revive)
+    except (FedLensError, LostClaim) as error:
+        logger.error("%s", error)
+        return 1
+    return UNRECORDED_STATUS if outcome == "unrecorded" else 0
+
+
+def work(
+    first: Claim,
+    device: str,
+    *,
+    handler: Handler | None = None,
+    continues: bool = True,
+    beat_seconds: float = BEAT_SECONDS,
+    revive: Callable[[Store], object] = ensure_worker,
+) -> str:
+    """Execute a claimed job in this process, and after a run the queued runs of its experiment.
+
+    Torch and the encodings are then loaded only once. A failing run does not affect the others. During a run
+    a supervisor that died is started again, so that the queue goes on although no page is open.
+
+    Args:
+        continues: whether the experiment's other runs follow.
+        revive: starts the supervisor if it is needed.
+
+    Returns: how the last job ended.
+    """
+    if first.table is not RUNS:  # tasks yield to training and to the pages
+        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
+    claim: Claim | None = first
+    outcome = "lost"
+    store = Store(first.db)
+    terminated = TerminationSignal()
+
+    def keep_supervisor() -> None:
+        if first.table is RUNS and not terminated():  # the supervisor would inherit a task's low priority
+            revive(store)
+
+    try:
+        with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
+            while claim is not None:
+                outcome = "unrecorded"  # if execute raises, the lock file stays, so others can mark the row
+                outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
+                logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
+                ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")
+                claim = None if ends or not continues else _following(store, first, device)
+    finally:
+        let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
+    return outcome
+
+
+def _following(store: Store, first: Claim, device: str) -> Claim | None:
+    """Claim the next queued run of the same experiment for the same device.
+
+    On a full disk the runs stay queued, and the supervisor reports why. They also stay queued if another
+    supervisor waits to take over, because it may use other devices.
+    """
+    if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
+        return None
+    try:
+        check_room(first.db)
+    except DiskFull:
+        return None
+    (run,) = store.runs.get([first.id])
+    gpu = next((d.id for d in devices.list_devices() if d.id != devices.CPU), None)
+    served = devices.accepts(device, gpu)
+    return store.jobs.claim(first.owner, device, accepts=served, experiment_id=run.experiment_id)
 
 
 @dataclass(frozen=True)
@@ -41,11 +130,13 @@ def run_local(
     listen: Callable[[int, Event], None] = lambda run_id, event: None,
     begun: Callable[[int, dict[int, RunConfig]], None] = lambda experiment_id, runs: None,
 ) -> Outcome:
-    """Record an experiment and train its runs one by one; Ctrl-C stops cleanly, a second Ctrl-C at once.
+    """Record an experiment and train its runs in this process, one by one, as ``fedlens run`` does.
+
+    Ctrl-C stops between two steps, a second Ctrl-C at once.
 
     Args:
         device: ``cpu`` or a GPU's UUID; default: the first GPU, else the CPU.
-        handler: does the runs; default: training.
+        handler: executes the runs; default: training.
         begun: called with the experiment's id and its runs, once they are recorded.
         listen: called with every event of a run, once it is recorded.
 
@@ -117,8 +208,10 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
         chosen = gpus[:count] or [devices.CPU] * count
         variables = [devices.environment_for(d, sharers=1 if gpus else count) for d in chosen]
         if not gpus:
+            # This process aggregates with the same number of threads as its workers, since the last bits of a
+            # sum depend on it. It keeps the whole memory: the engine divides that itself.
             threads = {n: v for n, v in variables[0].items() if n != memory_limits.SHARE}
-            os.environ.update(threads)  # the same threads as the workers; the engine divides the memory
+            os.environ.update(threads)
         spread = over_devices(variables, devices.torch_name(chosen[0]))
 
     def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
