@@ -1,4 +1,4 @@
-"""The cluster that a user has chosen on the page, and why it could not be joined, in small files.
+"""The cluster that a user has chosen on the page, and the reason if it could not be joined, in small files.
 
 The worker that the dashboard starts reads them. Each function takes the folder of the store's artifacts.
 """
@@ -31,7 +31,7 @@ def chosen_over(folder: Path) -> int | None:
 
 
 def choose(folder: Path, address: str, over: int | None = None) -> None:
-    """Let the worker of this database use the nodes of a cluster, and forget why an earlier one failed.
+    """Let the worker of this database use the nodes of a cluster, and forget the problem of an earlier one.
 
     Args:
         address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
@@ -60,7 +60,7 @@ def leave(folder: Path) -> None:
 
 
 def checked(address: str) -> str:
-    """Return an address as Ray takes it.
+    """Return an address in the form that Ray takes.
 
     Raises:
         FedLensError: field ``ray``, for one that is not ``host:port``.
@@ -77,8 +77,8 @@ def checked(address: str) -> str:
     return address
 
 
-def report(folder: Path, address: str, problem: str | None) -> None:
-    """Write why the chosen cluster could not be joined; ``problem`` is None once it was."""
+def record_problem(folder: Path, address: str, problem: str | None) -> None:
+    """Record why the chosen cluster could not be joined; ``problem`` is None once it was joined."""
     with suppress(FedLensError):  # pages then show less
         if problem is None:
             (folder / PROBLEM).unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def report(folder: Path, address: str, problem: str | None) -> None:
 
 
 def problem_of(folder: Path) -> str | None:
-    """Return why the chosen cluster could not be joined at the last attempt; None if it was."""
+    """Return why the chosen cluster could not be joined at the last attempt; None if it was joined."""
     content = _read(folder, PROBLEM)
     return content.get("problem") if content.get("address") == chosen(folder) else None
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Actor(Serving):
-    """The part that runs on a node."""
+    """A Ray actor on a node that trains chunks of a run's clients."""
 
-    def __init__(self, order: node.Order) -> None:
+    def __init__(self, request: node.RunRequest) -> None:
         def make() -> Worker:
-            artifacts = node.prepare(order)
-            return worker_of(order.config, artifacts, order.device, order.environment)
+            artifacts = node.prepare(request)
+            return worker_of(request.config, artifacts, request.device, request.environment)
 
         super().__init__(make)
 
@@ -81,7 +81,7 @@ def _actors(
     started = []
     try:
         for place in places:
-            order = node.Order(
+            request = node.RunRequest(
                 config=run,
                 key="part of a run",
                 environment=dict(environment),
@@ -98,7 +98,7 @@ def _actors(
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.id, soft=False),
             )
-            started.append(options.remote(order))
+            started.append(options.remote(request))
         yield Parallel([submit_to(actor) for actor in started], wanted, ray.exceptions.RayError)
     finally:
         for actor in started:

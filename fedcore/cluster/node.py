@@ -18,8 +18,7 @@ import psutil
 import fedcore
 from fedcore import devices
 from fedcore.cluster import transfer
-from fedcore.cluster.folders import run_folder
-from fedcore.cluster.transfer import Payload
+from fedcore.cluster.transfer import Files, Payload, run_folder
 from fedcore.config import RunConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
@@ -52,7 +51,7 @@ class NodeReport:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """Everything that a node needs to train a run.
 
     Attributes:
@@ -131,47 +130,48 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str 
     return NodeReport(tuple(devices.list_devices()), versions(), missing, readable, shares)
 
 
-def train(order: Order, checkpoint: list[tuple[str, Payload]] | None = None) -> Iterator[Sent | Failed]:
+def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Failed]:
     """Train a run on this node, and yield its events as they happen; an error is the last item.
 
     Args:
         checkpoint: names and content of the files from which the run goes on.
     """
-    devices.reset_peak_memory(order.device)  # Ray reuses this process for one run after another
-    with run_folder(order.key) as folder:
+    devices.reset_peak_memory(request.device)  # Ray reuses this process for one run after another
+    with run_folder(request.key) as folder:
         try:
-            yield from _train(order, folder, checkpoint)
+            yield from _train(request, folder, checkpoint)
         except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
             yield _failure(error, folder)
 
 
-def prepare(order: Order) -> Path:
+def prepare(request: RunRequest) -> Path:
     """Prepare this process for a run before torch is loaded; returns the folder of the encodings.
 
     Raises:
         FedLensError: when the node cannot read the data.
     """
-    threads = min(order.threads, psutil.cpu_count(logical=False) or order.threads)  # as torch chooses them
+    cores = psutil.cpu_count(logical=False) or request.threads
+    threads = min(request.threads, cores)  # never more than the physical cores, as torch chooses them
     os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})
-    if order.device == devices.CPU:
+    if request.device == devices.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    if os.path.isdir(order.working_folder):
-        os.chdir(order.working_folder)
-    config = order.config
+    if os.path.isdir(request.working_folder):
+        os.chdir(request.working_folder)
+    config = request.config
     registry.forget_received()
-    if order.method_file is not None and config.method.file is not None:
-        registry.receive(config.method.file, order.method_file)
+    if request.method_file is not None and config.method.file is not None:
+        registry.receive(config.method.file, request.method_file)
     if config.data.root is not None and not Path(config.data.root).expanduser().exists():
         raise FedLensError(
             f"the node {platform.node()} has no folder {config.data.root}; copy or mount the data set "
             "there, then resume the run",
             "data.root",
         )
-    return Path(order.artifacts) if order.artifacts else cache_folder()
+    return Path(request.artifacts) if request.artifacts else cache_folder()
 
 
-def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Payload]] | None) -> Iterator[Sent]:
-    artifacts = prepare(order)
+def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Iterator[Sent]:
+    artifacts = prepare(request)
     from fedcore.engine.train import train as engine
 
     resume_from = None
@@ -181,12 +181,12 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Payload]] | N
             transfer.receive(file, folder / name)
     next_progress = 0.0
     events = engine(
-        order.config,
+        request.config,
         artifacts=artifacts,
         folder=folder,
-        device=order.device,
+        device=request.device,
         resume_from=None if resume_from is None else str(resume_from),
-        environment=order.environment or None,
+        environment=request.environment or None,
         whole_checkpoints=True,
     )
     with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
@@ -198,9 +198,9 @@ def _train(order: Order, folder: Path, checkpoint: list[tuple[str, Payload]] | N
                 next_progress = now + PROGRESS_SECONDS
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
-                content = transfer.send(Path(event.checkpoint), order.shared)
+                content = transfer.send(Path(event.checkpoint), request.shared)
                 _delete_others(folder, Path(event.checkpoint))
-            yield Sent(event, content, devices.peak_memory(order.device))
+            yield Sent(event, content, devices.peak_memory(request.device))
 
 
 def _delete_others(folder: Path, newest: Path) -> None:

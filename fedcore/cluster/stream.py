@@ -13,8 +13,7 @@ from typing import Any
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cluster import node, transfer
 from fedcore.cluster.connection import Node
-from fedcore.cluster.folders import run_folder
-from fedcore.cluster.transfer import Payload
+from fedcore.cluster.transfer import Files, run_folder
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
@@ -67,7 +66,7 @@ class RemoteEngine:
     Args:
         ray: the connected module.
         place: the node.
-        share: what the run asks of it.
+        share: the resources that the run reserves there.
         key: name of the run in Ray's list of tasks and in the node's temporary files.
         shared: the folder through which checkpoints travel; None: Ray's object store.
     """
@@ -104,7 +103,7 @@ class RemoteEngine:
             FedLensError: for a user error.
             Stopped: when ``should_stop`` returned True; the task has ended by then.
         """
-        order = node.Order(
+        request = node.RunRequest(
             config=run,
             key=self._key,
             environment=dict(environment or {}),
@@ -114,19 +113,25 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_local else None,
             working_folder=os.getcwd(),
         )
-        with run_folder(self._key, self._shared) if self._shared else nullcontext() as own:
-            shared = None if own is None else str(own)
-            order = replace(order, shared=shared)
-            with closing(self._stream(order, _content(resume_from, shared), should_stop)) as stream:
+        with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
+            request = replace(request, shared=None if shared is None else str(shared))
+            content = None
+            if resume_from is not None:
+                files = checkpoint.files_of(Path(resume_from))
+                content = [(file.name, transfer.send(file, request.shared)) for file in files]
+            with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
                     self._peak = max(self._peak, sent.peak_memory)
                     yield _arrived(sent, folder)
 
     def _stream(
-        self, order: node.Order, content: list[tuple[str, Payload]] | None, should_stop: Callable[[], bool]
+        self,
+        request: node.RunRequest,
+        content: Files | None,
+        should_stop: Callable[[], bool],
     ) -> Generator[node.Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
-        items = self._submit(order, content)
+        items = self._submit(request, content)
         ended = False
         try:
             while True:
@@ -152,25 +157,26 @@ class RemoteEngine:
             if not ended:
                 self._cancel(items)
 
-    def _submit(self, order: node.Order, content: list[tuple[str, Payload]] | None) -> Any:
+    def _submit(self, request: node.RunRequest, content: Files | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        # a process that has run a user's file is used for nothing else
-        made = self._ray.remote if order.method_file is None else self._ray.remote(max_calls=1)
+        # Ray reuses processes. One that has run a user's method file is not used for anything else.
+        made = self._ray.remote if request.method_file is None else self._ray.remote(max_calls=1)
         task = made(self.task).options(
-            name=f"fedlens {order.key}",
+            name=f"fedlens {request.key}",
             num_returns="streaming",
-            max_retries=0,  # Ray would train the rounds again from the first one
+            max_retries=0,  # Ray would train all rounds again, from the first one
             num_cpus=self._share.cpus,
             num_gpus=self._share.gpus,
             memory=self._share.memory or None,
             scheduling_strategy=NodeAffinitySchedulingStrategy(self._place.id, soft=False),
             _generator_backpressure_num_objects=AHEAD,
         )
-        return task.remote(order, content)
+        return task.remote(request, content)
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
+        # The stream is read to its end, because only then has the task freed its devices for the next run.
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):
@@ -185,13 +191,6 @@ class RemoteEngine:
 def method_file(run: RunConfig) -> bytes | None:
     """Return the content of the user's method file, to which the user agreed on this machine."""
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
-
-
-def _content(path: str | None, shared: str | None) -> list[tuple[str, Payload]] | None:
-    """Return the names and the content of a checkpoint's files."""
-    if path is None:
-        return None
-    return [(file.name, transfer.send(file, shared)) for file in checkpoint.files_of(Path(path))]
 
 
 def _arrived(sent: node.Sent, folder: Path) -> Event:
@@ -240,6 +239,6 @@ def _lost(error: Exception, name: str) -> str:
         "ActorUnschedulableError": f"the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
-    known = next((sentences[kind] for kind in kinds if kind in sentences), None)
-    what = known or f"the node {name} failed ({first_line(error)})"
+    sentence = next((sentences[kind] for kind in kinds if kind in sentences), None)
+    what = sentence or f"the node {name} failed ({first_line(error)})"
     return f"{what}; resume continues after the last round"

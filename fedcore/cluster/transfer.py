@@ -1,8 +1,11 @@
-"""Transfer of checkpoints: as bytes through Ray's object store, or as files through a shared folder."""
+"""Files of a run in transit: checkpoints through Ray or a shared folder, and the run's temporary folders."""
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,11 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.cache.durable import publish
-from fedcore.cluster.folders import run_folder
 from fedcore.errors import FedLensError
+from fedcore.file_lock import try_lock
 
 Payload = np.ndarray | str
 """The bytes of a file, or the path of its copy in the shared folder."""
+Files = list[tuple[str, Payload]]
+"""The names and the payloads of a checkpoint's files."""
+_PREFIX = "fedlens-run-"
+_OWNER = ".owner"
+_MAX_NAME = 255
 
 
 def send(file: Path, folder: str | None) -> Payload:
@@ -58,3 +66,63 @@ def marked(shared: Path) -> Iterator[str]:
         except OSError as error:
             raise FedLensError(f"{shared} cannot be written ({error.strerror})", "shared") from error
         yield str(marker)
+
+
+@contextmanager
+def run_folder(key: str, parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder for a run's files, which is deleted after the block.
+
+    A killed process leaves its folder behind, so each new run deletes the folders of dead ones. A run's
+    process holds a lock on a file in its folder, which the system frees however the process ends. The file
+    names the machine, because on a network file system another machine's lock may look free.
+
+    Args:
+        key: the run's name, ``run-`` and its numbers.
+        parent: default: the folder of this machine's temporary files.
+    """
+    _remove_dead_folders(parent)
+    folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{key}-", dir=parent))
+    owner = _lock(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if owner is not None:
+            os.close(owner)
+
+
+def _remove_dead_folders(parent: Path | None = None) -> None:
+    """Remove the folders of this machine's dead runs; a folder without a lock file stays."""
+    for folder in Path(parent or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            owner = os.open(folder / _OWNER, os.O_RDONLY)
+        except OSError:  # another account's, not complete yet, or on a file system without locks
+            continue
+        try:
+            is_ours = not folder.is_symlink() and os.read(owner, _MAX_NAME) == _machine()
+            if is_ours and try_lock(owner, exclusive=True):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(owner)
+
+
+def _machine() -> bytes:
+    return platform.node().encode()[:_MAX_NAME]
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock the owner's file of a folder; returns None if the file system has no locks."""
+    # The file is locked before it gets its name: others delete the folder of a free lock.
+    owner, name = tempfile.mkstemp(dir=folder)
+    try:
+        os.write(owner, _machine())
+        if not try_lock(owner, exclusive=True):
+            raise OSError("a new file is locked")
+        Path(name).rename(folder / _OWNER)
+    except OSError:
+        os.close(owner)
+        Path(name).unlink()
+        return None
+    return owner

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pool:
+class NodePool:
     """The CPU or the GPUs of a node; runs there are written to the store as ``node/cpu`` or ``node/gpu``."""
 
     node: Node
@@ -62,10 +62,10 @@ class Pool:
         return Share(cpus, memory=min(memory, self.node.memory // runs))
 
 
-def pools_of(node: Node) -> list[Pool]:
+def pools_of(node: Node) -> list[NodePool]:
     """Return the pools of a node: one for its GPUs and one for its CPU, if it has them."""
     number = {GPU: node.gpus, CPU: node.cpus}
-    return [Pool(node, kind) for kind in NODE_KINDS if number[kind]]
+    return [NodePool(node, kind) for kind in NODE_KINDS if number[kind]]
 
 
 def cluster_capacity(states: Sequence[NodeState]) -> Capacity:
@@ -83,7 +83,7 @@ class ClusterPools:
     def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
 
-    def pools(self) -> dict[str, Pool]:
+    def pools(self) -> dict[str, NodePool]:
         """Return the pools of the nodes that can be used now, by name; GPUs first."""
         usable = [state.node for state in self._watch.states() if state.problem is None]
         found = sorted(
@@ -114,7 +114,7 @@ class ClusterPools:
             return None
         return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, readable=state.report.readable)
 
-    def _accepts(self, pool: Pool, state: NodeState) -> tuple[str, ...]:
+    def _accepts(self, pool: NodePool, state: NodeState) -> tuple[str, ...]:
         """Return the values of ``requested_device`` that a pool serves."""
         gpu_somewhere = any(other.kind == GPU for other in self.pools().values())
         served = devices.accepts(
@@ -125,7 +125,7 @@ class ClusterPools:
         return (*served, pool.name, pool.node.name, *gpus)
 
 
-def _fits(store: Store, pool: Pool, state: NodeState, waiting: int) -> bool:
+def _fits(store: Store, pool: NodePool, state: NodeState, waiting: int) -> bool:
     """Return whether a queued run fits into the memory of a node's device beside those that run there."""
     assert state.report is not None, "only nodes that have reported are pools"
     reported = [d for d in state.report.devices if (d.id == devices.CPU) == (pool.kind == CPU)]
@@ -180,7 +180,7 @@ class ClusterLauncher:
 class ClusterJob:
     """A run on a node, and the thread that records its events."""
 
-    def __init__(self, claim: Claim, pool: Pool, engine: RemoteEngine) -> None:
+    def __init__(self, claim: Claim, pool: NodePool, engine: RemoteEngine) -> None:
         self._claim, self._pool, self._engine = claim, pool, engine
         self._ending = threading.Event()
         hold(claim.db, claim.owner)
@@ -312,7 +312,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
         if over is not None:
             cluster_capacity([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
     except FedLensError as error:
-        choice.report(store.artifacts, address, str(error))
+        choice.record_problem(store.artifacts, address, str(error))
         logger.warning("%s", error)
         on_finish = given.get("on_finish")
 
@@ -320,5 +320,5 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
             return another_was_chosen() or time.monotonic() > end
 
         return serve(db, pools=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.report(store.artifacts, address, None)
+    choice.record_problem(store.artifacts, address, None)
     return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)

@@ -113,7 +113,7 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcomes:
     """The outcomes of an experiment's runs, by run id (see ``execute``)."""
 
     experiment_id: int
@@ -129,7 +129,7 @@ def run_local(
     handler: Handler | None = None,
     listen: Callable[[int, Event], None] = lambda run_id, event: None,
     begun: Callable[[int, dict[int, RunConfig]], None] = lambda experiment_id, runs: None,
-) -> Outcome:
+) -> RunOutcomes:
     """Record an experiment and train its runs in this process, one by one, as ``fedlens run`` does.
 
     Ctrl-C stops between two steps, a second Ctrl-C at once.
@@ -180,7 +180,7 @@ def run_local(
         recorded = True
     finally:
         let_go(store.path, owner, keep_file=not recorded)
-    return Outcome(created.experiment_id, outcomes)
+    return RunOutcomes(created.experiment_id, outcomes)
 
 
 def spread_over(count: int, device: str | None, ray: str | None) -> Handler:

@@ -51,11 +51,11 @@ def test_a_damaged_choice_is_none(db: Path, content: str):
 def test_a_problem_belongs_to_its_address(db: Path):
     store = Store(db)
     choice.choose(store.artifacts, HEAD)
-    choice.report(store.artifacts, HEAD, "nothing answers")
+    choice.record_problem(store.artifacts, HEAD, "nothing answers")
     assert choice.problem_of(store.artifacts) == "nothing answers"
-    choice.report(store.artifacts, HEAD, None)
+    choice.record_problem(store.artifacts, HEAD, None)
     assert choice.problem_of(store.artifacts) is None
-    choice.report(store.artifacts, HEAD, "nothing answers")
+    choice.record_problem(store.artifacts, HEAD, "nothing answers")
     choice.choose(store.artifacts, "auto")
     assert choice.problem_of(store.artifacts) is None
 
@@ -73,6 +73,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     (run_id,) = queued()
     choice.choose(store.artifacts, HEAD)
     started: list[str] = []
+    problems: list[str | None] = []
 
     def refuse(address: str) -> None:
         raise FedLensError(f"nothing answers at {address}", "ray")
@@ -80,14 +81,13 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     class Watched(cluster.NoNodes):
         def claim(self, store, pool, running):
             started.append(pool)
+            problems.append(choice.problem_of(store.artifacts))
             choice.leave(store.artifacts)  # so that the worker retires
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
     monkeypatch.setattr(cluster, "NoNodes", Watched)
-    problems = []
-    monkeypatch.setattr(choice, "report", lambda *given: problems.append(given[1:]))
     assert cluster.serve_choice(db, HEAD, idle=600.0) == 0
-    assert problems == [(HEAD, f"nothing answers at {HEAD}")]
+    assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
     assert SupervisorLock(db).is_free()

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from fedcore.cluster import node, stream, transfer
-from fedcore.cluster.folders import run_folder
 from fedcore.config import RunConfig, parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
@@ -30,8 +29,8 @@ def as_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")  # so that they are restored
 
 
-def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> node.Order:
-    return node.Order(
+def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> node.RunRequest:
+    return node.RunRequest(
         config=run,
         key="run-1-1",
         environment={},
@@ -80,7 +79,7 @@ def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tm
 
 def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with run_folder("run-1-1", tmp_path) as shared:
+    with transfer.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
         finished = (i for i in node.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
@@ -172,7 +171,7 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
         (folder / "round-1.safetensors").touch()
     (killed / ".owner").write_text(platform.node())
     (elsewhere / ".owner").write_text("another machine")
-    with run_folder("run-3-1", parent) as living, run_folder("run-4-1", parent) as other:
+    with transfer.run_folder("run-3-1", parent) as living, transfer.run_folder("run-4-1", parent) as other:
         assert set(tmp_path.iterdir()) == {elsewhere, unknown, living, other}
     assert set(tmp_path.iterdir()) == {elsewhere, unknown}
 
@@ -180,9 +179,9 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monke
 KILLED_WORKER = """
 import os, signal, sys
 from pathlib import Path
-from fedcore.cluster import folders, transfer
+from fedcore.cluster import transfer
 shared = Path(sys.argv[1])
-with transfer.marked(shared), folders.run_folder("run-1-1", shared) as folder:
+with transfer.marked(shared), transfer.run_folder("run-1-1", shared) as folder:
     (folder / "round-1.safetensors").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 """

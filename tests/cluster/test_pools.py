@@ -15,7 +15,7 @@ from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, Pool, cluster_capacity
+from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, NodePool, cluster_capacity
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.pools import TASK_POOL, SpreadPools
 from fedcore.store import Store
@@ -184,10 +184,10 @@ def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):
 
 def test_what_a_run_asks_of_its_node():
     four = replace(LARGE.node, gpus=4)
-    assert Pool(four, GPU).share({}).gpus == 1 and Pool(four, GPU).share({}).cpus == 8
-    assert Pool(four, GPU).capacity({"large/gpu": 2}) == 8
-    assert Pool(four, GPU).share({"large/gpu": 2}).gpus == 0.5
-    shared = Pool(four, CPU).share({"large/cpu": 2}, memory=100 * GIB)
+    assert NodePool(four, GPU).share({}).gpus == 1 and NodePool(four, GPU).share({}).cpus == 8
+    assert NodePool(four, GPU).capacity({"large/gpu": 2}) == 8
+    assert NodePool(four, GPU).share({"large/gpu": 2}).gpus == 0.5
+    shared = NodePool(four, CPU).share({"large/cpu": 2}, memory=100 * GIB)
     assert (shared.cpus, shared.gpus, shared.memory) == (16, 0, 32 * GIB)
 
 

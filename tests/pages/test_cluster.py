@@ -47,7 +47,9 @@ def test_a_cluster_is_joined_and_left(open_page: Opened, filled: Path, started: 
     worker = SupervisorLock(filled)
     assert worker.acquire()
     assert "Joining the Ray cluster at" in said(app.run())
-    choice.report(store.artifacts, HEAD, "there is no token; make one with `ray get-auth-token --generate`")
+    choice.record_problem(
+        store.artifacts, HEAD, "there is no token; make one with `ray get-auth-token --generate`"
+    )
     assert "There is no token; make one with `ray get-auth-token --generate`" in said(app.run())
     button(app, "Try again").click().run()
     assert choice.chosen_over(store.artifacts) == 4

@@ -127,7 +127,7 @@ def experiment(seeds: int, rounds: int, method: str = "fedot") -> tuple[Experime
     return chosen, plan(chosen).runs
 
 
-def wait_through(order: node.Order, checkpoint: object = None) -> Iterator[node.Sent]:
+def wait_through(order: node.RunRequest, checkpoint: object = None) -> Iterator[node.Sent]:
     """Yield the events of a run that waits, as a process does whose GPU computes."""
     for event in rounds(order.config.rounds):
         if isinstance(event, RoundFinished):
