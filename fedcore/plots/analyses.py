@@ -11,24 +11,14 @@ from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
-from fedcore.plots.heatmaps import DARK_TEXT_FROM
-from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.plots.theme import ACCURACY_SCALE, DARK_TEXT_FROM, MARGIN, TOOLBAR, Theme, hover
 from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow, percent
 
-_CLASS_COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B",
-    "#56B4E9", "#7F3C8D", "#8C564B", "#666666", "#8B0000",
-)  # fmt: skip
-_CLASS_COLOURS_DARK = (
-    "#4FA3DD", "#E8894A", "#2FBF95", "#E2A6C8", "#D9B84A",
-    "#A8DBF7", "#C08AD0", "#C79A8E", "#B0B0B0", "#F07070",
-)  # fmt: skip
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
-_MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
 _COLOUR_BAR_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}
-_HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
+_SHARE = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})"
 
 
 def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Chart:
@@ -39,7 +29,7 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     """
     n = len(matrix.classes)
     shares = percent(matrix.counts, matrix.counts.sum(1, keepdims=True))
-    names = [[f"{escape(t)} taken for {escape(p)}" for p in matrix.classes] for t in matrix.classes]
+    names = [[f"{escape(t)} predicted as {escape(p)}" for p in matrix.classes] for t in matrix.classes]
     place = _COLOUR_BAR_ABOVE if narrow else {}
     custom = np.dstack(
         [np.array(names, dtype=object), matrix.counts, np.broadcast_to(matrix.counts.sum(1)[:, None], (n, n))]
@@ -47,13 +37,13 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     figure = go.Figure(
         go.Heatmap(
             z=np.round(shares, 2),
-            colorscale="Cividis",
+            colorscale=ACCURACY_SCALE,
             zmin=0,
             zmax=100,
             xgap=1,
             ygap=1,
             customdata=custom,
-            hovertemplate=_HOVER % "z",
+            hovertemplate=hover(_SHARE % "z"),
             hoverongaps=False,
             colorbar={"title": {"text": "% of the true class", "side": "top"}, "thickness": 12} | place,
         )
@@ -66,13 +56,11 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
-    figure.update_layout(height=TOOLBAR + max(340, min(900, 120 + 26 * n)), **theme.layout, margin=_MARGIN)
+    figure.update_layout(height=TOOLBAR + max(340, min(900, 120 + 26 * n)), **theme.layout, margin=MARGIN)
     if matrix.accuracy is None:
         return Chart(figure, "Confusion matrix: no predictions.")
     worst = matrix.worst
-    mistake = (
-        f" The most frequent mistake: {worst[0]} taken for {worst[1]}, {worst[2]} times." if worst else ""
-    )
+    mistake = f" The most frequent error is {worst[0]} predicted as {worst[1]} ({worst[2]})." if worst else ""
     total = int(matrix.counts.sum())
     alt = f"Confusion matrix of {total} predictions, {matrix.accuracy:.1f} % correct.{mistake}"
     return Chart(figure, alt)
@@ -89,10 +77,10 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
             orientation="h",
             marker={"color": theme.colour(method)},
             customdata=[[escape(matrix.classes[i]), int(matrix.counts[i, i]), int(totals[i])] for i in order],
-            hovertemplate=_HOVER % "x",
+            hovertemplate=hover(_SHARE % "x"),
         )
     )
-    # plotly hides labels that reach beyond the axis, as half of "100 %" does
+    # By default, plotly hides labels that reach beyond the axis, as half of "100 %" does.
     figure.update_xaxes(
         range=[0, 100],
         dtick=20,
@@ -109,7 +97,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
         color=theme.ink,
     )
     figure.update_layout(
-        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=_MARGIN
+        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=MARGIN
     )
     figure.update_layout(margin_r=28)
     ends = [f"{matrix.classes[i]} {matrix.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
@@ -121,13 +109,12 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     figure = go.Figure()
     xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
-        colours = _CLASS_COLOURS_DARK if theme.dark else _CLASS_COLOURS
-        colour = colours[c % len(colours)]
+        colour = theme.classes[c % len(theme.classes)]
         for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
             at = (kind == k) & (label == c)
             if not at.any():
                 continue
-            symbol = {0: _MARKS[c // len(_CLASS_COLOURS) % len(_MARKS)], 1: "star", 2: "x"}[k]
+            symbol = {0: _MARKS[c // len(theme.classes) % len(_MARKS)], 1: "star", 2: "x"}[k]
             hover_texts = [
                 f"predicted {escape(classes[g])}" if g >= 0 else what for g in predicted[at].tolist()
             ]
@@ -147,7 +134,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
                         "line": {"width": 0 if k == 0 else 1.5, "color": theme.ink},
                     },
                     customdata=hover_texts,
-                    hovertemplate=f"{what}: {escape(name)}<br>%{{customdata}}<extra></extra>",
+                    hovertemplate=hover(f"{what}: {escape(name)}<br>%{{customdata}}"),
                 )
             )
     for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
@@ -159,7 +146,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     few = len(classes) <= _FEW_CLASSES  # a short legend fits below the plot, a long one needs its side
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
     figure.update_layout(
-        height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=_MARGIN
+        height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=MARGIN
     )
     images = kind == 0
     right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
@@ -207,7 +194,7 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
     figure.add_trace(
         go.Bar(x=x, y=[f.recorded for f in rows], name=name, yaxis="y2",
                marker={"color": theme.no_data, "line": {"color": theme.faint, "width": 1}},
-               hovertemplate=f"%{{y:,}} {name}<extra></extra>")
+               hovertemplate=hover(f"%{{y:,}} {name}"))
     )  # fmt: skip
     figure.add_trace(
         go.Scatter(
@@ -219,7 +206,7 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
             line={"color": colour, "width": 2},
             marker={"size": 9, "color": colour},
             customdata=[f.accuracy.n for f in rows],
-            hovertemplate="%{y:.2f} % (n = %{customdata})<extra></extra>",
+            hovertemplate=hover("%{y:.2f} % (n = %{customdata})"),
         )
     )
     figure.update_xaxes(title=axis, type="category", color=theme.ink)
@@ -243,7 +230,7 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
         },
         legend={"orientation": "h", "y": -0.25},
         **theme.layout,
-        margin=_MARGIN,
+        margin=MARGIN,
     )
     summary = "; ".join(
         f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows

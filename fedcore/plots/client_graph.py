@@ -11,13 +11,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape, short_name
-from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.plots.theme import MARGIN, TOOLBAR, Theme, hover
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.transfer import COMMON, LEAST_GAIN, Edge, findings, is_common, main_edges
 
-GAIN, LOSS = ("#1F5FA8", "#7DB5E8"), ("#B3261E", "#FF8A80")
-"""Colours of arrows for gains and losses, on the light and on the dark page."""
-NO_ARROW = f"no client is helped or harmed most by a single other one, by {LEAST_GAIN:g} point or more"
+NO_ARROW = f"every gain or loss is below {LEAST_GAIN:g} point, or equal for several clients"
 PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels
 REACH = 1.55  # range of the axes around a circle of clients with radius 1, with room for their names
 ARROW_GAP, BESIDE = 0.16, 0.06
@@ -29,11 +27,11 @@ LABEL_AT = 0.62
 """Position of an arrow's number along its length; not the middle, where many arrows cross."""
 NUMBER_SIZE = np.array([0.4, 0.16])  # of the axes
 ABOUT = (
-    "The arrow to a client comes from the one other client whose model gains most on its test samples, over "
-    "the client's own start (the first evaluated round); a red arrow from the one whose model loses most. "
-    f"The number is the gain or loss in points. Below {LEAST_GAIN:g} point, and where several clients do "
-    f"equally much, there is no arrow. The {MAX_ARROWS} largest are drawn, and of more than {MAX_CLIENTS} "
-    "clients only those with an arrow."
+    "An arrow to a client comes from the other client whose model gains most on its test samples, compared "
+    "with the client's own model in the first evaluated round. A red arrow comes from the client whose model "
+    f"loses most. Numbers are gains or losses in points; ties and changes below {LEAST_GAIN:g} point have no "
+    f"arrow. Only the {MAX_ARROWS} largest are drawn, and of more than {MAX_CLIENTS} clients only those with "
+    "an arrow."
 )
 
 
@@ -85,7 +83,7 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
                 **layout,
                 "annotations": texts,
                 "height": height + TOOLBAR,
-                "margin": {"l": 8, "r": 8, "t": TOOLBAR, "b": 0},
+                "margin": {**MARGIN, "b": 0},
                 "showlegend": False,
                 "hovermode": "closest",
                 "uirevision": "helps",
@@ -136,7 +134,7 @@ def _arrow(
     begin, end = begin + ARROW_GAP * along + aside, end - ARROW_GAP * along + aside
     outwards = aside / BESIDE  # the number stands on the outer side, half its size away from the arrow
     at = begin + LABEL_AT * (end - begin) + outwards * (np.abs(outwards) @ NUMBER_SIZE) / 2
-    colour = (GAIN if edge.gain >= 0 else LOSS)[theme.dark]
+    colour = theme.gain if edge.gain >= 0 else theme.loss
     axes = {"xref": f"x{nth}", "yref": f"y{nth}", "axref": f"x{nth}", "ayref": f"y{nth}"}
     arrow = {
         **axes, "x": end[0], "y": end[1], "ax": begin[0], "ay": begin[1], "text": "", "showarrow": True,
@@ -150,8 +148,9 @@ def _arrow(
     mark = {
         "type": "scatter", "x": [at[0]], "y": [at[1]], "xaxis": f"x{nth}", "yaxis": f"y{nth}",
         "mode": "markers", "marker": {"size": 18, "opacity": 0, "color": colour},
-        "hovertemplate": f"{escape(edge.giver)}'s model on {escape(edge.taker)}<br>"
-        f"<b>{edge.gain:+.1f} points</b><extra></extra>",
+        "hovertemplate": hover(
+            f"{escape(edge.giver)}'s model on {escape(edge.taker)}<br><b>{edge.gain:+.1f} points</b>"
+        ),
     }  # fmt: skip
     return arrow, number, mark
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape, short_name
-from fedcore.plots.theme import Theme, apply_layout, rgba, style
+from fedcore.plots.theme import Theme, apply_layout, hover, rgba, style
 from fedcore.results.curves import Cost, CostAxis, pareto_front
 
 NAME_LETTERS = 30  # letters of a name beside its marker; shorter, "FedOT (blocks 16)" would read as blocks 1
@@ -162,7 +162,7 @@ def _marker(m: Mark, cost: float, axis: CostScale, position: str | None, theme: 
             "color": colour if m.on_front else rgba(colour, 0.5),
             "line": {"width": 2, "color": theme.ink if m.on_front else colour},
         },
-        hovertemplate=f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{customdata:.2f}}{on_front}<extra></extra>",
+        hovertemplate=hover(f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{customdata:.2f}}{on_front}"),
     )
 
 

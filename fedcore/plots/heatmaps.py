@@ -11,7 +11,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, escape, shorten, ticks
-from fedcore.plots.theme import Theme, colours_at, readable_ink
+from fedcore.plots.theme import (
+    ACCURACY_SCALE,
+    DARK_TEXT_FROM,
+    RECORDED_SCALE,
+    Theme,
+    colours_at,
+    hover,
+    readable_ink,
+)
 from fedcore.records.presentation import MatrixChart
 from fedcore.results.panels.panel import Panel
 
@@ -27,13 +35,7 @@ FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smalles
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
-DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}  # where Cividis and Magma are lighter than middle grey
 Kind = Literal["accuracy", "difference", "recorded"]
-_MATRIX_COLOURS = [
-    "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
-    "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
-]  # fmt: skip
-"""Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
 
 
 def heatmap_grid(
@@ -57,7 +59,7 @@ def heatmap_grid(
     if matrix is not None:
         low, high = matrix.color_range
         axis = {
-            "colorscale": _MATRIX_COLOURS,
+            "colorscale": RECORDED_SCALE,
             "cmin": low,
             "cmax": high,
             "colorbar": _colorbar(matrix.unit, theme),
@@ -69,7 +71,7 @@ def heatmap_grid(
         if known.size:
             low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
             high = max(high, low + 1)
-    axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
+    axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
     return Chart(_grid(panels, theme, columns, axis, "accuracy", width), _accuracy_alt(panels))
 
 
@@ -164,8 +166,13 @@ def _grid(
         framed = framed or bool(frames)
         traces += frames
         data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
-    key = [_frame_in_legend(panels, theme)] if framed else []
-    key += [_gap_in_legend(theme)] if gaps else []
+    key = []
+    if framed:
+        frame = {"symbol": "square-open", "color": theme.ink, "line": {"width": FRAME}}
+        key.append(_in_legend(frame_meaning(panels[0]), frame))
+    if gaps:
+        gap_mark = {"symbol": "square", "color": theme.no_data}
+        key.append(_in_legend("did not take part, or not measured", gap_mark))
     layout = {
         **theme.layout,
         **axes,
@@ -180,16 +187,6 @@ def _grid(
         "uirevision": "grid",
     }
     return go.Figure({"data": [*data, *key], "layout": layout})
-
-
-def _gap_in_legend(theme: Theme) -> dict[str, Any]:
-    return _in_legend("took no part, or not measured", {"symbol": "square", "color": theme.no_data})
-
-
-def _frame_in_legend(panels: Sequence[Panel], theme: Theme) -> dict[str, Any]:
-    return _in_legend(
-        frame_meaning(panels[0]), {"symbol": "square-open", "color": theme.ink, "line": {"width": FRAME}}
-    )
 
 
 def _in_legend(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +251,7 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
         "x": list(range(len(panel.columns))),
         "y": list(range(len(panel.rows))),
         "customdata": _hover_texts(panel, kind),
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": hover("%{customdata}"),
         "coloraxis": "coloraxis",
         "xgap": gap,
         "ygap": gap,

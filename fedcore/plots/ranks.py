@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, short_name
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import Theme, hover
 from fedcore.results.leaderboard import Board
 
 ROW_PIXELS, MARGIN_PIXELS = 28, 70
@@ -32,7 +32,7 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
                 f"{g.stats[board.metric].text(2)} %, n = {g.stats[board.metric].n}"
                 for g in rows
             ],
-            hovertemplate="%{customdata}<extra></extra>",
+            hovertemplate=hover("%{customdata}"),
         )
     )
     figure.update_layout(

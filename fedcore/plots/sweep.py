@@ -12,18 +12,15 @@ from plotly.colors import sample_colorscale
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.chart import Chart, escape, short_name
-from fedcore.plots.theme import Theme, apply_layout, style
+from fedcore.plots.theme import ACCURACY_SCALE, Theme, apply_layout, hover, style
 from fedcore.progress import counted
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
 
 NO_FIELD = "n/a"
 """Label for methods that do not have the field."""
-LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
-DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
-"""The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down")
-"""Markers of the lines; 7 markers and 6 dashes repeat as a pair only after 42 lines."""
+"""Markers of the lines; as 7 and 6 have no common divisor, marker and dash repeat only after 42 lines."""
 
 
 def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str) -> Chart:
@@ -58,9 +55,9 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
 def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:
     """Return colour, dash and marker of each line: the method's for a single line, else distinct ones."""
     if len(lines) == 1:
-        own = style(lines[0].method)
-        return [(theme.colour(lines[0].method), own.dash, own.marker)]
-    scale = [list(stop) for stop in (DARK_LINES if theme.dark else LIGHT_LINES)]
+        of_method = style(lines[0].method)
+        return [(theme.colour(lines[0].method), of_method.dash, of_method.marker)]
+    scale = [list(stop) for stop in theme.lines_scale]
     colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
     return list(zip(colours, cycle(DASHES), cycle(MARKERS)))
 
@@ -91,7 +88,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     """
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
-    hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
+    measured = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
     row, column = field_phrase(grid.row_field), field_phrase(grid.column_field)
     row_names = [value_text(grid.row_field, v) for v in grid.rows]
     column_names = [value_text(grid.column_field, v) for v in grid.columns]
@@ -102,10 +99,9 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
             y=row_names,
             text=texts,
             texttemplate="%{text}",
-            customdata=hover,
-            hovertemplate=f"{escape(row)} %{{y}}, {escape(column)} %{{x}}<br>"
-            "<b>%{customdata}</b><extra></extra>",
-            colorscale="Cividis",
+            customdata=measured,
+            hovertemplate=hover(f"{escape(row)} %{{y}}, {escape(column)} %{{x}}<br><b>%{{customdata}}</b>"),
+            colorscale=ACCURACY_SCALE,
             zmin=colours[0],
             zmax=colours[1],
             colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": theme.ink}},
@@ -151,7 +147,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
             dimensions=dimensions,
             line={
                 "color": means,
-                "colorscale": DARK_LINES if theme.dark else LIGHT_LINES,
+                "colorscale": theme.lines_scale,
                 "cmin": low,
                 "cmax": high,
                 "showscale": True,

@@ -1,4 +1,4 @@
-"""The light and the dark theme, and the colour, marker and dash of each method on every page."""
+"""Colours, colour scales, axes and hover texts of all charts, on the light and on the dark page."""
 
 from __future__ import annotations
 
@@ -58,9 +58,30 @@ STATUS = {
     "interrupted": ("!", "#9A3F00", "#FFB27A"),
 }
 """State of a run -> symbol, colour on light, colour on dark (contrast at least 4.5:1 on the page)."""
+CLASSES = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B",
+    "#56B4E9", "#7F3C8D", "#8C564B", "#666666", "#8B0000",
+)  # fmt: skip
+CLASSES_DARK = (
+    "#4FA3DD", "#E8894A", "#2FBF95", "#E2A6C8", "#D9B84A",
+    "#A8DBF7", "#C08AD0", "#C79A8E", "#B0B0B0", "#F07070",
+)  # fmt: skip
+"""Colours of classes in a scatter plot."""
+ACCURACY_SCALE = "Cividis"
+RECORDED_SCALE = [
+    "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
+    "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
+]  # fmt: skip
+"""Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
+DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}
+"""Per cent of a scale from which Cividis and Magma are lighter than middle grey."""
+LINES_SCALE = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
+LINES_SCALE_DARK = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
+"""The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 TRANSPARENT = "rgba(0,0,0,0)"
 TOOLBAR = 32
 """Pixels at the top of a chart that are reserved for plotly's buttons."""
+MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
 
 
 @dataclass(frozen=True)
@@ -97,6 +118,26 @@ class Theme:
     def paper(self) -> str:
         """Colour of the page."""
         return "#10161d" if self.dark else "#ffffff"
+
+    @property
+    def gain(self) -> str:
+        """Colour of an arrow that stands for a gain."""
+        return "#7DB5E8" if self.dark else "#1F5FA8"
+
+    @property
+    def loss(self) -> str:
+        """Colour of an arrow that stands for a loss."""
+        return "#FF8A80" if self.dark else "#B3261E"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Colours of classes, which repeat after the last one."""
+        return CLASSES_DARK if self.dark else CLASSES
+
+    @property
+    def lines_scale(self) -> tuple[tuple[float, str], ...]:
+        """Colour scale of thin lines."""
+        return LINES_SCALE_DARK if self.dark else LINES_SCALE
 
     @property
     def diverging(self) -> tuple[tuple[float, str], ...]:
@@ -168,10 +209,14 @@ def readable_ink(rgb: np.ndarray) -> np.ndarray:
     return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
 
 
+def hover(text: str) -> str:
+    """Return a hover text as a template, without the second box in which plotly names the trace."""
+    return f"{text}<extra></extra>"
+
+
 def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) -> None:
     """Apply the theme, a height in pixels, and further layout properties to a figure."""
-    margin = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8, "pad": 0}
-    figure.update_layout({**theme.layout, "height": height, "margin": margin, **layout})
+    figure.update_layout({**theme.layout, "height": height, "margin": {**MARGIN, "pad": 0}, **layout})
     figure.update_xaxes(**theme.axis)
     figure.update_yaxes(**theme.axis)
 

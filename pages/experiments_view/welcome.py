@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
+from fedcore.plots.theme import DARK_TEXT_FROM
 from pages.widgets import background
 
 COLUMNS = ("Photos", "Sketches")
 ROWS = (("Global model", (62, 58)), ("Model of Photos", (91, 34)), ("Model of Sketches", (41, 88)))
 SHADES = {34: "#434e6c", 41: "#575d6d", 58: "#868278", 62: "#948e77", 88: "#d9c55c", 91: "#e2cd54"}
 """Colours of Cividis from 0 to 100 % at the values of the picture."""
-DARK_TEXT_FROM = 48
 TEXT = (
     "Each <b>row</b> is a model: the global one, or that of one client. Each <b>column</b> is a set of test "
     "images. A <b>cell</b> is the model's accuracy on these images in per cent. On the framed diagonal, "
@@ -48,6 +48,6 @@ def heatmap_key() -> str:
 
 
 def _cell(value: int, own: bool) -> str:
-    ink = "#000000" if value >= DARK_TEXT_FROM else "#ffffff"
+    ink = "#000000" if value >= DARK_TEXT_FROM["accuracy"] else "#ffffff"
     frame = ' class="own"' if own else ""
     return f'<td{frame} style="background:{SHADES[value]};color:{ink}">{value}</td>'

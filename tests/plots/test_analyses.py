@@ -72,9 +72,9 @@ def test_confusion_figure_prints_counts_and_escapes_names():
         (1, 1, "2"),
     ]
     assert set(counts.textfont.color) == {"#000000"}, "at 50 % Cividis is light"
-    assert heat.customdata[1][0][0] == "&lt;b&gt;owl&lt;/b&gt; taken for cat"
+    assert heat.customdata[1][0][0] == "&lt;b&gt;owl&lt;/b&gt; predicted as cat"
     assert "50.0 % correct" in chart.alt
-    assert "<b>owl</b> taken for cat, 2 times" in chart.alt
+    assert "<b>owl</b> predicted as cat (2)" in chart.alt
 
 
 def test_on_a_telephone_the_matrix_has_the_whole_width():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedcore.plots import client_graph
-from fedcore.plots.client_graph import GAIN, LOSS, client_graphs
+from fedcore.plots.client_graph import client_graphs
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.transfer import edges, findings, gains_panel, main_edges
@@ -66,7 +66,7 @@ def test_arrows_end_at_the_client_that_is_helped_and_bear_its_gain() -> None:
             (mark.x, mark.y),
         )
         assert numbers[round(gain[0][0], 2), round(gain[1][0], 2)] == f"{GAINS[giver, taker]:+.1f}"
-    assert "The arrow to a client comes from" in client_graph.ABOUT
+    assert "An arrow to a client comes from" in client_graph.ABOUT
 
 
 def test_clients_with_one_common_model_help_nobody_more_than_another() -> None:
@@ -100,7 +100,7 @@ def test_arrows_are_as_thick_as_their_gain_and_red_where_it_is_negative(dark: bo
     layout = client_graphs([panel], Theme(dark)).figure.layout
     arrows = [a for a in layout.annotations if a.showarrow]
     colours = [a.arrowcolor for a in arrows]
-    assert (colours.count(GAIN[dark]), colours.count(LOSS[dark])) == (3, 2)
+    assert (colours.count(Theme(dark).gain), colours.count(Theme(dark).loss)) == (3, 2)
     widths = sorted(a.arrowwidth for a in arrows)
     assert widths == [pytest.approx(1 + 4 * gain / 50) for gain in (1, 10, 15, 40, 50)]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
 from fedcore.plots.partition import MAX_BUBBLES, MAX_CELLS, partition_picture
 from fedcore.plots.theme import Theme
@@ -65,3 +66,11 @@ def test_of_many_classes_a_client_is_one_strip_of_shades():
 
 def test_nothing_is_a_picture_too():
     assert bubbles(partition_picture(np.zeros((2, 2), int), ["a", "b"], ["x", "y"], Theme()).html) == {}
+
+
+@pytest.mark.parametrize("classes", [10, 40, 41, 200, 1000])
+def test_the_columns_of_a_partition_shrink_to_the_room_there_is(classes: int) -> None:
+    names = [f"class {i}" for i in range(classes)]
+    drawn = partition_picture(np.ones((3, classes), int), ["a", "b", "c"], names, Theme(False)).html
+    assert "minmax(0,1fr)" in drawn, "a least width of 2 pixels made 200 classes wider than the page"
+    assert ("column-gap:0px" in drawn) == (classes > 40)

@@ -169,7 +169,7 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     assert (
         chart.figure.data[0].customdata[0][1].startswith(f"{panel.rows[0]} learns from {panel.rows[1]}<br>")
     )
-    assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
+    assert [t.name for t in chart.figure.data if t.showlegend] == ["did not take part, or not measured"]
     assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
     found = compare(Store(partly), [1])
     compared = only(mean_matrix_panels(Store(partly), found, found.rows[0].setting, panel.matrix))
