@@ -10,7 +10,7 @@ from PIL import Image
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.data import catalog
-from fedcore.data.check.contact_sheet import contact_sheet
+from fedcore.data.check import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path

@@ -40,10 +40,10 @@ _FLUSH_SECONDS = 2.0
 
 
 class ArrayWriter:
-    """Writes an array row by row; the module's docstring describes its files.
+    """Writes an array row by row.
 
     Attributes:
-        done: number of rows written. The rows of an earlier, interrupted writer are kept if its description,
+        done: number of rows written. The rows of an earlier, interrupted writer count if its description,
             shape and data type were the same and their checksums match; otherwise the file is started again.
     """
 
@@ -64,17 +64,12 @@ class ArrayWriter:
         self._description = description | {"shape": [rows, *row_shape], "dtype": dtype.name}
         self._header = _npy_header((rows, *row_shape), dtype)
         self._digest = new_digest(self._header)
-        self.done = self._keep_finished_rows()
+        self.done = self._resume()
         self._file = self._open_part()
         self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
 
     def write(self, values: np.ndarray) -> None:
-        """Append the next rows. Shape: values (any number of rows, *row shape).
-
-        Raises:
-            ValueError: for rows of an unexpected shape or data type.
-            FedLensError: when the disk is full or not writable.
-        """
+        """Append the next rows. Shape: values (any number of rows, *row shape)."""
         if values.shape[1:] != self._row_shape or values.dtype != self._dtype:
             raise ValueError(
                 f"expected rows of {self._row_shape} {self._dtype}, got {values.shape[1:]} {values.dtype}"
@@ -89,13 +84,9 @@ class ArrayWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows to the disk, then the journal line that confirms them.
-
-        Raises:
-            FedLensError: when the disk is full or not writable.
-        """
-        # Rows before their journal line: after a power failure the journal never confirms rows that are not
-        # on the disk. Rows without a line are cut off by the next writer.
+        """Write the rows to the disk, then the journal line that confirms them."""
+        # Rows are synced before their journal line is written: after a power failure the journal never
+        # confirms rows that are not on the disk. The next writer cuts off rows without a line.
         if self.done > self._flushed:
             with self._readable_errors():
                 self._file.flush()
@@ -107,11 +98,7 @@ class ArrayWriter:
         self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
 
     def close(self) -> None:
-        """Give the file its final name when it is complete; otherwise keep the rows for the next writer.
-
-        Raises:
-            FedLensError: when the disk is full or not writable.
-        """
+        """Give the file its final name when it is complete; otherwise keep the rows for the next writer."""
         try:
             self.flush()
         finally:
@@ -145,11 +132,15 @@ class ArrayWriter:
         file.seek(0, os.SEEK_END)
         return file
 
-    def _keep_finished_rows(self) -> int:
-        """Return how many rows of an earlier writer are intact, and drop the journal lines after them."""
+    def _resume(self) -> int:
+        """Return how many rows of an earlier writer are intact, and drop the journal lines after them.
+
+        The journal's checksums are compared because a disk may lose what it confirmed. On the way the digest
+        of the whole file is brought up to the resumed row, so that it need not be read again in the end.
+        """
         done = 0
         confirmed = []
-        with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: lines before it count
+        with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: earlier lines count
             if not self._description.items() <= description(self.path).items():
                 return 0
             with _part(self.path).open("rb") as file:
@@ -196,7 +187,7 @@ def _journal(path: Path) -> Path:
 
 
 def rows_on_disk(path: Path) -> int:
-    """Return how many rows of an unfinished array are safely on disk, according to its journal."""
+    """Return how many rows of an unfinished array its journal confirms."""
     try:
         return int(json.loads(_journal(path).read_text(encoding="utf-8").splitlines()[-1])[0])
     except (OSError, ValueError, IndexError, TypeError):  # no journal, or its last line is being written
@@ -210,7 +201,7 @@ def unfinished_bytes(path: Path) -> int:
 
 
 def description(path: Path) -> dict[str, object]:
-    """Return an array's description with its shape and dtype; empty where it cannot be read."""
+    """Return an array's description with its shape and dtype; empty if it cannot be read."""
     try:
         return dict(json.loads(description_file(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -233,11 +224,8 @@ def write_lock(path: Path) -> Iterator[bool]:
 def open_mapped(path: Path) -> np.ndarray:
     """Memory-map a finished array copy-on-write: torch needs writable memory, but the file must not change.
 
-    As long as the array exists, ``delete`` refuses the file: the shared lock belongs to the open file, and
-    the mapping keeps it open through a duplicate of its descriptor.
-
-    Raises:
-        FedLensError: when the file has been deleted in the meantime.
+    ``delete`` refuses the file as long as the array exists: the shared lock belongs to the open file, and
+    the mapping keeps that open through a duplicate of its descriptor.
     """
     try:
         file = path.open("rb")
@@ -253,11 +241,7 @@ def open_mapped(path: Path) -> np.ndarray:
 
 
 def delete(path: Path) -> int:
-    """Delete an array, finished or not, and return the number of bytes freed.
-
-    Raises:
-        FedLensError: when a run is reading or writing it.
-    """
+    """Delete an array, finished or not, unless a run uses it; return the number of bytes freed."""
     with write_lock(path) as acquired:
         if not acquired:
             raise FedLensError(f"{path.name} is being written by a run; stop the run first")

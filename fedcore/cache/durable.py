@@ -1,4 +1,4 @@
-"""Files that survive a power failure: under its name, a file is either complete or does not exist."""
+"""Files that survive a power failure: a file with its final name is always complete."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that gets its name only once it is complete; after an error nothing is left of it.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
+    """Write a file that gets its name only once it is complete; an error leaves nothing behind."""
     if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
         path.write_bytes(content)
         return
@@ -26,11 +22,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def publish(part: Path, path: Path) -> None:
-    """Give a written file its final name, once its content is on the disk.
-
-    Raises:
-        OSError: when the disk is full or fails.
-    """
+    """Give a written file its final name, once its content is on the disk."""
     # Content, then name, then folder: without the first fsync a power failure may leave an empty file under
     # the name, and without the last one it may undo the rename.
     with part.open("rb+") as file:

@@ -25,7 +25,7 @@ from fedcore.paths import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
-    from fedcore.data.check.findings import CheckReport
+    from fedcore.data.findings import CheckReport
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
@@ -85,7 +85,7 @@ def check(
     """
     from fedcore.cli.progress import track
     from fedcore.data import catalog
-    from fedcore.data.check.dataset import check_dataset
+    from fedcore.data.check import check_dataset
     from fedcore.data.readers.loaders import detect_format
 
     built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
@@ -122,7 +122,7 @@ def encode(
     """Encode a data set before any run needs it."""
     from fedcore import config
     from fedcore.cli.progress import track, with_preparation
-    from fedcore.clip import features
+    from fedcore.clip import encodings
     from fedcore.clip.specs import backbone_spec
     from fedcore.devices import default_device, torch_name
     from fedcore.engine import setup
@@ -135,7 +135,7 @@ def encode(
         print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
-    track(features.encode(encoder, images, reads, folder, note=print_note))
+    track(encodings.encode(encoder, images, reads, folder, note=print_note))
     print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
     return DONE
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import light_import, tags
-from fedcore.clip.specs import MINI_MODELS, BackboneSpec, backbone_spec, weights_source
+from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
-from fedcore.clip.weights_files import WeightsFiles
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
 from fedcore.paths import user_path
@@ -33,10 +32,9 @@ class Backbone:
 
     Attributes:
         fingerprint: changes with the weights (of a tag: with its name), the preprocessing and the precision.
-        dtype: what methods compute in (the towers' own dtype).
         encode_dtype: precision of the frozen image pass.
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
-            fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
+            fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
     """
 
@@ -52,7 +50,7 @@ class Backbone:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of prompts, LoRA factors and features."""
+        """Dtype of prompts, LoRA factors and features, which is the towers' own."""
         return self.model.logit_scale.dtype
 
     @cached_property
@@ -67,18 +65,13 @@ class Backbone:
 
     @cached_property
     def image(self) -> ImageTower:
-        """The upper layers of a ViT.
-
-        Raises:
-            FedLensError: for a ResNet.
-        """
+        """The upper layers of a ViT."""
         return ImageTower(self.model.visual)
 
     def tokenize(self, texts: list[str]) -> Tensor:
-        """Return CLIP token ids, [SOS] ... [EOT] 0 .... Shape: -> (texts, context_length).
+        """Return CLIP token ids, [SOS] ... [EOT] 0 ...; refuse a text that CLIP would truncate.
 
-        Raises:
-            FedLensError: for a text that CLIP would truncate.
+        Shape: -> (texts, context_length).
         """
         return self._tokenized(tuple(texts)).clone()
 
@@ -89,7 +82,7 @@ class Backbone:
 
     @cached_property
     def _tokenized(self) -> Callable[[tuple[str, ...]], Tensor]:
-        """The tokenizer with a memory: methods ask for the same texts in every step."""
+        """The tokenizer with a cache, because methods ask for the same texts in every step."""
 
         def tokenized(texts: tuple[str, ...]) -> Tensor:
             for too_long in filter(None, map(self.too_long, texts)):
@@ -120,9 +113,6 @@ class Backbone:
         """Return an unnormalised embedding of each region: a ViT's patches, or a ResNet's positions.
 
         Shape: pixels (images, 3, side, side) -> (images, regions, d).
-
-        Raises:
-            FedLensError: for an image tower that is neither.
         """
         if self.spec.vision == "resnet":
             return resnet_regions(self.model.visual, resnet_map(self.model.visual, pixels))
@@ -130,11 +120,7 @@ class Backbone:
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:
-    """Identify a backbone's weights without loading them, by the files' contents or the name of a tag.
-
-    Raises:
-        FedLensError: as ``weights_source``.
-    """
+    """Identify a backbone's weights without loading them, by the files' contents or the name of a tag."""
     source = weights_source(name, pretrained)
     if isinstance(source, str):
         return f"{name}:{source}"
@@ -146,13 +132,7 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP.
-
-    Weights of a tag come from this machine's Hugging Face cache, or are downloaded into it.
-
-    Raises:
-        FedLensError: for an unknown name, or for weights that are missing, unreadable or of another model.
-    """
+    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
     open_clip = light_import.open_clip()
     files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
@@ -164,6 +144,9 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
             f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
         )
     settings = model.visual.preprocess_cfg
+    activation = "own"  # of models whose text tower is a module of its own
+    if hasattr(model, "transformer"):
+        activation = type(model.transformer.resblocks[0].mlp.gelu).__name__
     return Backbone(
         spec=backbone_spec(name),
         model=model,
@@ -172,7 +155,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
             open_clip.transform.PreprocessCfg(**settings), is_train=False
         ),
         device=torch.device(device),
-        fingerprint=f"{fingerprint}:{_activation(model)}:{precision}:{json.dumps(settings, sort_keys=True)}",
+        fingerprint=f"{fingerprint}:{activation}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
@@ -197,12 +180,18 @@ def _create(name: str, pretrained: str | None) -> Any:
         weights.fit(model, state, name, path)
         return model
     cfg = tags.config(name, pretrained)
-    weights_file = tags.cached(name, pretrained) or _download(name, pretrained)
+    weights_file = tags.cached(name, pretrained)
+    if weights_file is None:
+        light_import.complete("pretrained")
+        try:
+            weights_file = Path(light_import.open_clip().download_pretrained(cfg))
+        except Exception as error:  # the hub's client raises its own, the network library's and OSError
+            raise tags.download_error(name, pretrained, error) from error
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
     model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
     try:
         light_import.open_clip().load_checkpoint(model, str(weights_file), weights_only=True)
-    except Exception as error:  # a damaged download shows itself as anything from EOFError to KeyError
+    except Exception as error:  # a damaged download raises anything from EOFError to KeyError
         raise FedLensError(
             f"the weights '{pretrained}' of {name} cannot be read from {weights_file} "
             f"({first_line(error)}); delete the file, and it will be downloaded again",
@@ -212,7 +201,7 @@ def _create(name: str, pretrained: str | None) -> Any:
 
 
 def _empty(name: str, **options: object) -> Any:
-    """Return the model before its weights are loaded, all of which must be; its own hold anything.
+    """Return the model; its weights are uninitialised, and the caller loads all of them.
 
     open_clip's warning that no weights are loaded is not logged.
     """
@@ -236,19 +225,6 @@ def _empty(name: str, **options: object) -> Any:
         logging.getLogger().removeFilter(is_other_message)
 
 
-def _download(name: str, tag: str) -> Path:
-    """Download the weights of a tag from the Hugging Face hub.
-
-    Raises:
-        FedLensError: saying how to copy the file to this machine when it has no network.
-    """
-    light_import.complete("pretrained")
-    try:
-        return Path(light_import.open_clip().download_pretrained(tags.config(name, tag)))
-    except Exception as error:  # the hub's client raises its own, the network library's and OSError
-        raise tags.download_error(name, tag, error) from error
-
-
 def wants_quick_gelu(name: str, pretrained: str) -> bool:
     """Return whether weights were trained with QuickGELU although the model's plain name builds GELU.
 
@@ -261,8 +237,3 @@ def wants_quick_gelu(name: str, pretrained: str) -> bool:
     if path.is_file():
         return weights.is_archive(path)
     return bool(tags.config(name, pretrained).get("quick_gelu", False))
-
-
-def _activation(model: Any) -> str:
-    """Return the name of the towers' activation; it changes every feature, so the fingerprint has it."""
-    return type(model.transformer.resblocks[0].mlp.gelu).__name__ if hasattr(model, "transformer") else "own"

@@ -1,8 +1,8 @@
-"""Decode the pixels of a data set, batch by batch, in several threads ahead of the image tower.
+"""Decode the pixels of a data set, batch by batch, in threads that work ahead of the image tower.
 
-Threads, not processes: decoders and tensor operations release Python's lock, a data set's reader (a
-closure, an open archive) needs no pickling, and no process is forked while torch's threads run. Memory is
-bounded by the batches that are ahead, whatever the number of images or threads.
+Threads instead of processes: decoders and tensor operations release Python's lock, a data set's reader (a
+closure, an open archive) needs no pickling, and no process is forked while torch's threads run. Only a few
+batches are decoded ahead, which bounds memory for any number of images and threads.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BATCH = 64
-"""Images in every batch, the last one (filled up with zeros) too: kernels choose their order of summation by
-the shape, so one shape gives an image the same bits at every position."""
+"""Images in every batch; the last one is filled up with zeros. Kernels choose their order of summation by the
+shape of a batch, so one shape gives an image the same bits at every position, also after a resumed start."""
 
 _AHEAD = 2
 """Batches that are decoded while one is encoded."""
@@ -31,7 +31,7 @@ _MAX_THREADS = 16
 
 
 def default_workers(images: int) -> int:
-    """Return the decoding threads for this many images: one per core, or 0 (no threads) for a few batches."""
+    """Return the number of decoding threads: one per core, or 0 (no threads) for a few batches."""
     if images <= 2 * BATCH:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -47,13 +47,13 @@ def batches(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield preprocessed pixels of rows ``first`` to ``images``, in order.
 
-    A batch's memory is used again for a later one: copy what you keep before the next one is requested.
+    A batch's memory is used again for a later one: copy it before the next one is requested.
 
     Args:
         read: safe to be called from several threads.
         workers: decoding threads, 0 for none; None: by the number of images.
 
-    Shape: -> (how many rows are real, (BATCH, 3, side, side)).
+    Shape: -> (number of images in the batch, (BATCH, 3, side, side)).
     """
     if first >= images:
         return

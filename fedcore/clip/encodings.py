@@ -1,22 +1,38 @@
-"""Sizes of encodings on disk and the limits on them, known before anything is loaded (no torch).
+"""Encodings: every image passes the frozen tower once per backbone, data set and depth; runs map the result.
 
 A method reads images in one of five encodings: ``embedding``, ``regions``, ``patches``, ``layer:<k>`` or
-``pixels``.
+``pixels``. Sizes and limits are known before anything is loaded, without torch.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 import math
 import os
 import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedcore.cache import arrays, integrity
 from fedcore.cache.arrays import HEADER_BYTES
+from fedcore.clip.decoding import batches
 from fedcore.clip.specs import BackboneSpec
+from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+from fedcore.progress import Pace, Progress, Work
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.backbone import Backbone
 
 LIMIT = "FEDLENS_ENCODING_LIMIT_GB"
 """Environment variable: the most that one encoding may take on disk, GB."""
@@ -25,14 +41,14 @@ _HALF_ABOVE = 2 * 2**30
 """Bytes of float32 activations above which they are stored in half precision (embeddings never are)."""
 _SPARE = 10**9
 """Bytes that an encoding leaves free on the disk, which the database and checkpoints share."""
+_PRECISIONS = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+"""Torch's names of precisions -> the config's."""
+_POLL_SECONDS = 0.3
+"""Pause between two checks of an encoding that another process is writing."""
 
 
 def layer_of(reads: str) -> int | None:
-    """Return the k of ``layer:<k>``; None for the other encodings.
-
-    Raises:
-        FedLensError: for anything else.
-    """
+    """Return the k of ``layer:<k>``, and None for the other encodings; anything else is refused."""
     if reads in ("embedding", "regions", "patches", "pixels"):
         return None
     kind, _, layer = reads.partition(":")
@@ -44,12 +60,7 @@ def layer_of(reads: str) -> int | None:
 
 
 def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
-    """Return the shape of one encoded image.
-
-    Raises:
-        FedLensError: for tokens of an image tower that is no CLIP ViT, regions of one that is no CLIP tower,
-            or an unknown encoding.
-    """
+    """Return the shape of one encoded image; refuse an encoding that the image tower cannot give."""
     layer = layer_of(reads)
     if reads == "embedding":
         return (spec.embed_dim,)
@@ -77,12 +88,8 @@ def stored_dtype(images: int, row: tuple[int, ...], reads: str) -> np.dtype[Any]
 
 
 def to_stored(values: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    """Convert encoded images to the precision of their file.
-
-    Raises:
-        FedLensError: when half precision cannot hold a value.
-    """
-    with np.errstate(over="ignore"):  # looked at in the next line
+    """Convert encoded images to the precision of their file; refuse values that are too large for it."""
+    with np.errstate(over="ignore"):  # checked in the next line
         stored = values.astype(dtype, copy=False)
     if dtype == np.float16 and not np.isfinite(stored).all():
         raise FedLensError(
@@ -94,21 +101,13 @@ def to_stored(values: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray
 
 
 def estimate(spec: BackboneSpec, images: int, reads: str) -> int:
-    """Return exactly the bytes that an encoding will take on disk, before anything is loaded.
-
-    Raises:
-        FedLensError: as ``row_shape``.
-    """
+    """Return exactly the bytes that an encoding will take on disk."""
     row = row_shape(spec, reads)
     return HEADER_BYTES + images * math.prod(row) * stored_dtype(images, row, reads).itemsize
 
 
 def limit() -> float:
-    """Return the most bytes that one encoding may take.
-
-    Raises:
-        FedLensError: when the environment variable is no positive number.
-    """
+    """Return the maximum size of an encoding in bytes, which an environment variable may set."""
     given = os.environ.get(LIMIT, "")
     try:
         gigabytes = float(given) if given else DEFAULT_LIMIT_GB
@@ -120,11 +119,7 @@ def limit() -> float:
 
 
 def check_limit(size: int, what: str) -> None:
-    """Refuse an encoding that is over the limit.
-
-    Raises:
-        FedLensError: with the size, the limit and the remedy.
-    """
+    """Refuse an encoding that is over the limit."""
     if size > limit():
         raise FedLensError(
             f"encoding {what} takes {size / 1e9:.1f} GB, the limit is {limit() / 1e9:g} GB; choose a later "
@@ -138,10 +133,7 @@ def check_disk_space(size: int, what: str, folder: Path, on_disk: int = 0) -> No
 
     Args:
         size: bytes of the whole encoding.
-        on_disk: bytes of it that are on the disk already.
-
-    Raises:
-        FedLensError: with the size, the free space and the remedy.
+        on_disk: bytes of it that an interrupted writer has left on the disk.
     """
     check_limit(size, what)
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -153,3 +145,163 @@ def check_disk_space(size: int, what: str, folder: Path, on_disk: int = 0) -> No
             "Data & models, or keep the database on a larger disk",
             "backbone.name",
         )
+
+
+def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
+    """Return the frozen pass (backbone, pixels) -> encoded samples of an encoding's name."""
+    layer = layer_of(reads)
+    if layer is not None:
+        return lambda backbone, pixels: backbone.image.activations(pixels, layer)
+    passes: dict[str, Callable[[Backbone, Tensor], Tensor]] = {
+        "embedding": lambda backbone, pixels: backbone.embed_images(pixels),
+        "regions": lambda backbone, pixels: backbone.embed_regions(pixels),
+        "patches": lambda backbone, pixels: backbone.image.patches(pixels),
+        "pixels": lambda backbone, pixels: pixels,
+    }
+    return passes[reads]
+
+
+def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
+    """Return the file of an encoding, named by everything that its values depend on."""
+    return folder / f"{images.name}-{_key(backbone, images, reads)[:20]}.npy"
+
+
+def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
+    # Device and number of threads are in the key because they decide in which order a sum is taken, and with
+    # it the last bits: a run that is resumed must find the very values that it started with.
+    threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0
+    parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
+    parts += [backbone.tag_content] * bool(backbone.tag_content) + ["cast"] * _casts_tower(backbone, reads)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def read(path: Path) -> Tensor:
+    """Memory-map a finished encoding; it cannot be deleted while the tensor lives.
+
+    Shape: -> (samples, d) for ``embedding``, (samples, patches, d) for ``regions``, (samples, patches, width)
+    for ``patches``, (samples, tokens, width) for ``layer:k``, (samples, 3, side, side) for ``pixels``; on the
+    CPU.
+    """
+    return torch.from_numpy(arrays.open_mapped(path))
+
+
+def encode(
+    backbone: Backbone,
+    images: ImageSet,
+    reads: str,
+    folder: Path,
+    workers: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Work[Path]:
+    """Encode a data set unless its encoding is cached intact, and return the file.
+
+    A cache file appears under its name only when it is complete; an interrupted call leaves finished rows to
+    the next one. If several processes want the same encoding, one makes it and the others' calls yield its
+    progress. Close the iterator when you leave it early: it holds a lock.
+
+    Args:
+        workers: decoding threads, 0 for none; None: one per core for larger sets. They do not change a bit.
+        note: called with a sentence if the cached file is damaged.
+    """
+    if not len(images):
+        raise FedLensError(f"{images.name} has no images to encode", "data.name")
+    path, pace = cache_path(folder, backbone, images, reads), Pace()
+
+    def progress(done: int) -> Progress:
+        speed = pace.text(done, len(images))
+        return Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, len(images))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    row = row_shape(backbone.spec, reads)
+    expected = {
+        "key": _key(backbone, images, reads),
+        "shape": [len(images), *row],
+        "dtype": stored_dtype(len(images), row, reads).name,
+        "weights_digest": backbone.files.digest,
+    }
+    made = False
+    while True:
+        # The file is read before the lock is taken, since others may need the lock meanwhile. If the file has
+        # changed by the time that the lock is ours, it is read again.
+        checked = yield from integrity.check(path, expected)
+        if checked.state == "intact":
+            return path
+        with arrays.write_lock(path) as acquired:
+            if acquired and checked.seen == integrity.identity(path):
+                if made:
+                    raise FedLensError(
+                        f"{path} does not keep what is written to it: {checked.damage}; check the disk, or "
+                        "keep the database on another one"
+                    )
+                if checked.state == "damaged":
+                    note(f"the encoding {path.stem} was damaged ({checked.damage}) and is made again")
+                    path.unlink()
+                yield from map(progress, _write(backbone, images, reads, path, workers))
+                made = True
+                continue
+        yield progress(arrays.rows_on_disk(path))
+        time.sleep(_POLL_SECONDS)
+
+
+def _write(
+    backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
+) -> Iterator[int]:
+    """Write an encoding whose lock is held; yields the number of finished images after every batch."""
+    encode_pixels, total = _encoder(backbone, reads), len(images)
+    row = row_shape(backbone.spec, reads)
+    size = estimate(backbone.spec, total, reads)
+    what = f"{total:,} images of {images.name} with {backbone.spec.name} ('{reads}')"
+    check_disk_space(size, what, path.parent, arrays.unfinished_bytes(path))
+    dtype = stored_dtype(total, row, reads)
+    description: dict[str, object] = {"key": _key(backbone, images, reads)}
+    description |= _describe(backbone, images, reads)
+    writer = arrays.ArrayWriter(path, total, row, dtype, description)
+    try:
+        if writer.done:
+            yield writer.done
+        for count, pixels in batches(images.read, backbone.preprocess, total, writer.done, workers):
+            with torch.no_grad():
+                values = encode_pixels(pixels.to(backbone.device))
+            writer.write(to_stored(values[:count].cpu().numpy(), dtype, path.name))
+            yield writer.done
+    finally:
+        writer.close()
+
+
+def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
+    """Return the parts of the key in words, so that a user can tell two encodings of one data set apart."""
+    weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
+    threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
+    return {
+        "data": images.name,
+        "folder": images.root,
+        "backbone": backbone.spec.name,
+        "reads": reads,
+        "domains": ", ".join(images.domains),
+        "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),
+        "decode": images.decode,
+        "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
+        "device": f"{backbone.device}{threads}",
+        "content": images.fingerprint[:8],
+        "weights_digest": backbone.files.digest,
+    }
+
+
+def _casts_tower(backbone: Backbone, reads: str) -> bool:
+    """Return whether the weights are cast once; autocast would cast them again for every batch."""
+    on_cpu = backbone.device.type == "cpu"
+    return on_cpu and backbone.encode_dtype == torch.bfloat16 and reads != "pixels"
+
+
+def _encoder(backbone: Backbone, reads: str) -> Callable[[Tensor], Tensor]:
+    """Return the frozen pass in the backbone's precision, float32 out. Shape: pixels -> encoded samples."""
+    frozen_pass, dtype = parse_reads(reads), backbone.encode_dtype
+    if _casts_tower(backbone, reads):
+        backbone = replace(backbone, model=copy.deepcopy(backbone.model).to(dtype))
+        return lambda pixels: frozen_pass(backbone, pixels.to(dtype)).float()
+
+    def encode_pixels(pixels: Tensor) -> Tensor:
+        with torch.autocast(backbone.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            return frozen_pass(backbone, pixels).float()
+
+    return encode_pixels

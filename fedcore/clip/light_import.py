@@ -1,7 +1,7 @@
-"""Import open_clip without the libraries that only its other models, its training and its downloads need.
+"""Import open_clip without the libraries that only other models, training and downloads need.
 
 CLIP's own towers need torch alone. The package also imports timm, the hub's client and, for one class, all of
-torchvision, which imports torch's compiler and sympy: together they take longer than torch itself.
+torchvision, which imports torch's compiler and sympy: together they take longer to import than torch itself.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from fedcore.lazy import kept_out
 
 _OPTIONAL = ("timm", "transformers", "huggingface_hub")
-"""Libraries that open_clip does without where they are missing."""
+"""Libraries that open_clip can do without."""
 _POSTPONED = ("torchvision.models", "torchvision.ops")
-"""Packages that ``import torchvision`` imports too; only some methods use them."""
+"""Packages that ``import torchvision`` imports although CLIP does not use them."""
 _incomplete: set[str] = set()
-"""Modules of open_clip that lack their libraries."""
+"""Modules of open_clip that were loaded without their libraries."""
 
 
 class _Postponed(types.ModuleType):
-    """The name of a package that is imported when an attribute of it is asked for."""
+    """A stand-in for a package that is imported when one of its attributes is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or sys.modules.get(self.__name__) is self:  # asked by the import system
@@ -33,9 +33,9 @@ class _Postponed(types.ModuleType):
 
 
 def open_clip() -> Any:
-    """Return the package open_clip, which is loaded light if nothing has imported it before.
+    """Return the package open_clip, loaded without optional libraries unless something imported it before.
 
-    Its modules ``timm_model``, ``hf_model`` and ``pretrained`` then lack their libraries until ``complete``.
+    Its modules ``timm_model``, ``hf_model`` and ``pretrained`` then need ``complete`` before they are used.
     """
     if "open_clip" not in sys.modules:
         importlib.import_module("torch")
@@ -46,9 +46,9 @@ def open_clip() -> Any:
 
 
 def complete(module: str) -> None:
-    """Give a module of open_clip, such as ``timm_model``, the libraries that it was loaded without.
+    """Load the libraries that a module of open_clip, such as ``timm_model``, was imported without.
 
-    It is executed again in place, so that functions which others took from it have the libraries too.
+    The module is executed again in place, so that functions which others imported from it find them too.
     """
     if module in _incomplete:
         importlib.reload(importlib.import_module(f"open_clip.{module}"))
@@ -57,7 +57,7 @@ def complete(module: str) -> None:
 
 @contextmanager
 def _torchvision_postponed() -> Iterator[None]:
-    """Keep an import of torchvision from importing its models and operators, unless it is loaded already."""
+    """Keep an import of torchvision from importing its models and operators, unless they are loaded."""
     if "torchvision" in sys.modules:
         yield
         return

@@ -19,15 +19,7 @@ _COUNTED_LAYERS = 12
 
 
 def check_attention_layers(title: str, spec: BackboneSpec, field: str) -> None:
-    """Refuse backbones whose image tower has no attention layers to adapt.
-
-    Args:
-        title: the method that adapts them.
-        field: where the mistake is reported.
-
-    Raises:
-        FedLensError: with field ``field``.
-    """
+    """Refuse a backbone for the method called ``title`` if its image tower has no attention layers."""
     if spec.vision != "vit":
         raise FedLensError(
             f"{title} adapts the attention layers of open_clip's ViT, which {spec.name} is not; "
@@ -59,7 +51,7 @@ class Lora:
     start: int
 
     def delta(self, layer: int, x: Tensor) -> Tensor | None:
-        """Return what the adaptation adds to a layer's q, k, v projection; None below ``start``.
+        """Return the addition to a layer's q, k, v projection; None for layers below ``start``.
 
         Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3 * width).
         """
@@ -76,7 +68,7 @@ class Lora:
 
     @property
     def first(self) -> Lora:
-        """The first client's."""
+        """The factors of the first client."""
         return Lora(self.a[:1], self.b[:1], self.scale, self.start)
 
     def layers_alike(self) -> int:

@@ -1,8 +1,7 @@
 """The embedded miniature CLIP: two image towers and one text tower, pretrained on drawings.
 
 The files in ``fedcore/assets`` hold only the token rows of words that occur in the pretraining captions; the
-full table that open_clip expects is rebuilt here.
-``docs/embedded.md`` says what these weights are and are not.
+full table that open_clip expects is rebuilt here. ``docs/embedded.md`` says what these weights are good for.
 """
 
 from __future__ import annotations
@@ -19,23 +18,18 @@ from fedcore.paths import ASSETS
 
 _TEXT_FILE = "mini-text.safetensors"
 _VOCABULARY = 49_408
-_UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words that no caption held: as open_clip initialises them
+_UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words in no caption are drawn as open_clip initialises them
 
 
 def register() -> None:
-    """Make the miniature models known to open_clip by name; calling it again does nothing."""
+    """Register the miniature models with open_clip; further calls do nothing."""
     if MINI_MODELS[0] not in open_clip().list_models():
         for name in MINI_MODELS:
             open_clip().add_model_config(ASSETS / f"{name}.json")
 
 
 def state_dict(name: str) -> dict[str, Tensor]:
-    """Return the full float32 state dict of ``open_clip.create_model(name)``.
-
-    Raises:
-        FileNotFoundError: a weight file is missing; the message says how to make it.
-        ValueError: the name is not one of MINI_MODELS.
-    """
+    """Return the full float32 state dict of ``open_clip.create_model(name)``."""
     if name not in MINI_MODELS:
         raise ValueError(f"{name}: no embedded model of that name; there are {', '.join(MINI_MODELS)}")
     state: dict[str, Tensor] = {}
@@ -48,7 +42,7 @@ def state_dict(name: str) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(_UNSEEN_SEED)
     table = torch.randn(_VOCABULARY, rows.shape[1], generator=generator) * _UNSEEN_STD
     table[ids] = rows
-    # BatchNorm counts batches in int64; all else is stored in half precision and computed in single
+    # BatchNorm counts batches in int64; everything else is stored in half precision and computed in single
     full = {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
     return full | {"token_embedding.weight": table}
 
@@ -61,7 +55,7 @@ def save(
     folder: Path = ASSETS,
     with_text: bool = True,
 ) -> None:
-    """Write one image tower, and the shared text tower, in half precision: the counterpart of `state_dict`.
+    """Write one image tower, and the shared text tower, in half precision, as ``state_dict`` reads them.
 
     Shape: ids (words,), the BPE ids of the stored token rows (words, width).
     """

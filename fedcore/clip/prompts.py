@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedcore.clip import prefixed
-from fedcore.clip.prefixed import Layout
+from fedcore.clip.prefixed import TokenOrder
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fedcore.clip.specs import BackboneSpec
 
 _PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
-"""Padding is left out where at most this share of the tokens is real, and of so many real ones on: fewer save
-nothing, and their products are added up in another order."""
+"""Padding is left out if at most this share of the tokens is real and there are at least so many real tokens.
+Otherwise nothing is saved, and the other shape would change the last bits of the products for nothing."""
 INIT_STD = 0.02
 """Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
 
@@ -43,26 +43,26 @@ class Suffix:
     _packings: dict[int, Packing] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def layout(self) -> Layout:
+    def order(self) -> TokenOrder:
         """The order of the real tokens for a pass that goes client by client."""
-        return Layout(self.eot, self.embeddings.shape[1])
+        return TokenOrder(self.eot, self.embeddings.shape[1])
 
     @cached_property
     def longest(self) -> tuple[str, int]:
-        """The class whose name takes the most tokens, and their number with [SOS] and [EOT]."""
+        """The class with the most tokens in its name, and their number with [SOS] and [EOT]."""
         used = self.eot + 2
         worst = int(used.argmax())
         return self.classes[worst], int(used[worst])
 
     def packing(self, context: int = 0) -> Packing:
-        """Return which tokens are real, behind contexts of this length in every sequence; made once."""
+        """Return which tokens are real after a context of this length; computed once per length."""
         if context not in self._packings:
             self._packings[context] = Packing(self.eot + context, self.embeddings.shape[1] + context)
         return self._packings[context]
 
 
 def spoken(name: str) -> str:
-    """Return a class name as it is written in a prompt."""
+    """Return a class name as it enters a prompt."""
     return name.replace("_", " ")
 
 
@@ -78,11 +78,7 @@ def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
 
 
 def check_prompts(spec: BackboneSpec) -> None:
-    """Refuse a backbone whose text tower takes no learned prompts.
-
-    Raises:
-        FedLensError: with field ``backbone.name``.
-    """
+    """Refuse a backbone with a text tower that cannot take learned prompts."""
     if spec.prompts:
         raise FedLensError(
             f"{spec.name} takes no learned prompts: {spec.prompts}; choose e.g. ViT-B-32", "backbone.name"
@@ -104,11 +100,7 @@ def word_context(backbone: Backbone, words: str) -> Tensor:
 
 
 def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{}.") -> Suffix:
-    """Return the embeddings of the pattern filled with every class name, then [EOT].
-
-    Raises:
-        FedLensError: when the text tower cannot take learned prompts.
-    """
+    """Return the token embeddings of the pattern, filled with each class name, and of [EOT]."""
     check_prompts(backbone.spec)
     ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
     with torch.no_grad():
@@ -116,11 +108,7 @@ def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{
 
 
 def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> None:
-    """Refuse contexts that push a class name's [EOT] beyond the text tower.
-
-    Raises:
-        FedLensError: naming the class that does not fit and the longest context that would.
-    """
+    """Refuse contexts that push a class name's [EOT] beyond the text tower."""
     name, used = suffix.longest
     limit = backbone.spec.context_length
     if longest + used > limit:
@@ -142,22 +130,22 @@ def encode_context(
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Args:
-        packed: whether to leave out the padding of shorter class names; default: where that pays, or client
-            by client.
+        packed: whether to leave out the padding of shorter class names; None: as is fastest, which may also
+            be client by client.
         deep: contexts that replace the first one at the entry of layers 1, 2, ....
 
-    Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all),
+    Shape: context (clients, L, m), lengths (clients,) rows of each context that are used (default: all),
     deep (clients, layers, L, m) -> (clients, classes, d).
     """
     longest = context.shape[1]
     if lengths is not None and longest + suffix.longest[1] > backbone.spec.context_length:
-        longest = int(lengths.max())  # read from the device only where it matters
+        longest = int(lengths.max())  # waits for the device, so only if the allocated length does not fit
     check_room(backbone, longest, suffix, "context")
     prefix = torch.cat([_sos(backbone).expand(context.shape[0], 1, -1), context], 1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
-    if packed is None and deep is None and prefixed.pays(backbone.text, suffix.layout, prefix):
-        return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.layout, lengths)
+    if packed is None and deep is None and prefixed.pays(backbone.text, suffix.order, prefix):
+        return prefixed.encode(backbone.text, prefix, suffix.embeddings, suffix.order, lengths)
     packing = suffix.packing() if packed else None
     if packed is None:
         packing = _packing_that_pays(suffix, len(context))
@@ -167,7 +155,7 @@ def encode_context(
 
 
 def _packing_that_pays(suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
-    """Return the packing of some clients' suffixes if it saves enough."""
+    """Return the packing of some clients' suffixes, or None if it saves too little."""
     packing = suffix.packing(context)
     pays = packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
     return packing if pays else None
@@ -204,22 +192,19 @@ def encode_texts(
     """
     ids, eot = _tokens(backbone, texts)
     embed = embed or backbone.text.embed
-    sos = embed(_sos_id(backbone))
+    sos = embed(backbone.start_id)
     return backbone.text.encode(sos[None], embed(ids)[None], eot, lora=lora, positions=positions)[0]
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Return normalised class features of a prompt template with one {}, from any text tower.
-
-    Shape: -> (classes, d).
-    """
+    """Return normalised text features of a template filled with each class name. Shape: -> (classes, d)."""
     return sentences(backbone, [template.format(spoken(name)) for name in classes])
 
 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
-        if backbone.spec.prompts:  # a tower that cannot be taken apart still reads sentences
+        if backbone.spec.prompts:  # a text tower that cannot take prompts still encodes sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)
@@ -229,9 +214,4 @@ def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
 def _sos(backbone: Backbone) -> Tensor:
     """Return the embedding of [SOS]. Shape: (1, m)."""
     with torch.no_grad():
-        return backbone.text.embed(_sos_id(backbone))
-
-
-def _sos_id(backbone: Backbone) -> Tensor:
-    """Return the token id of [SOS]. Shape: (1,)."""
-    return backbone.start_id
+        return backbone.text.embed(backbone.start_id)

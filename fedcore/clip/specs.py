@@ -1,4 +1,4 @@
-"""Sizes of backbones, read from open_clip's JSON files without importing open_clip or torch."""
+"""Sizes of backbones and the files of their weights, read without importing open_clip or torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcore.cache.integrity import file_digest, stat_identity
 from fedcore.clip import tags
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import ASSETS, user_path
@@ -26,7 +27,7 @@ class BackboneSpec:
         context_length: longest token sequence, [SOS] and [EOT] included.
         vision: family of the image tower; only "vit" (CLIP's own, pooled at its class token) has attention
             layers to adapt, "other" only gives embeddings.
-        vision_layers: attention layers of the image tower (0 if it is no "vit").
+        vision_layers: attention layers of a "vit", 0 for the others.
         text_layers: layers of the text tower.
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
@@ -48,12 +49,7 @@ class BackboneSpec:
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """Return the origin of a backbone's weights: files on this machine, or an open_clip tag.
-
-    Raises:
-        FedLensError: for a model without weights, a weights file that is not there, a tag that does not
-            exist, or a model that needs a library which is not installed.
-    """
+    """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
     backbone_spec(name)  # refuses unknown names
     _check_library(name)
     if name in MINI_MODELS:
@@ -81,6 +77,38 @@ def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     return pretrained
 
 
+@dataclass(frozen=True)
+class WeightsFiles:
+    """The files of a backbone's weights, as they were when they were read.
+
+    Attributes:
+        digest: of the bytes of all of them.
+    """
+
+    paths: tuple[Path, ...] = ()
+    seen: tuple[tuple[int, ...] | None, ...] = ()
+    digest: str = ""
+
+    @classmethod
+    def of(cls, name: str, pretrained: str | None) -> WeightsFiles:
+        """Read the files of a backbone's weights; none for a tag that is not on this machine."""
+        source = weights_source(name, pretrained)
+        cached = tags.cached(name, source) if isinstance(source, str) else None
+        paths = source if isinstance(source, tuple) else (cached,) if cached is not None else ()
+        seen = tuple(map(stat_identity, paths))
+        return cls(paths, seen, _digest(paths))
+
+    def changed(self) -> bool:
+        """Return whether any file holds other bytes now; they are read only if size or times differ."""
+        if tuple(map(stat_identity, self.paths)) == self.seen:
+            return False
+        return not all(path.is_file() for path in self.paths) or _digest(self.paths) != self.digest
+
+
+def _digest(paths: tuple[Path, ...]) -> str:
+    return "+".join(map(file_digest, paths))
+
+
 def _check_library(name: str) -> None:
     text = json.loads(config_files()[name].read_text())["text_cfg"]
     needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
@@ -106,11 +134,7 @@ def config_files() -> dict[str, Path]:
 
 @cache
 def backbone_spec(name: str) -> BackboneSpec:
-    """Return the sizes of a backbone by its open_clip name.
-
-    Raises:
-        FedLensError: for a name that open_clip does not know.
-    """
+    """Return the sizes of a backbone by its open_clip name; an unknown name is refused."""
     files = config_files()
     if name not in files:
         hint = did_you_mean(name, files, "e.g. ViT-B-32, RN50, mini-vit", number=3)
@@ -119,6 +143,7 @@ def backbone_spec(name: str) -> BackboneSpec:
     vision, text = config["vision_cfg"], config["text_cfg"]
     family, side = _family(vision), vision.get("image_size", 224)
     side = side if isinstance(side, int) else side[0]
+    steps = {"vit": vision.get("patch_size", 16), "resnet": 32}
     return BackboneSpec(
         name=name,
         embed_dim=config["embed_dim"],
@@ -130,13 +155,8 @@ def backbone_spec(name: str) -> BackboneSpec:
         vision_width=vision.get("width", 768) if family != "other" else 0,
         image_size=side,
         prompts=_prompt_obstacle(config),
-        patches=_patches(family, side, vision),
+        patches=(side // steps[family]) ** 2 if family in steps else 0,
     )
-
-
-def _patches(family: str, side: int, vision: dict[str, Any]) -> int:
-    steps = {"vit": vision.get("patch_size", 16), "resnet": 32}
-    return (side // steps[family]) ** 2 if family in steps else 0
 
 
 def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:

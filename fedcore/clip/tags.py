@@ -1,12 +1,16 @@
-"""open_clip's pretrained tags: their repositories and cached weights, read without importing torch."""
+"""open_clip's pretrained tags: their repositories, cached weights and downloads, without importing torch."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import importlib.util
+import io
 import sys
+import threading
+import time
 import types
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from fedcore.lazy import kept_out
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
 _ALIAS = "_fedlens_open_clip"
+POLL_SECONDS = 0.25
+"""Time between two reports of a download's progress."""
 
 
 @cache
@@ -25,8 +31,7 @@ def _table() -> types.ModuleType:
     if "open_clip.pretrained" in sys.modules:
         return sys.modules["open_clip.pretrained"]
     spec = importlib.util.find_spec("open_clip")
-    if spec is None or spec.origin is None:
-        raise FedLensError("open_clip is not installed; `pip install open_clip_torch`")
+    assert spec is not None and spec.origin is not None, "open_clip is a requirement of FedLens"
     package = types.ModuleType(_ALIAS)
     package.__path__ = [str(Path(spec.origin).parent)]
     sys.modules[_ALIAS] = package
@@ -40,11 +45,7 @@ def tags(name: str) -> tuple[str, ...]:
 
 
 def check(name: str, tag: str) -> None:
-    """Refuse a tag that a model does not have.
-
-    Raises:
-        FedLensError: ``backbone.pretrained``, with the nearest tags.
-    """
+    """Refuse a tag that a model does not have."""
     known = tags(name)
     if _table().is_pretrained_cfg(name, tag):
         return
@@ -94,7 +95,7 @@ def content(name: str, tag: str) -> str:
 
 
 def download_note(name: str, tag: str) -> str | None:
-    """Return the notice that a run with this tag will download its weights; None if they are cached."""
+    """Return a notice that a run with this tag will download its weights; None if they are cached."""
     if cached(name, tag) is not None:
         return None
     return f"the weights '{tag}' of {name} will be downloaded from huggingface.co/{repository(name, tag)[0]}"
@@ -110,3 +111,57 @@ def download_error(name: str, tag: str, error: Exception) -> FedLensError:
         "the file's path as weights",
         "backbone.pretrained",
     )
+
+
+def fetch(name: str, tag: str) -> Iterator[tuple[int, int]]:
+    """Download the weights of a tag unless they are cached; yields (bytes, total), total 0 at first.
+
+    If the caller stops early, the download ends with this process; the hub's cache resumes it next time.
+    """
+    from tqdm import tqdm
+
+    counters: list[Any] = []
+
+    class ByteCounter(tqdm):  # type: ignore[type-arg]  # tqdm is generic only in its stubs
+        """A progress bar that counts the bytes of a download and draws nothing."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "disable": False, "file": io.StringIO()})
+            counters.append(self)
+
+        def display(self, *args: Any, **options: Any) -> None:
+            """Draw nothing."""
+
+    check(name, tag)
+    if (file := cached(name, tag)) is not None:
+        yield file.stat().st_size, file.stat().st_size
+        return
+    errors: list[Exception] = []
+    repo, files = repository(name, tag)
+    thread = threading.Thread(target=_download, args=(repo, files, ByteCounter, errors), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        yield (int(counters[-1].n), int(counters[-1].total or 0)) if counters else (0, 0)
+        time.sleep(POLL_SECONDS)
+    if errors:
+        raise download_error(name, tag, errors[0]) from errors[0]
+    path = cached(name, tag)
+    size = 0 if path is None else path.stat().st_size
+    yield size, size
+
+
+def _download(repo: str, files: tuple[str, ...], counter: type, errors: list[Exception]) -> None:
+    """Download the first of the files that the repository has; ``errors`` receives what failed."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    for file in files:
+        try:
+            hf_hub_download(repo, file, tqdm_class=counter)
+            errors.clear()
+            return
+        except EntryNotFoundError as error:
+            errors[:] = [error]
+        except Exception as error:  # noqa: BLE001 - the hub's client raises its own, the network library's, OSError
+            errors[:] = [error]
+            return

@@ -15,7 +15,7 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 
 _MERGES = slice(1, 49_152 - 256 - 2 + 1)
-"""Lines of the vocabulary's file that CLIP uses."""
+"""Lines of the vocabulary file that CLIP uses."""
 _PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
@@ -24,10 +24,7 @@ def check_room(
 ) -> None:
     """Refuse a context of ``longest`` tokens that pushes a class name's [EOT] beyond the text tower.
 
-    ``prompts.check_room`` says the same of a loaded backbone; other tokenizers than CLIP's are left to it.
-
-    Raises:
-        FedLensError: ``field``, naming the class that does not fit and the longest context that would.
+    ``prompts.check_room`` checks the same once a backbone is loaded, for other tokenizers than CLIP's too.
     """
     room = spec.context_length - longest - 2  # [SOS] and [EOT]
     worst, need = _longest(tuple(classes), pattern, room)
@@ -40,7 +37,7 @@ def check_room(
 
 
 def template_note(spec: BackboneSpec, classes: Sequence[str], template: str) -> list[str]:
-    """Return a warning if the data set's prompt is too long; not an error, as not every method reads it."""
+    """Return a warning if the data set's prompt is too long; not an error, since some methods ignore it."""
     worst, need = _longest(tuple(classes), template, spec.context_length - 2)
     if need + 2 <= spec.context_length or spec.prompts is not None:
         return []
@@ -63,7 +60,7 @@ def count(text: str) -> int:
 def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, int]:
     """Return the class with the most tokens and their number; 0 if all names are obviously short enough.
 
-    A token is one byte at least, so that most lists of classes need no vocabulary.
+    A token has at least one byte, so that most lists of classes can be judged without the vocabulary.
     """
     texts = {name: pattern.format(name.replace("_", " ")) for name in classes}
     doubtful = [name for name, text in texts.items() if len(text.encode()) > room]
@@ -71,7 +68,7 @@ def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, in
 
 
 def _pieces(word: bytes) -> int:
-    """Split a word by byte pair encoding: join the pair of the lowest rank until no known pair is left."""
+    """Count the pieces of a word in byte pair encoding, which joins the pair of the lowest rank first."""
     ranks, symbols = _ranks(), _symbols()
     parts = [symbols[byte] for byte in word]
     parts[-1] += "</w>"
@@ -86,11 +83,10 @@ def _pieces(word: bytes) -> int:
 
 @cache
 def _ranks() -> dict[tuple[str, ...], int]:
-    """Return the rank of each pair, the order in which pairs are joined, from open_clip's vocabulary file."""
+    """Return the rank of each pair, which decides the order of joining, from open_clip's vocabulary file."""
     spec = importlib.util.find_spec("open_clip")
-    path = Path(str(spec.origin)).with_name("bpe_simple_vocab_16e6.txt.gz") if spec is not None else None
-    if path is None or not path.is_file():
-        raise FedLensError("open_clip's vocabulary is missing; `pip install open_clip_torch`")
+    assert spec is not None and spec.origin is not None, "open_clip is a requirement of FedLens"
+    path = Path(spec.origin).with_name("bpe_simple_vocab_16e6.txt.gz")
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")[_MERGES]
     return {tuple(line.split()): rank for rank, line in enumerate(lines)}
 

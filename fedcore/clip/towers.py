@@ -1,8 +1,8 @@
 """CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
 
-Three exact savings that open_clip's forward does not have: under the causal mask a context shared by all
-classes is computed once instead of once per class, the last block runs only for the token that is pooled, and
-layers that are the same for all clients see an image once that all of them see.
+They save three computations exactly, which open_clip's forward does not. Under the causal mask a context that
+all classes share is computed once instead of once per class. The last block runs only for the pooled token.
+Layers that are the same for all clients run once for an image that all clients share.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def _project(
     block: Any, layer: int, x: Tensor, lora: Lora | None, packing: Packing | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the q, k and v of one layer, unpacked where x is packed.
+    """Return the q, k and v of one layer, unpacked if x is packed.
 
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
-    seen = x[:1] if _is_repeated(x) else x
-    qkv = F.linear(seen, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
+    distinct = x[:1] if _is_repeated(x) else x
+    qkv = F.linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
     delta = lora.delta(layer, x) if lora is not None else None
     if delta is not None:
         qkv = qkv + delta
@@ -37,7 +37,7 @@ def _project(
 
 
 def _is_repeated(x: Tensor) -> bool:
-    """Return whether all clients have the same values, as one tensor that nothing is learned from."""
+    """Return whether all clients share one tensor (stride 0), outside of autograd."""
     return len(x) > 1 and x.stride(0) == 0 and not torch.is_grad_enabled()
 
 
@@ -51,14 +51,9 @@ def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
 
 
 class ImageTower:
-    """A CLIP ViT (class-token pooling) in two halves: one is encoded once, the other may be adapted."""
+    """A CLIP ViT with class-token pooling, in two halves: the lower is encoded once, the upper may adapt."""
 
     def __init__(self, visual: Any) -> None:
-        """Wrap an open_clip VisionTransformer.
-
-        Raises:
-            FedLensError: for towers that do not pool at a class token.
-        """
         if not hasattr(visual, "transformer") or visual.attn_pool is not None or visual.pool_type != "tok":
             raise FedLensError(
                 "this image tower has no class-token transformer to adapt; choose a ViT", "backbone.name"
@@ -74,7 +69,7 @@ class ImageTower:
         return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
 
     def embed(self, patches: Tensor, class_token: Tensor, positions: Tensor) -> Tensor:
-        """Return the input of layer 0, made with each client's own class and positional embeddings.
+        """Return the input of layer 0 for each client's class and positional embeddings.
 
         Shape: patches (clients, images, patches, width), class_token (clients, width),
         positions (clients, 1 + patches, width) -> (clients, images, 1 + patches, width).
@@ -103,14 +98,14 @@ class ImageTower:
         """Return unnormalised embeddings, computed from the activations entering layer ``start``.
 
         Args:
-            prompts: learned tokens that enter layers ``start``, ``start`` + 1, ... beside the image's own,
-                each layer's in the place of what became of those before; the last ones stay to the end.
+            prompts: learned tokens that join the image's at layers ``start``, ``start`` + 1, .... Each
+                layer's tokens replace the outputs of the previous ones; the last ones stay to the end.
 
-        Shape: hidden (clients, images, tokens, width), projection (clients, width, d) in the place of CLIP's
-        own, prompts (clients, layers, p, width) -> (clients, images, d).
+        Shape: hidden (clients, images, tokens, width), projection (clients, width, d) instead of CLIP's,
+        prompts (clients, layers, p, width) -> (clients, images, d).
         """
-        x, own = hidden, hidden.shape[2]
-        common = start  # the first layer that is not the same for all clients
+        x, tokens = hidden, hidden.shape[2]
+        common = start  # the first layer that differs between clients
         if _is_repeated(hidden) and prompts is None:
             common = len(self.blocks) if lora is None else max(start, lora.start + lora.layers_alike())
             x = hidden[:1]
@@ -119,7 +114,7 @@ class ImageTower:
                 x = x.expand_as(hidden)
             if prompts is not None and layer - start < prompts.shape[1]:
                 learned = prompts[:, layer - start, None].expand(-1, x.shape[1], -1, -1)
-                x = torch.cat([x[:, :, :own], learned], 2)
+                x = torch.cat([x[:, :, :tokens], learned], 2)
             x = self._layer(layer, x, lora if lora is None or layer >= common else lora.first)
         pooled = self.visual.ln_post(x[:, :, 0]).expand(len(hidden), -1, -1)
         if projection is not None:
@@ -127,13 +122,13 @@ class ImageTower:
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
 
     def _layer(self, layer: int, x: Tensor, lora: Lora | None) -> Tensor:
-        """Return the output of a layer, of the last one only for the class token.
+        """Return the output of a layer; the last layer gives only the class token.
 
         Shape: x (clients, images, tokens, width) -> the same, or with one token.
         """
         block = self.blocks[layer]
         q, k, v = _project(block, layer, self._normalised(block, x), lora)
-        if layer == len(self.blocks) - 1:  # only the class token is pooled: others need no query and no MLP
+        if layer == len(self.blocks) - 1:  # only the class token is pooled; the others need no query or MLP
             q, x = q[:, :, :1], x[:, :, :1]
         q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v)
@@ -141,13 +136,13 @@ class ImageTower:
 
     @staticmethod
     def _normalised(block: Any, x: Tensor) -> Tensor:
-        """Normalise the input of a layer, once where all clients have the same."""
+        """Normalise the input of a layer, once if all clients share it."""
         return block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
 
     def regions(self, hidden: Tensor, start: int) -> Tensor:
         """Return the unnormalised embedding of every patch, from the activations entering layer ``start``.
 
-        Each patch token goes the way of the class token: through the last layer, norm and projection.
+        Each patch token passes the last layer, norm and projection as the class token does.
 
         Shape: hidden (images, tokens, width) -> (images, patches, d).
         """
@@ -166,7 +161,7 @@ def resnet_map(visual: Any, pixels: Tensor) -> Tensor:
 
 
 def resnet_regions(visual: Any, feature_map: Tensor) -> Tensor:
-    """Return the embedding of every position: what attention pooling gives with that position as its query.
+    """Return the embedding of every position: the attention pooling with that position as its query.
 
     Shape: feature_map (images, width, h, w) -> (images, h w, d).
     """
@@ -185,8 +180,7 @@ class TextTower:
     """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""
 
     def __init__(self, model: Any) -> None:
-        """Wrap the text part of an open_clip model, which some keep as a module of its own."""
-        self.model = model = getattr(model, "text", model)
+        self.model = model = getattr(model, "text", model)  # some models have a separate text module
         self.blocks = model.transformer.resblocks
         self.context_length: int = model.positional_embedding.shape[0]
 
@@ -207,17 +201,15 @@ class TextTower:
     ) -> Tensor:
         """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
-        Every class of a client has the same prefix, which the causal mask allows to be computed once.
-        Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
+        All classes of a client share its prefix, which the causal mask allows to be computed once.
+        Position embeddings count each client's actual prefix length; prefix rows from lengths[c] on get
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
-        any sequence. ``packing`` leaves out the padding behind shorter classes everywhere but in attention.
-        ``deep`` replaces the prefix behind [SOS] at the entry of
-        layers 1, 2, ... by learned tokens.
+        any sequence. ``packing`` leaves out the padding after shorter class names, except in attention.
+        ``deep`` replaces the prefix after [SOS] with learned tokens at the entry of layers 1, 2, ....
 
         Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
-        of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions
-        (context_length, m) in the place of CLIP's own, deep (clients, layers, P - 1, m)
-        -> (clients, classes, d).
+        of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions (context_length, m)
+        instead of CLIP's, deep (clients, layers, P - 1, m) -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
         classes, steps = suffix.shape[1:3]
@@ -244,8 +236,8 @@ class TextTower:
                 masks = (masks[0], masks[1][eot][:, None])
             else:
                 q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
-                own = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-                p = _finish(block, p, own.transpose(1, 2)[:, None])
+                within = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                p = _finish(block, p, within.transpose(1, 2)[:, None])
             attended = _attend(qs, (kp, vp), (ks, vs), masks)
             s = _finish(block, s, packing.pack(attended) if packing and layer < last else attended)
         pooled = self.model.ln_final(s[:, :, 0])
@@ -271,11 +263,11 @@ class TextTower:
 
 
 class Packing:
-    """The real tokens of sequences of different lengths in one row, so that padding costs nothing.
+    """The real tokens of sequences of different lengths, side by side, so that padding costs nothing.
 
     Attributes:
         tokens: the number of real tokens.
-        share: the share of them among all, padding included.
+        share: their share of all tokens, padding included.
     """
 
     def __init__(self, eot: Tensor, steps: int) -> None:
@@ -301,21 +293,24 @@ class Packing:
 
 
 def _attend(
-    q: Tensor, prefix: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
+    q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Attend from suffix tokens to their client's prefix and to the earlier tokens of their own class.
+    """Attend from suffix tokens to their client's prefix and to the earlier tokens of the same class.
+
+    The prefix has one k and v per client instead of one per class: scores of both parts are computed apart
+    and share one softmax, which is exactly the attention over the whole sequence.
 
     Shape: q (clients, classes, S or 1, heads, w), prefix k, v (clients, 1, P, heads, w),
-    own k, v (clients, classes, S, heads, w) -> like q.
+    suffix k, v (clients, classes, S, heads, w) -> like q.
     """
     scale = q.shape[-1] ** -0.5
     q = (q * scale).permute(0, 3, 1, 2, 4)  # (clients, heads, classes, S, w)
     kp, vp = (t[:, 0].transpose(1, 2) for t in prefix)  # (clients, heads, P, w)
-    ks, vs = (t.permute(0, 3, 1, 2, 4) for t in own)
+    ks, vs = (t.permute(0, 3, 1, 2, 4) for t in suffix)
     flat = q.flatten(2, 3)
     over_prefix = (flat @ kp.transpose(-1, -2)).unflatten(2, q.shape[2:4]) + masks[0]
-    over_own = q @ ks.transpose(-1, -2) + masks[1]
-    weights = torch.cat([over_prefix, over_own], dim=-1).softmax(-1)
-    to_prefix, to_own = weights.split([kp.shape[-2], ks.shape[-2]], dim=-1)
-    mixed = (to_prefix.flatten(2, 3) @ vp).unflatten(2, q.shape[2:4]) + to_own @ vs
+    over_suffix = q @ ks.transpose(-1, -2) + masks[1]
+    weights = torch.cat([over_prefix, over_suffix], dim=-1).softmax(-1)
+    to_prefix, to_suffix = weights.split([kp.shape[-2], ks.shape[-2]], dim=-1)
+    mixed = (to_prefix.flatten(2, 3) @ vp).unflatten(2, q.shape[2:4]) + to_suffix @ vs
     return mixed.permute(0, 2, 3, 1, 4)

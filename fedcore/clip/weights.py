@@ -1,4 +1,4 @@
-"""Read weights files of unknown origin as tensors only: nothing that a file contains is ever executed."""
+"""Read weights files of unknown origin as tensors only; no code that a file contains is ever executed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fedcore.errors import FedLensError, first_line
 
 _FIELD = "backbone.pretrained"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
-"""Names under which training scripts keep the weights next to the optimiser's state."""
+"""Keys under which training scripts save the weights next to the optimiser's state."""
 _PREFIXES = ("module.", "_orig_mod.")
 """Prefixes that DistributedDataParallel and torch.compile put before every name."""
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
-"""Tensors in OpenAI's archives that are settings, or follow from them."""
+"""Tensors in OpenAI's archives that are settings, or derived from them."""
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file is a TorchScript archive, a zip file with code, as OpenAI's models are."""
+    """Return whether a file is a TorchScript archive (a zip file with code), as OpenAI's models are."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -31,11 +31,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read the state dict of a .safetensors file, a torch checkpoint or an OpenAI archive, without prefixes.
-
-    Raises:
-        FedLensError: when the file is damaged, or holds anything but tensors and plain values.
-    """
+    """Read the state dict of a .safetensors file, a torch checkpoint or an OpenAI archive."""
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -47,8 +43,9 @@ def read(path: Path) -> dict[str, Tensor]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FedLensError(
-            f"{path} is no plain weights file: it is damaged, or holds Python objects, which could run code "
-            "and are refused; save the model with torch.save(model.state_dict(), ...) or as .safetensors",
+            f"{path} is not a plain weights file: it is damaged, or holds Python objects, which could run "
+            "code and are refused; save the model with torch.save(model.state_dict(), ...) or as "
+            ".safetensors",
             _FIELD,
         ) from error
     except FedLensError:
@@ -61,7 +58,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
-    """Return the tensors by name, extracted from a training checkpoint where they are in one."""
+    """Return the tensors by name, also those of a training checkpoint."""
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -83,9 +80,9 @@ def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 class Uninitialised(TorchFunctionMode):
-    """Makes modules without drawing their first weights, which takes longer than the rest of making them.
+    """Creates modules without drawing initial weights, which would take most of the time.
 
-    Their parameters hold anything until weights are loaded over all of them.
+    Their parameters hold arbitrary values until weights are loaded into all of them.
     """
 
     def __torch_function__(
@@ -99,25 +96,21 @@ class Uninitialised(TorchFunctionMode):
 
 
 def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path) -> None:
-    """Load a state dict into an open_clip model; every tensor must fit.
-
-    Raises:
-        FedLensError: naming the first tensor that does not fit.
-    """
+    """Load a state dict into an open_clip model; refuse the first tensor that does not fit."""
     from open_clip.convert import convert_state_dict
     from open_clip.model import convert_to_custom_text_state_dict
 
     state = convert_state_dict(model, state)  # MobileCLIP's own names
-    own = model.state_dict()
-    if "positional_embedding" in state and "positional_embedding" not in own:
+    target = model.state_dict()
+    if "positional_embedding" in state and "positional_embedding" not in target:
         state = convert_to_custom_text_state_dict(state)
     for scalar in ("logit_scale", "logit_bias"):  # some files keep it as a vector of one
-        if scalar in state and scalar in own and state[scalar].numel() == 1:
-            state[scalar] = state[scalar].reshape(own[scalar].shape)
-    wrong = next((key for key in own if key not in state or state[key].shape != own[key].shape), None)
-    extra = next((key for key in state if key not in own), None)
+        if scalar in state and scalar in target and state[scalar].numel() == 1:
+            state[scalar] = state[scalar].reshape(target[scalar].shape)
+    wrong = next((key for key in target if key not in state or state[key].shape != target[key].shape), None)
+    extra = next((key for key in state if key not in target), None)
     if wrong is not None and wrong in state:
-        what = f"'{wrong}' is {_sizes(state[wrong])} in the file, {_sizes(own[wrong])} in the model"
+        what = f"'{wrong}' is {_sizes(state[wrong])} in the file, {_sizes(target[wrong])} in the model"
     elif wrong is not None:
         what = f"the file has no '{wrong}'"
     elif extra is not None:
@@ -135,14 +128,14 @@ def _sizes(value: Tensor) -> str:
 
 
 class _Module:
-    """Stands for any module class of an archive: its attributes are wanted, its code is not read."""
+    """Stands for any module class of an archive; keeps its attributes and never loads its code."""
 
     def __setstate__(self, state: object) -> None:
         self.attributes: dict[str, Any] = state if isinstance(state, dict) else {}
 
 
 class _ArchiveUnpickler(pickle.Unpickler):
-    """Reads ``data.pkl`` of a TorchScript archive: modules as plain attribute holders, and their tensors."""
+    """Reads ``data.pkl`` of a TorchScript archive: modules as plain objects with their tensors."""
 
     def __init__(self, file: IO[bytes], archive: zipfile.ZipFile, root: str) -> None:
         super().__init__(file)
@@ -195,7 +188,7 @@ def _tensor(
 def _read_archive(path: Path) -> dict[str, Tensor]:
     """Read every tensor of a TorchScript archive by its dotted name, without ``torch.jit.load``.
 
-    ``weights_only`` does not know such archives, and ``torch.jit.load`` may run what is in them.
+    ``torch.load(weights_only=True)`` cannot read such archives, and ``torch.jit.load`` may run code in them.
     """
     with zipfile.ZipFile(path) as archive:
         root = next(n for n in archive.namelist() if n.endswith("/data.pkl")).removesuffix("/data.pkl")

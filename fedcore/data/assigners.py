@@ -24,12 +24,12 @@ _SPLITS = (TRAIN, VALIDATION, TEST)
 
 
 @dataclass(frozen=True)
-class Group:
-    """Clients that share some rows: the clients of one domain, or all clients and all rows.
+class ClientGroup:
+    """Clients among which some rows are divided: those of one domain, or all of them.
 
     Attributes:
         names: of the clients.
-        domain: index of the clients' domain; -1 where they mix domains.
+        domain: index of the clients' domain; -1 if they mix domains.
         rows: of the data set, ascending.
     """
 
@@ -38,7 +38,7 @@ class Group:
     rows: np.ndarray
 
 
-def assign_iid(images: ImageSet, split: np.ndarray, group: Group, seed: int) -> np.ndarray:
+def assign_iid(images: ImageSet, split: np.ndarray, group: ClientGroup, seed: int) -> np.ndarray:
     """Assign each class's shuffled samples to the clients in turn. Shape: -> (rows,) client index."""
     rows = group.rows
     if len(group.names) == 1:
@@ -56,18 +56,15 @@ def assign_iid(images: ImageSet, split: np.ndarray, group: Group, seed: int) -> 
 def assign_pathological(
     images: ImageSet,
     split: np.ndarray,
-    group: Group,
+    group: ClientGroup,
     classes_per_client: int,
     leftover: Leftover,
     seed: int,
 ) -> np.ndarray:
     """Assign disjoint classes to the clients. Shape: -> (rows,) client index, -1 for unassigned classes.
 
-    With ``leftover = "last"`` the last client has what the others leave over, be it more classes or fewer:
-    so the code that SDFed builds on covers K classes with round(K / n) for each client.
-
-    Raises:
-        FedLensError: ``partition.classes_per_client``, where the data set has too few classes.
+    With ``leftover = "last"`` the last client has the remaining classes, which may be more or fewer: the code
+    that SDFed builds on covers K classes with round(K / n) for each client.
     """
     n, classes = len(group.names), len(images.classes)
     needed = (n - 1) * classes_per_client + 1 if leftover == "last" else n * classes_per_client
@@ -76,7 +73,7 @@ def assign_pathological(
         if classes_per_client <= classes:
             remedies.append(f"at most {classes // classes_per_client} clients")
         raise FedLensError(
-            f"{n} clients with {classes_per_client} classes of their own need {needed} "
+            f"{n} clients with {classes_per_client} different classes each need {needed} "
             f"classes, but {images.name} has {classes}; set {' or '.join(remedies) or 'fewer of both'}",
             "partition.classes_per_client",
         )
@@ -93,14 +90,16 @@ def assign_pathological(
     owner: np.ndarray = owner_of_class[images.labels[group.rows]]
     left = np.flatnonzero(owner < 0)
     if leftover == "spread" and len(left):
-        owner[left] = assign_iid(images, split, Group(group.names, group.domain, group.rows[left]), seed)
+        owner[left] = assign_iid(
+            images, split, ClientGroup(group.names, group.domain, group.rows[left]), seed
+        )
     return owner
 
 
 def assign_dirichlet(
     images: ImageSet,
     split: np.ndarray,
-    group: Group,
+    group: ClientGroup,
     alpha: float,
     form: Form,
     min_samples: int,
@@ -110,9 +109,6 @@ def assign_dirichlet(
     """Assign samples by shares drawn from Dirichlet(alpha, ..., alpha). Shape: -> (rows,) client index.
 
     Shares are redrawn until every client has ``min_samples`` training samples, at most ``MAX_DRAWS`` times.
-
-    Raises:
-        FedLensError: ``partition.min_samples``, where no draw has enough samples for every client.
     """
     rows, n = group.rows, len(group.names)
     if n == 1:
@@ -174,9 +170,9 @@ def _per_client(
 ) -> dict[tuple[int, int], np.ndarray]:
     """Draw each client's shares of the classes; clients are of equal size, up to one sample.
 
-    In a seeded order every client draws the classes of its training samples from its own shares, without
-    replacement: a class that is used up is no longer in the shares of later clients. Its test and validation
-    samples follow the same counts. Result: as ``_per_class``.
+    In a seeded order every client draws the classes of its training samples from its shares, without
+    replacement: later clients cannot draw a class that is used up. Test and validation samples follow the
+    training counts. Result: as ``_per_class``.
 
     Source: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, 2019, Section 3.
     """
@@ -192,8 +188,8 @@ def _per_client(
     counts = {}
     for i, (c, name) in enumerate(classes.items()):
         tie = numpy_generator(seed, "dirichlet", draw, name).permutation(len(clients))
-        whole = held[:, i].sum()
-        shares = held[:, i] / whole if whole else np.full(len(clients), 1 / len(clients))
+        total = held[:, i].sum()
+        shares = held[:, i] / total if total else np.full(len(clients), 1 / len(clients))
         counts[c, TRAIN] = held[:, i]
         counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in (VALIDATION, TEST)})
     return counts
@@ -204,7 +200,7 @@ def _take(rng: np.random.Generator, shares: np.ndarray, left: np.ndarray, quota:
     taken = np.zeros_like(left)
     while quota:
         open_shares = np.where(left > taken, shares, 0)
-        if open_shares.sum() <= 0:  # its own classes are used up: draw from the rest
+        if open_shares.sum() <= 0:  # the client's classes are used up: draw from the rest
             open_shares = (left - taken).astype(np.float64)
         drawn = rng.multinomial(quota, open_shares / open_shares.sum())
         drawn = np.minimum(drawn, left - taken)
@@ -221,19 +217,16 @@ def natural_groups(
     min_samples: int,
     shots: int | None,
     seed: int,
-) -> list[Group]:
-    """Return the data set's own clients, each as a group: all of them, or ``clients`` drawn by the seed.
+) -> list[ClientGroup]:
+    """Return the clients that the data set names, each as a group: all, or ``clients`` drawn by the seed.
 
-    Those with fewer than ``min_samples`` training samples, without a test sample, or without a validation
-    sample where the split has any, are left out, and their samples are not assigned.
-
-    Raises:
-        FedLensError: ``partition``, where the data set names no clients, or too few are large enough.
+    Clients with fewer than ``min_samples`` training samples, without a test sample, or without a validation
+    sample although the split has some, are left out; their samples are not assigned.
     """
     names, owner = images.owners()
     if not names:
         raise FedLensError(
-            f"{images.name} names no clients of its own; a 'natural' partition needs writers (femnist) or a "
+            f"{images.name} does not name clients; a 'natural' partition needs writers (femnist) or a "
             "client column in a manifest or Hugging Face data set",
             "partition.kind",
         )
@@ -243,10 +236,10 @@ def natural_groups(
     large = []
     for name, part in zip(names, parts, strict=True):
         train, validation, test = (part[split[part] == s] for s in _SPLITS)
-        kept = int(np.minimum(np.bincount(images.labels[train]), shots or len(images)).sum())
-        if kept >= min_samples and len(test) and (len(validation) or not validated):
+        usable = int(np.minimum(np.bincount(images.labels[train]), shots or len(images)).sum())
+        if usable >= min_samples and len(test) and (len(validation) or not validated):
             domains = np.unique(images.domain[part])
-            large.append(Group((name,), int(domains[0]) if len(domains) == 1 else -1, part))
+            large.append(ClientGroup((name,), int(domains[0]) if len(domains) == 1 else -1, part))
     if len(large) < (clients or 1):
         each = f"{min_samples} training sample{'s' * (min_samples > 1)} and one test sample"
         raise FedLensError(

@@ -1,4 +1,4 @@
-"""The data sets that are known by name: their facts, and loading them."""
+"""The built-in data sets: their facts, and loading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.data.drawn import digits, large, shapes
+from fedcore.data.drawn import digits, shapes
 from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError, did_you_mean
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Drawn:
-    """A data set that comes with FedLens: what is known of it, and the function that loads it."""
+    """A data set that comes with FedLens: its facts, and the function that loads it."""
 
     classes: tuple[str, ...]
     domains: tuple[str, ...]
@@ -33,13 +33,14 @@ class Drawn:
 _DRAWN: dict[str, Drawn] = {
     "rotated-digits": Drawn(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
     "shapes": Drawn(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
-    **{name: Drawn(one.classes, one.domains, shapes.TEMPLATE, one.load) for name, one in large.SETS.items()},
+    **{
+        name: Drawn(large.classes, large.domains, shapes.TEMPLATE, large.load)
+        for name, large in shapes.LARGE_SETS.items()
+    },
 }
-"""The embedded data sets."""
 
 
 def _read_entries() -> dict[str, Entry]:
-    """Read ``catalog.toml``, with the classes of ``classes.json``."""
     classes = json.loads(CLASSES.read_text(encoding="utf-8"))
     result = {}
     for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
@@ -75,11 +76,7 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """Return a data set by name.
-
-    Raises:
-        FedLensError: ``data.name``, with the nearest names.
-    """
+    """Return a data set by name; an unknown name is refused with the nearest ones."""
     if name in _ENTRIES:
         return _ENTRIES[name]
     hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
@@ -93,19 +90,15 @@ def facts(
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> DataFacts:
-    """Return classes, domains and template as ``load`` would give them, fast, from names alone.
-
-    Raises:
-        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
-    """
-    known = entry(name)
-    if known.embedded:
-        chosen = select_domains(name, known.domains, domains)
-        return DataFacts(known.classes, chosen, template or known.template)
+    """Return classes, domains and template as ``load`` would, without opening an image."""
+    found = entry(name)
+    if found.embedded:
+        chosen = select_domains(name, found.domains, domains)
+        return DataFacts(found.classes, chosen, template or found.template)
     from fedcore.data.readers import loaders
 
-    classes, chosen = loaders.names(known, root_of(known, root), domains, columns)
-    return DataFacts(classes, chosen, template or known.template)
+    classes, chosen = loaders.names(found, root_of(found, root), domains, columns)
+    return DataFacts(classes, chosen, template or found.template)
 
 
 def load(
@@ -115,16 +108,13 @@ def load(
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> ImageSet:
-    """Load a data set by name; images that are left out are logged as warnings.
+    """Load a data set by name; warnings about images that are left out are logged.
 
     Args:
-        root: folder on this machine, for all but the embedded data.
-        domains: the domains to use, None for all; the data set's own order is kept.
-        template: prompt with one ``{}``; None for the data set's own.
-        columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
-
-    Raises:
-        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
+        root: folder on this machine, except for embedded data.
+        domains: the domains to use, in any order; None for all.
+        template: prompt with one ``{}``; None for the data set's default.
+        columns: names of the columns of a manifest or Hugging Face data set, if they differ from FedLens'.
     """
     images, warnings = load_checked(name, root, domains, template, columns)
     for line in warnings:
@@ -140,37 +130,37 @@ def load_checked(
     columns: Mapping[str, str] | None = None,
 ) -> tuple[ImageSet, list[str]]:
     """Load a data set as ``load`` does, and return the warnings instead of logging them."""
-    known = entry(name)
+    found = entry(name)
     warnings: list[str] = []
-    if known.embedded:
-        images = _DRAWN[name].load().restrict(select_domains(name, known.domains, domains))
+    if found.embedded:
+        images = _DRAWN[name].load().restrict(select_domains(name, found.domains, domains))
     else:
         from fedcore.data.readers import loaders
 
-        images, warnings = loaders.load(known, root_of(known, root), domains, columns)
+        images, warnings = loaders.load(found, root_of(found, root), domains, columns)
         images = replace(images, root=str(root))
-        warnings = [*warnings, *count_warnings(known, images)]
+        warnings = [*warnings, *count_warnings(found, images)]
     return (replace(images, template=template) if template else images), warnings
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
-    """Warn where a data set does not have as many images or classes as the literature says.
+    """Warn if a data set's numbers of images or classes differ from the literature.
 
-    Images that are those of an earlier release are said to be so.
+    If they are those of an earlier release, the warning says so.
     """
-    if ONE_DOMAIN in entry.counts:  # known for the whole set only
-        whole = images.domains == entry.domains
-        pairs = [(ONE_DOMAIN, len(images), entry.counts[ONE_DOMAIN])] if whole else []
+    if ONE_DOMAIN in entry.counts:  # the literature gives only the total of all domains
+        complete = images.domains == entry.domains
+        pairs = [(ONE_DOMAIN, len(images), entry.counts[ONE_DOMAIN])] if complete else []
     else:
-        held = np.bincount(images.domain, minlength=len(images.domains)).tolist()
-        known = zip(images.domains, held, strict=True)
-        pairs = [(name, n, entry.counts[name]) for name, n in known if name in entry.counts]
+        found = np.bincount(images.domain, minlength=len(images.domains)).tolist()
+        by_domain = zip(images.domains, found, strict=True)
+        pairs = [(name, n, entry.counts[name]) for name, n in by_domain if name in entry.counts]
     lines = []
     off = [f"{name} {n:,} of {expected:,}" for name, n, expected in pairs if n != expected]
     if off:
         n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
         detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
-        if release := release_of(entry, {name: found for name, found, _ in pairs}):
+        if release := release_of(entry, {name: n for name, n, _ in pairs}):
             detail = f", as in {release}"
         lines.append(f"{entry.title}: {counted(expected, 'image')} expected, {n:,} found{detail}")
     if entry.class_count not in (None, len(images.classes)):
@@ -180,16 +170,12 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
 
 def release_of(entry: Entry, counts: Mapping[str, int]) -> str:
     """Return the earlier release whose domains have these numbers of images; "" if there is none."""
-    known = entry.releases.items()
-    return next((name for name, of in known if counts and counts.items() <= of.items()), "")
+    releases = entry.releases.items()
+    return next((name for name, of in releases if counts and counts.items() <= of.items()), "")
 
 
 def root_of(entry: Entry, root: str | None) -> str:
-    """Return the folder of a data set that is not embedded.
-
-    Raises:
-        FedLensError: ``data.root``, with how to get the data set, where none is given.
-    """
+    """Return the folder of a data set that is not embedded."""
     if not root:
         raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}", "data.root")
     return root

@@ -17,10 +17,7 @@ def read(name: str, root: str | None = None) -> dict[str, list[str]]:
     """Read the written descriptions of each class.
 
     The file maps class names, as they enter the prompt, to lists of sentences. It is in the data set's folder
-    or beside it; without one the result is empty.
-
-    Raises:
-        FedLensError: ``data.root``, if the file is not such a mapping.
+    or beside it; without a file the result is empty.
     """
     path = file_of(name, root)
     if path is None:
@@ -34,16 +31,16 @@ def read(name: str, root: str | None = None) -> dict[str, list[str]]:
 
 def file_of(name: str, root: str | None = None) -> Path | None:
     """Find the file with the written descriptions of a data set's classes; None if there is none."""
-    known = catalog.entry(name)
-    if known.embedded:
-        return ASSETS / "descriptions" / f"{known.descriptions or name}.json"
-    folder = user_path(catalog.root_of(known, root), "data.root")
+    entry = catalog.entry(name)
+    if entry.embedded:
+        return ASSETS / "descriptions" / f"{entry.descriptions or name}.json"
+    folder = user_path(catalog.root_of(entry, root), "data.root")
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
     return next((path for path in paths if path.is_file()), None)
 
 
 def version(name: str, root: str | None = None) -> str:
-    """Return a text that changes with the written descriptions; empty without descriptions or a folder."""
+    """Return a text that changes with the written descriptions; empty if there are none, or no folder."""
     if not catalog.entry(name).embedded and not root:
         return ""
     path = file_of(name, root)
@@ -54,11 +51,7 @@ def version(name: str, root: str | None = None) -> str:
 
 
 def of_classes(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
-    """Return the written descriptions of these classes; ``fire_engine`` and ``fire engine`` are one name.
-
-    Raises:
-        FedLensError: as ``read``.
-    """
+    """Return the written descriptions of these classes, with ``fire_engine`` equal to ``fire engine``."""
     names: dict[str, str] = {}
     written: dict[str, list[str]] = {}
     for c, texts in read(name, root).items():
@@ -71,7 +64,7 @@ def of_classes(name: str, root: str | None, classes: Sequence[str]) -> dict[str,
 
 
 class LazyDescriptions(Mapping[str, Sequence[str]]):
-    """``of_classes``, read at the first access: a file that is not needed may be missing or broken."""
+    """``of_classes``, read at the first access, since a file that is not used may be damaged."""
 
     def __init__(self, name: str, root: str | None, classes: Sequence[str]) -> None:
         self._arguments = name, root, classes
@@ -95,9 +88,6 @@ def parse(content: bytes, where: str) -> dict[str, list[str]]:
 
     Args:
         where: name of the file in an error message.
-
-    Raises:
-        FedLensError: ``data.root``, if it does not map classes to lists of texts.
     """
     try:
         texts_of: Any = json.loads(content.decode("utf-8-sig"))

@@ -1,4 +1,4 @@
-"""Download a data set through torchvision; only for processes that may import torch, so not the pages."""
+"""Download a data set through torchvision, which imports torch: only for jobs and the command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
 
 
 def download(name: str, root: str | Path) -> Work[None]:
-    """Download a data set into a folder and unpack it; call it only when the user asks for it.
+    """Download a data set into a folder and unpack it; call this only when the user asks for it.
 
-    Progress is in bytes, and approximate. Existing files are not downloaded again: torchvision compares
+    Progress is in bytes, and approximate. Existing files are not downloaded again, since torchvision compares
     checksums. If this work is stopped early, the download continues until the process ends.
-
-    Raises:
-        FedLensError: ``data.name``, with how to get it, for a data set that torchvision cannot download;
-            ``data.root``, where the folder cannot be written or the download fails.
     """
     entry = catalog.entry(name)
     if not entry.torchvision:
@@ -67,7 +63,7 @@ def _download(entry: Entry, folder: Path, errors: list[Exception]) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the archives downloaded so far; torchvision writes them one or two folders down."""
+    """Return the bytes of archives downloaded so far, which torchvision writes one or two folders down."""
     size = 0
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.name.endswith(_ARCHIVES):

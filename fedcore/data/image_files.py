@@ -1,12 +1,21 @@
-"""Single image files: check whether one can be used, and decode it upright in RGB."""
+"""Image files: decode one upright in RGB, check whether files can be used, and cache the results of checks.
+
+Loading a data set checks only the ends of each file. ``data check`` decodes every pixel and replaces the
+cached results of the quick check, so that an image with damage in its middle is left out too instead of
+stopping a run. A cached result is valid for exactly these files with these sizes and modification times; the
+cache can be deleted at any time.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
+import os
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,19 +25,21 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from fedcore.data import slow_work
 from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work
 
 MAX_PIXELS = 89_478_485
-"""Larger images are left out (Pillow's own limit): a small file can decode to more memory than there is."""
+"""Larger images are left out (Pillow's own limit), because a small file can decode to gigabytes."""
 
 THREADS = 8
-"""More than cores: most of the time is spent waiting for the disk, and Pillow decodes outside the GIL."""
+"""More threads than cores, because they mostly wait for the disk, and Pillow decodes outside the GIL."""
 
 BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, struct.error,
     zlib.error,
 )  # fmt: skip
-"""Errors that Pillow raises on damaged files; its decoders do not agree on one."""
+"""Errors that Pillow's decoders raise on damaged files."""
 
 _ORIENTATION = 0x0112
 _Item = TypeVar("_Item")
@@ -42,11 +53,10 @@ class FileCheck:
     Attributes:
         reason: why it cannot be used; None if it can.
         kind: kind of defect: ``empty``, ``truncated``, ``unreadable``, ``huge``, ``not an image``, or "".
-        size: width and height as stored, pixels; zeros where it could not be opened.
+        size: width and height as stored, pixels; zeros if it could not be opened.
         mode: Pillow's name of its pixel format, e.g. ``RGB`` or ``CMYK``.
-        sixteen_bit: it has 16 bits per channel.
-        rotated: it is stored rotated or mirrored, with an EXIF orientation that says so.
-        frames: number of frames; more than one where it is animated.
+        rotated: its EXIF orientation says that it is stored rotated or mirrored.
+        frames: more than one if it is animated.
     """
 
     reason: str | None
@@ -59,19 +69,16 @@ class FileCheck:
 
 
 def decode(path: Path, side: int | None = None) -> Image.Image:
-    """Decode an image as a viewer shows it: EXIF orientation applied, RGB, its first frame.
+    """Decode the first frame of an image as a viewer shows it, with its EXIF orientation, in RGB.
 
     Args:
         side: decode a JPEG at the smallest scale (1, 1/2, 1/4, 1/8) at which no side is shorter than this.
-
-    Raises:
-        FedLensError: naming the file, when it has become unreadable since it was checked.
     """
     try:
         return decode_content(path, side)
     except BROKEN as error:
         raise FedLensError(
-            f"{path}: cannot be decoded any more ({error}); restore or remove it, "
+            f"{path}: can no longer be decoded ({error}); restore or remove it, "
             "or let `data check` leave it out",
             "data.root",
         ) from error
@@ -86,7 +93,7 @@ def decode_content(source: Path | bytes, side: int | None = None) -> Image.Image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB; 16-bit grey is scaled to 8 bits, where Pillow alone would clip it to white."""
+    """Convert any mode to RGB; 16-bit grey is scaled to 8 bits, which Pillow would clip to white."""
     if image.mode.startswith("I"):
         grey = np.asarray(image, dtype=np.float64)
         return Image.fromarray((grey / 257 + 0.5).clip(0, 255).astype(np.uint8)).convert("RGB")
@@ -99,7 +106,7 @@ def unusable_reasons(files: Iterable[Path | bytes]) -> Iterator[str | None]:
 
 
 def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """Apply a function to every item in threads; results come in order, and few of them wait at a time."""
+    """Apply a function to every item in threads; results come in order, a small chunk at a time."""
     items = iter(items)
     with ThreadPoolExecutor(THREADS) as pool:
         while chunk := list(islice(items, 16 * THREADS)):
@@ -110,7 +117,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item])
 
 
 def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
-    """Open an image and say what it is like; never raises because of the file's content.
+    """Describe an image and its defects; never raises because of the file's content.
 
     Args:
         thorough: decode every pixel, a JPEG's at an eighth of its size.
@@ -122,9 +129,21 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             if image.width * image.height > MAX_PIXELS:
                 return _huge(image.size)
-            check = _properties(image, source) if thorough else FileCheck(None)
-            whole = image.format == "JPEG" and _ends_with(source, b"\xff\xd9")
-            if not whole:
+            check = FileCheck(None)
+            if thorough:
+                deep = image.format == "PNG" and _head(source)[24:25] == b"\x10"
+                check = FileCheck(
+                    reason=None,
+                    size=image.size,
+                    mode=image.mode,
+                    sixteen_bit=image.mode.startswith("I") or deep,
+                    rotated=image.getexif().get(_ORIENTATION, 1) in range(2, 9),
+                    frames=getattr(image, "n_frames", 1),
+                )
+            complete = image.format == "JPEG" and _ends_with(source, b"\xff\xd9")
+            if (
+                not complete
+            ):  # only decoding shows whether other formats, and JPEGs without an end, are usable
                 image.load()
             elif thorough:
                 image.draft("RGB", (1, 1))
@@ -143,19 +162,8 @@ def _huge(size: tuple[int, int]) -> FileCheck:
     return FileCheck(f"more than {MAX_PIXELS:,} pixels", "huge", size)
 
 
-def _properties(image: Image.Image, source: Path | bytes) -> FileCheck:
-    return FileCheck(
-        reason=None,
-        size=image.size,
-        mode=image.mode,
-        sixteen_bit=image.mode.startswith("I") or (image.format == "PNG" and _head(source)[24:25] == b"\x10"),
-        rotated=image.getexif().get(_ORIENTATION, 1) in range(2, 9),
-        frames=getattr(image, "n_frames", 1),
-    )
-
-
 def _head(source: Path | bytes) -> bytes:
-    """Return the first 32 bytes (of a PNG: through its IHDR chunk)."""
+    """Return the first 32 bytes, which hold the header (IHDR) of a PNG."""
     if isinstance(source, bytes):
         return source[:32]
     with source.open("rb") as file:
@@ -169,3 +177,69 @@ def _ends_with(source: Path | bytes, marker: bytes) -> bool:
     with source.open("rb") as file:
         file.seek(max(0, file.seek(0, io.SEEK_END) - 64))
         return marker in file.read()
+
+
+MIN_CACHED = 500
+"""Results for fewer files than this are not cached, because checking them is quick."""
+
+MAX_UNDEFERRED = 5000
+"""Checking more files than this is slow work: 50,000 small ones take 6 s from a warm disk."""
+
+
+def checks_folder() -> Path:
+    """Return the folder of cached results."""
+    return slow_work.cache_folder() / "verdicts"
+
+
+def cached_reasons(files: Sequence[Path]) -> list[str | None]:
+    """Return why each file cannot be used (None: it can), from the cache or else from a quick check.
+
+    Raises:
+        NotPrepared: within ``defer_slow_work``, for many files that have not been checked yet.
+    """
+    place = _place(files)
+    reasons = _load(place, len(files))
+    if reasons is None and len(files) > MAX_UNDEFERRED and slow_work.make_writable(checks_folder()):
+        parent = os.path.commonpath([file.parent for file in files])
+        slow_work.require_slow_work(
+            f"{len(files):,} images in {parent} have to be looked through", lambda: _check_all(files)
+        )
+        reasons = _load(place, len(files))
+    if reasons is not None:
+        return reasons
+    reasons = list(unusable_reasons(files))
+    if len(files) >= MIN_CACHED:
+        save_reasons(files, reasons)
+    return reasons
+
+
+def save_reasons(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
+    """Store why each file cannot be used (None: it can), if the cache folder can be written."""
+    place = _place(files)
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        slow_work.write_result(place, {str(i): r for i, r in enumerate(reasons) if r})
+
+
+def _load(place: Path, count: int) -> list[str | None] | None:
+    reasons = slow_work.read_result(place)
+    return None if reasons is None else [reasons.get(str(row)) for row in range(count)]
+
+
+def _check_all(files: Sequence[Path]) -> Work[None]:
+    reasons: list[str | None] = []
+    for reason in unusable_reasons(files):
+        if len(reasons) % MIN_CACHED == 0:
+            yield Progress("looking through images", len(reasons), len(files))
+        reasons.append(reason)
+    save_reasons(files, reasons)
+
+
+def _place(files: Sequence[Path]) -> Path:
+    content = hashlib.sha256()
+    for file in files:
+        try:
+            content.update(slow_work.version_line(file, str(file)))
+        except OSError:
+            content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
+    return checks_folder() / f"{content.hexdigest()[:32]}.json"

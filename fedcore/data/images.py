@@ -1,4 +1,4 @@
-"""The one form in which every data set reaches the rest of FedLens: labelled images of named domains."""
+"""``ImageSet``, the form in which every data set reaches the rest of FedLens."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class ImageSet:
         domains: domain names; ``domain`` holds indices into it.
         template: prompt with one ``{}`` for the class name, e.g. ``a picture of the number: {}.``
         keys: one stable name per sample (a relative path, or a drawing's seed); draws are keyed by it.
-        split: 0 train, 1 validation, 2 test where the data set brings a split, else None.
-        fingerprint: changes whenever any pixel or label does; part of the feature cache's key.
+        split: 0 train, 1 validation, 2 test if the data set has an official split, else None.
+        fingerprint: changes with any pixel or label; part of the key of encodings.
         read: index -> RGB image; may be called by several threads at once.
-        owner: per sample the client that the data set itself names (FEMNIST's writer, a manifest's client),
-            "" for none; None if it names no clients.
-        draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, with no side
+        owner: for each sample the client that the data set names (FEMNIST's writer, a manifest's client),
+            "" for none; None if it does not name clients.
+        draft: (index, side) -> the same image, decoded at a smaller scale if that is faster, with no side
             shorter than ``side``; None if the images are not files.
-        decode: how ``read`` decodes, in words.
-        root: the folder or file that it was read from, as it was given; empty for embedded data.
+        decode: a description of how ``read`` decodes.
+        root: the folder or file that it was read from, as the user gave it; empty for embedded data.
     """
 
     name: str
@@ -52,23 +52,18 @@ class ImageSet:
     root: str = ""
 
     def __post_init__(self) -> None:
-        """Check that the fields agree with each other.
-
-        Raises:
-            ValueError: naming the data set and the field that does not fit.
-        """
         n = len(self.labels)
         if not (len(self.domain) == len(self.keys) == n):
             raise ValueError(
                 f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; "
                 "give one of each"
             )
-        for what, codes, known in (
+        for what, codes, names in (
             ("label", self.labels, self.classes),
             ("domain", self.domain, self.domains),
         ):
-            if n and (codes.min() < 0 or codes.max() >= len(known)):
-                raise ValueError(f"{self.name}: a {what} lies outside 0..{len(known) - 1}")
+            if n and (codes.min() < 0 or codes.max() >= len(names)):
+                raise ValueError(f"{self.name}: a {what} lies outside 0..{len(names) - 1}")
         for what, marks in (("split marks", self.split), ("owners", self.owner)):
             if marks is not None and len(marks) != n:
                 raise ValueError(f"{self.name}: {len(marks)} {what} for {n} samples")
@@ -125,7 +120,7 @@ class ImageSet:
 
 
 def with_draft_decoding(images: ImageSet, side: int) -> ImageSet:
-    """Return a data set that is decoded in draft for ``side`` pixels, under a fingerprint of its own."""
+    """Return a data set that is decoded in draft for ``side`` pixels; its fingerprint differs."""
     draft = images.draft
     if draft is None:
         return images

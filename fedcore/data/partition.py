@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from fedcore.data.assigners import (
+    ClientGroup,
     Form,
-    Group,
     Leftover,
     assign_dirichlet,
     assign_iid,
@@ -35,15 +35,15 @@ class Assignment:
     """The samples of every client; all rows index the ``ImageSet`` and are ascending.
 
     Attributes:
-        clients: names: the domain's for one client per domain, ``sketch-1``... for several; the data set's
-            own names for a natural partition; else ``client-01``...
-        client_domain: index into ``domains``, -1 where a client mixes domains. Shape: (clients,).
+        clients: names: the domain's for one client per domain, ``sketch-1``... for several; the names in
+            the data set for a natural partition; else ``client-01``...
+        client_domain: index into ``domains``, -1 if a client mixes domains. Shape: (clients,).
         train, validation, test: rows of every client.
         domains: all domains in use, including the held-out one.
-        domain_test: the whole test split of every domain, including the held-out one.
+        domain_test: the full test split of every domain, including the held-out one.
         held_out: the domain that no client holds, or None.
         counts: training samples. Shape: (clients, classes).
-        unassigned: rows that no client holds, without the held-out domain: classes left over by a
+        unassigned: rows outside the held-out domain that no client holds: remaining classes of a
             pathological partition, clients that a natural one leaves out, and training rows beyond ``shots``.
             Test rows among them stay in ``domain_test``.
     """
@@ -83,25 +83,21 @@ def partition(
     - ``dirichlet``: in the per-class form (of FedAlign and SDFed) the clients' shares of each class are one
       draw of Dirichlet(alpha, ..., alpha), and clients differ in size; in the per-client form each client's
       shares of the classes are one draw, and clients are of equal size.
-    - ``pathological``: ``classes_per_client`` classes each, no class twice. The remaining classes (1 for
+    - ``pathological``: ``classes_per_client`` classes each, without overlap. The remaining classes (1 for
       FedAlign's Food101, 2 for Pets and for Flowers) are not assigned, are shared by all clients
-      (``leftover="spread"``), dealt out in turn ("even") or the last client's ("last"); they stay in the
+      (``leftover="spread"``), dealt out in turn ("even"), or go to the last client ("last"); they stay in the
       domains' test sets.
     - ``natural``: the clients that the data set names (writers, a manifest's column), or ``clients`` of them.
 
-    A client whose share has no test sample gets one of a class that it trains on, from the client with most
-    test samples of that class; the same holds for validation where the split has any.
+    If a client's share has no test sample, it gets one of a class that it trains on, from the client with
+    most test samples of that class. The same holds for validation if the split has validation samples.
 
     Args:
         split: (samples,) as ``splits.split`` returns it.
         min_samples: minimum of training samples of each client; Dirichlet shares are redrawn (seeded, at most
             ``assigners.MAX_DRAWS`` times) until it is reached, and a natural client below it is left out.
-        shots: maximum of training samples per class and client; validation and test stay whole.
+        shots: maximum of training samples per class and client; validation and test are not reduced.
         held_out: a domain that no client holds; its samples are in ``domain_test`` only.
-
-    Raises:
-        FedLensError: with the field of the experiment at fault, if there are fewer samples or classes than
-            the partition needs.
     """
     used = _used_rows(images, split, held_out)
     if kind == "natural":
@@ -130,7 +126,7 @@ def partition(
 def _assignment(
     images: ImageSet,
     split: np.ndarray,
-    groups: list[Group],
+    groups: list[ClientGroup],
     train: list[np.ndarray],
     parts: list[SplitRows],
     held_out: str | None,
@@ -186,14 +182,14 @@ def _domain_tests(images: ImageSet, split: np.ndarray) -> list[np.ndarray]:
 
 def _groups(
     images: ImageSet, used: np.ndarray, kind: Kind, clients: int | None, clients_per_domain: int
-) -> list[Group]:
+) -> list[ClientGroup]:
     present = [d for d in range(len(images.domains)) if np.any(images.domain[used] == d)]
     if kind != "domain":
         if clients is None:
             raise FedLensError(f"a '{kind}' partition needs clients = a number", "partition.clients")
         width = max(2, len(str(clients)))
         names = tuple(f"client-{i + 1:0{width}d}" for i in range(clients))
-        return [Group(names, present[0] if len(present) == 1 else -1, used)]
+        return [ClientGroup(names, present[0] if len(present) == 1 else -1, used)]
     total = len(present) * clients_per_domain
     if clients is not None and clients != total:
         raise FedLensError(
@@ -206,19 +202,15 @@ def _groups(
         name = images.domains[d]
         numbered = tuple(f"{name}-{i + 1}" for i in range(clients_per_domain))
         groups.append(
-            Group((name,) if clients_per_domain == 1 else numbered, d, used[images.domain[used] == d])
+            ClientGroup((name,) if clients_per_domain == 1 else numbered, d, used[images.domain[used] == d])
         )
     return groups
 
 
 def _refuse_too_many_clients(
-    images: ImageSet, split: np.ndarray, groups: list[Group], min_samples: int, kind: Kind
+    images: ImageSet, split: np.ndarray, groups: list[ClientGroup], min_samples: int, kind: Kind
 ) -> None:
-    """Refuse more clients than there are samples for, before any is assigned.
-
-    Raises:
-        FedLensError: ``partition``, with the number of clients that is possible.
-    """
+    """Refuse more clients than the samples suffice for, and say how many are possible."""
     for group in groups:
         n, field = len(group.names), "partition.clients"
         where = images.name
@@ -255,7 +247,7 @@ def _refuse_small(names: tuple[str, ...], train: list[np.ndarray], min_samples: 
         )
 
 
-def _parts(images: ImageSet, split: np.ndarray, group: Group, owner: np.ndarray) -> list[SplitRows]:
+def _parts(images: ImageSet, split: np.ndarray, group: ClientGroup, owner: np.ndarray) -> list[SplitRows]:
     """Return the rows of every client of a group, each with at least one test (and validation) sample."""
     owner = owner.copy()
     splits, labels = split[group.rows], images.labels[group.rows]
@@ -272,19 +264,15 @@ def _parts(images: ImageSet, split: np.ndarray, group: Group, owner: np.ndarray)
 def _ensure_one_each(
     owner: np.ndarray, splits: np.ndarray, labels: np.ndarray, s: int, names: tuple[str, ...]
 ) -> None:
-    """Move one sample of split ``s``, of a class that it trains on, to every client without any (in place).
-
-    Raises:
-        FedLensError: ``partition.min_samples``, where no other client can spare one.
-    """
+    """Give every client without a sample of split ``s`` one of a class that it trains on (in place)."""
     n, classes = len(names), int(labels.max()) + 1
     held = np.zeros((n, classes), dtype=np.int64)
     np.add.at(held, (owner[(splits == s) & (owner >= 0)], labels[(splits == s) & (owner >= 0)]), 1)
     for k in np.flatnonzero(held.sum(1) == 0):
-        own = np.bincount(labels[(owner == k) & (splits == TRAIN)], minlength=classes)
+        trained = np.bincount(labels[(owner == k) & (splits == TRAIN)], minlength=classes)
         spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)  # a donor keeps one sample
-        for c in np.argsort(-own, kind="stable"):
-            if own[c] and spare[:, c].any():
+        for c in np.argsort(-trained, kind="stable"):
+            if trained[c] and spare[:, c].any():
                 donor = int(np.argmax(spare[:, c]))
                 owner[np.flatnonzero((owner == donor) & (splits == s) & (labels == c))[-1]] = k
                 held[donor, c], held[k, c] = held[donor, c] - 1, 1
@@ -295,3 +283,36 @@ def _ensure_one_each(
                 "it trains on; set fewer clients, a larger alpha or a higher min_samples",
                 "partition.min_samples",
             )
+
+
+MAX_COMPARED = 400
+"""Maximum of clients in the pairwise distance, evenly spaced, because the number of pairs is quadratic."""
+
+
+def label_entropy(counts: np.ndarray) -> np.ndarray:
+    """Return the entropy of each client's labels in bits: 0 for one class, log2(classes) if balanced.
+
+    Shape: counts (clients, classes) -> (clients,).
+    """
+    p = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    entropy: np.ndarray = -(p * np.log2(np.where(p > 0, p, 1))).sum(1)
+    return entropy + 0.0  # turns -0.0 into 0.0
+
+
+def label_distance(counts: np.ndarray) -> float:
+    """Return the mean pairwise Jensen-Shannon distance of the clients' labels, 0 (equal) to 1 (disjoint).
+
+    Shape: counts (clients, classes). The distance is the root of the base-2 divergence; 0 for one client.
+    """
+    counts = counts[np.unique(np.linspace(0, len(counts) - 1, MAX_COMPARED).astype(int))]
+    n = len(counts)
+    if n < 2:
+        return 0.0
+    p = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    entropy = label_entropy(counts)
+    total = 0.0
+    for i in range(n - 1):  # one client's pairs at a time, so that memory stays (clients, classes)
+        mixed = (p[i] + p[i + 1 :]) / 2
+        divergence = label_entropy(mixed) - (entropy[i] + entropy[i + 1 :]) / 2
+        total += float(np.sqrt(np.clip(divergence, 0, 1)).sum())
+    return total / (n * (n - 1) / 2)

@@ -1,7 +1,7 @@
 """Slow work that a data set may need once before its images can be listed: unpack, convert or measure.
 
-It takes minutes, so a page never does it: within ``defer_slow_work`` a reader raises ``NotPrepared``, whose
-message says how to have the work done. Jobs, checks and the command line do it with ``prepare_then``.
+It takes minutes, so a page never does it: within ``defer_slow_work`` a reader raises ``NotPrepared`` with a
+message that says how to start the work. Jobs, checks and the command line do it with ``prepare_then``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotPrepared(FedLensError):
 
     Attributes:
         task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
-        work: starts the work, which keeps its result on disk.
+        work: starts the work, which stores its result on disk.
     """
 
     def __init__(self, task: str, work: Callable[[], Work[None]], command: str = "data check") -> None:
@@ -53,14 +53,10 @@ def defer_slow_work() -> Iterator[None]:
 
 
 def require_slow_work(task: str, work: Callable[[], Work[None]]) -> None:
-    """Do slow work whose result stays on disk, unless slow work is deferred.
+    """Do slow work, which stores its result on disk; within ``defer_slow_work`` raise ``NotPrepared``.
 
     Args:
         task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
-
-    Raises:
-        NotPrepared: within ``defer_slow_work``.
-        FedLensError: whatever the work raises.
     """
     if _deferred.get():
         raise NotPrepared(task, work)
@@ -69,11 +65,7 @@ def require_slow_work(task: str, work: Callable[[], Work[None]]) -> None:
 
 
 def prepare_then(attempt: Callable[[], _Result]) -> Work[_Result]:
-    """Return what a function returns, after doing any slow work that it requires, with progress.
-
-    Raises:
-        FedLensError: whatever the function or the work raises.
-    """
+    """Call a function after doing, with progress, all slow work that it requires; return its result."""
     done: set[str] = set()
     while True:
         try:
@@ -91,7 +83,7 @@ def version_line(path: Path, name: str = "") -> bytes:
     """Return a line for a hash that changes with a file: its name, size and modification time.
 
     Raises:
-        OSError: where the file is gone.
+        OSError: if the file is gone.
     """
     stat = path.stat()
     line = f"{name or path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
@@ -99,9 +91,10 @@ def version_line(path: Path, name: str = "") -> bytes:
 
 
 def write_result(path: Path, content: Mapping[str, object]) -> None:
-    """Write a result as JSON with a digest of its content and of the file's name, which identifies the input.
+    """Write a result as JSON; the file appears under its name only when it is complete.
 
-    The file appears under its name only when it is complete.
+    It contains a digest of its content and of the file's name, which identifies the input: a damaged result,
+    or one that was copied to another input's name, would decide which images are trained on.
     """
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     part.write_text(json.dumps(_with_digest(path, content)), encoding="utf-8")
@@ -109,10 +102,7 @@ def write_result(path: Path, content: Mapping[str, object]) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """Return a result that ``write_result`` has written; None if there is none, or it is damaged.
-
-    A damaged result is never used, because it decides which images are trained on; the work is done again.
-    """
+    """Return a result of ``write_result``; None if it is missing or damaged, so that the work is redone."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content != _with_digest(path, content):
@@ -131,14 +121,16 @@ def _with_digest(path: Path, content: Mapping[str, object]) -> dict[str, object]
 
 def cache_folder() -> Path:
     """Return the folder FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; it may not exist yet."""
-    own = os.environ.get("FEDLENS_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlens"
+    folder = os.environ.get("FEDLENS_CACHE")
+    if folder:
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlens"
 
 
 def results_folder(folder: Path) -> Path | None:
     """Return the folder for results of slow work: that of the data set, or else one in the cache.
 
-    None if neither can be written; the work is then repeated each time and cannot be deferred.
+    It is None if neither can be written: the work is then repeated each time and cannot be deferred.
     """
     if os.access(folder, os.W_OK):
         return folder
@@ -147,7 +139,7 @@ def results_folder(folder: Path) -> Path | None:
 
 
 def make_writable(folder: Path) -> Path | None:
-    """Return a folder, made where it does not exist yet; None if it cannot be written."""
+    """Create a folder if necessary and return it; None if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

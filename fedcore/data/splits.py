@@ -1,4 +1,7 @@
-"""Splits into train, validation and test: seeded, stratified by (domain, class), whatever the file order."""
+"""Splits into train, validation and test: seeded and stratified by (domain, class).
+
+Draws are keyed by the samples' keys, so that the order of files does not matter.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,10 @@ from fedcore.seeds import derive, numpy_generator
 Scheme = Literal["60/20/20", "80/20", "official", "swapped"]
 
 SHARES: dict[str, tuple[float, float, float]] = {"60/20/20": (0.6, 0.2, 0.2), "80/20": (0.8, 0.0, 0.2)}
-"""Scheme -> shares of (train, validation, test); without validation (80/20) the last round is reported."""
+"""Scheme -> shares of (train, validation, test). Without validation (80/20) the last round is reported."""
 
 SWAPPED = np.array([TEST, TRAIN, TRAIN], dtype=np.int8)
-"""Official split -> split under "swapped": Flowers-102 is mostly test images, which FedAlign trains on."""
-
+"""Official split -> split under "swapped": FedAlign trains on Flowers-102's large test part."""
 
 Rounding = Literal["per_domain", "per_class"]
 
@@ -29,21 +31,16 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
 
     Within a domain the validation and test sets have ``floor(share * samples)`` samples (FedOT's printed
     accuracies on PACS are multiples of 1/785 and 1/409, the floors for Sketch and Art), distributed over the
-    classes by largest remainder. Small classes are an exception, so that each is tested: a class with two or
-    more samples in a domain has at least one in test, one with three or more has at least one in validation,
-    and a single sample is for training.
+    classes by largest remainder. So that small classes are tested too, a class with two or more samples in a
+    domain has at least one in test, and one with three or more has at least one in validation; a single
+    sample is for training.
 
     With ``rounding = "per_class"`` a class of n samples has floor(share * n) in training and in validation,
     and its rest in test: n - floor(0.8 n) of "80/20" (FedDEAP's printed accuracies on PACS are multiples of
     1/788 and 1/411). The only sample of a class is then tested and never trained on.
 
-    Where the data set names clients of its own (``ImageSet.owner``), each of them is split separately, evenly
-    over its classes: two samples give one test sample, three one validation sample.
-
-    Samples are drawn by (seed, sample key), so that their order does not matter.
-
-    Raises:
-        FedLensError: ``data.split``, for "official" and "swapped" where the data set has no split.
+    If the data set names clients (``ImageSet.owner``), each of them is split separately, evenly over its
+    classes: two samples give one test sample, three one validation sample.
     """
     if scheme == "official":
         return _official(images)
@@ -73,7 +70,7 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
 
 
 def _rows_of_each(order: np.ndarray, owner: np.ndarray, owners: int) -> list[np.ndarray]:
-    """Return the rows of every owner in the given order, with one sort, as there may be thousands."""
+    """Return the rows of every owner in the given order; one sort, since there may be thousands of owners."""
     by_owner = order[np.argsort(owner[order], kind="stable")]
     return np.split(by_owner, np.searchsorted(owner[by_owner], np.arange(owners + 1)))[1 : owners + 1]
 
@@ -116,7 +113,7 @@ def _cell_counts(sizes: np.ndarray, share: float, smallest: int) -> np.ndarray:
 
 
 def _floor(products: np.ndarray) -> np.ndarray:
-    """Round down, with a tolerance for products of floats that are just below a whole number."""
+    """Round down, with a tolerance for products of floats that are just below an integer."""
     floor: np.ndarray = np.floor(products + 1e-9).astype(np.int64)
     return floor
 
@@ -135,7 +132,7 @@ def apportion(total: int, shares: np.ndarray, tie: np.ndarray) -> np.ndarray:
 
 
 def keyed_order(keys: Sequence[str], seed: int, *purpose: str | int) -> np.ndarray:
-    """Shuffle by a seed and the keys, whatever their order. Shape: -> (samples,) int64 rows."""
+    """Shuffle by a seed and the keys, independent of their order. Shape: -> (samples,) int64 rows."""
     draws = np.array([derive(seed, *purpose, key) for key in keys], dtype=np.int64)
     return np.argsort(draws, kind="stable")
 
@@ -146,11 +143,9 @@ def few_shot(
     """Draw at most ``shots`` training rows of each class for one client, by (seed, client, key).
 
     Shape: rows (n,) of the data set, labels (samples,) -> (at most n,), ascending.
-
-    A class with fewer samples keeps them all; ``shots = None`` keeps all rows.
     """
     if shots is None:
         return np.sort(rows)
     shuffled = rows[keyed_order([keys[r] for r in rows], seed, "shots", client)]
-    kept = [shuffled[labels[shuffled] == c][:shots] for c in np.unique(labels[rows])]
-    return np.sort(np.concatenate(kept)) if kept else rows
+    drawn = [shuffled[labels[shuffled] == c][:shots] for c in np.unique(labels[rows])]
+    return np.sort(np.concatenate(drawn)) if drawn else rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.features import parse_reads
+from fedcore.clip.encodings import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet

@@ -12,8 +12,7 @@ from fedcore.clip import encodings, tags, tokens
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, Experiment, PartitionConfig, RunConfig, backbones, expand, sweeps
 from fedcore.config.models import kinds_using
-from fedcore.data.heterogeneity import label_distance, label_entropy
-from fedcore.data.partition import Assignment
+from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.engine.prepare import Reader, RunInputs, load_images, prepare_inputs, resolve
 from fedcore.errors import FedLensError
 from fedcore.methods import registry

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcore.cache import integrity
 from fedcore.clip import backbone as clip_backbone
-from fedcore.clip import features
+from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
@@ -124,7 +124,7 @@ def set_up(
         path = yield from _encode(backbone, images, reads, artifacts / "encodings", going_on)
         files[path] = integrity.identity(path)
         federations[wanted] = build_federation(
-            images, inputs.assignment, features.read(path), backbone, run.seed, run.data.root
+            images, inputs.assignment, encodings.read(path), backbone, run.seed, run.data.root
         )
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
@@ -147,7 +147,7 @@ def _encode(
 ) -> Generator[Progress | Notice, None, Path]:
     """Encode the images of a run, and say what was wrong with their former encoding."""
     notes: list[str] = []
-    path = yield from relay(features.encode(backbone, images, reads, folder, note=notes.append), going_on)
+    path = yield from relay(encodings.encode(backbone, images, reads, folder, note=notes.append), going_on)
     yield from map(Notice, notes)
     return path
 

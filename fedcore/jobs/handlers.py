@@ -101,8 +101,7 @@ def check(job: Job) -> Work[dict[str, Any]]:
     of a data set that can be used. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
-    from fedcore.data.check.contact_sheet import contact_sheet
-    from fedcore.data.check.dataset import check_dataset
+    from fedcore.data.check import check_dataset, contact_sheet
     from fedcore.data.readers.loaders import detect_format
 
     root, domains, columns = (job.args.get(name) for name in ("root", "domains", "columns"))
@@ -122,7 +121,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
 
     Returns: number of ``images``, name of the ``file``, and its ``bytes``.
     """
-    from fedcore.clip import features
+    from fedcore.clip import encodings
     from fedcore.clip.specs import backbone_spec
     from fedcore.config import DataConfig
     from fedcore.data.slow_work import prepare_then
@@ -142,7 +141,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     backbone = setup.load_backbone(job.args["backbone"], job.args.get("pretrained"), job.device, precision)
     yield Progress(f"encoding {images.name}", 0, len(images))
     folder, reads = job.store.artifacts / "encodings", job.args.get("reads") or "embedding"
-    path = yield from features.encode(backbone, images, reads, folder, note=job.log)
+    path = yield from encodings.encode(backbone, images, reads, folder, note=job.log)
     return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
 
 
@@ -156,10 +155,10 @@ def download(job: Job) -> Work[dict[str, Any]]:
 
 def weights(job: Job) -> Work[dict[str, Any]]:
     """Fetch the weights of a backbone. args: name, tag."""
-    from fedcore.clip import fetch
+    from fedcore.clip import tags
 
     done = 0
-    for done, total in fetch.fetch(job.args["name"], job.args["tag"]):
+    for done, total in tags.fetch(job.args["name"], job.args["tag"]):
         yield Progress(f"downloading {job.args['tag']}", done, total)
     return {"bytes": done}
 

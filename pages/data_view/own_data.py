@@ -9,8 +9,8 @@ import streamlit as st
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.data.entry import Entry
+from fedcore.data.findings import KINDS, CheckReport
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments

@@ -9,8 +9,8 @@ from typing import Any
 import streamlit as st
 
 from fedcore.data import catalog
-from fedcore.data.check.findings import CheckReport
 from fedcore.data.entry import Entry
+from fedcore.data.findings import CheckReport
 from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from fedcore.cache import arrays, integrity
-from fedcore.clip import decoding, encodings, features
+from fedcore.clip import decoding, encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
@@ -42,7 +42,7 @@ def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
 def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
     encoded(backbone, images, reads, tmp_path)
-    written = features.cache_path(tmp_path, backbone, images, reads).stat().st_size
+    written = encodings.cache_path(tmp_path, backbone, images, reads).stat().st_size
     assert written == encodings.estimate(backbone.spec, len(images), reads)
 
 
@@ -111,7 +111,7 @@ def start(folder: Path, backbone: Backbone, pause: float) -> multiprocessing.Pro
                 file.write(f"{i}\n")
             return plain(i)
 
-        for _ in features.encode(backbone, noise(300, slow), "layer:1", folder, workers=0):
+        for _ in encodings.encode(backbone, noise(300, slow), "layer:1", folder, workers=0):
             pass
 
     child = multiprocessing.get_context("fork").Process(target=encode)
@@ -123,13 +123,13 @@ def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone,
     backbone, decoded = pixel_backbone(tiny_backbone), []
     plain = noise().read
     images = noise(300, lambda i: (decoded.append(i), plain(i))[1])
-    path = features.cache_path(tmp_path, backbone, images, "layer:1")
+    path = encodings.cache_path(tmp_path, backbone, images, "layer:1")
     child = start(tmp_path, backbone, 0.002)
     wait_for(lambda: arrays.rows_on_disk(path) >= 128)
     child.kill()
     child.join()
     assert child.exitcode == -signal.SIGKILL and not path.exists()
-    steps = list(features.encode(backbone, images, "layer:1", tmp_path, workers=0))
+    steps = list(encodings.encode(backbone, images, "layer:1", tmp_path, workers=0))
     assert steps[0].done >= 128 and min(decoded) == steps[0].done
     encoded(backbone, noise(300), "layer:1", tmp_path / "whole")
     assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
@@ -147,13 +147,13 @@ def test_two_processes_make_one_encoding(tiny_backbone, tmp_path):
 
 def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path):
     backbone, images = pixel_backbone(tiny_backbone), noise(300)
-    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     with arrays.write_lock(path) as acquired:
         assert acquired
         other = arrays.ArrayWriter(path, 300, (16,), np.dtype(np.float32), ABOUT)
         other.write(np.zeros((64, 16), np.float32))
         other.flush()
-        waiting = features.encode(backbone, images, "embedding", tmp_path)
+        waiting = encodings.encode(backbone, images, "embedding", tmp_path)
         step = next(waiting)
         assert (step.done, step.total) == (64, 300)
         waiting.close()
@@ -161,7 +161,7 @@ def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path
 
 def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbone, tmp_path):
     backbone, images = pixel_backbone(tiny_backbone), noise()
-    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     mapped = encoded(backbone, images, "embedding", tmp_path)
     with pytest.raises(FedLensError, match="is in use by a run"):
         arrays.delete(path)
@@ -173,7 +173,7 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
     assert arrays.delete(path) > size
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
     with pytest.raises(FedLensError, match="was just deleted"):
-        features.read(path)
+        encodings.read(path)
     assert encoded(backbone, images, "embedding", tmp_path).shape == (70, 16)
 
 
@@ -225,7 +225,7 @@ def most_memory(folder: Path, backbone: Backbone, count: int) -> int:
     ours, theirs = multiprocessing.Pipe()
 
     def encode() -> None:
-        for _ in features.encode(backbone, noise(count), "embedding", folder, workers=2):
+        for _ in encodings.encode(backbone, noise(count), "embedding", folder, workers=2):
             pass
         theirs.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
@@ -271,10 +271,10 @@ DAMAGE = {
 def test_a_damaged_encoding_is_made_again_and_says_so(tiny_backbone, tmp_path, damage):
     backbone, images, notes = pixel_backbone(tiny_backbone), noise(), []
     whole = encoded(backbone, images, "embedding", tmp_path).clone()
-    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     DAMAGE[damage](path)
-    again = result_of(features.encode(backbone, images, "embedding", tmp_path, note=notes.append))
-    assert torch.equal(features.read(again), whole)
+    again = result_of(encodings.encode(backbone, images, "embedding", tmp_path, note=notes.append))
+    assert torch.equal(encodings.read(again), whole)
     assert len(notes) == 1 and notes[0].startswith(f"the encoding {path.stem} was damaged (")
     assert integrity.verify(path) == []
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.clip import features
+from fedcore.clip import encodings
 from fedcore.errors import FedLensError
 from tests.support.clip import encoded, noise, pixel_backbone
 
@@ -51,15 +51,15 @@ def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
 def test_the_cache_tells_data_sets_backbones_and_depths_apart(tiny_backbone, tmp_path):
     backbone, images = pixel_backbone(tiny_backbone), noise()
     paths = {
-        features.cache_path(tmp_path, backbone, images, "embedding"),
-        features.cache_path(tmp_path, backbone, images, "layer:1"),
-        features.cache_path(tmp_path, backbone, images, "patches"),
-        features.cache_path(tmp_path, replace(backbone, fingerprint="other"), images, "embedding"),
-        features.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
+        encodings.cache_path(tmp_path, backbone, images, "embedding"),
+        encodings.cache_path(tmp_path, backbone, images, "layer:1"),
+        encodings.cache_path(tmp_path, backbone, images, "patches"),
+        encodings.cache_path(tmp_path, replace(backbone, fingerprint="other"), images, "embedding"),
+        encodings.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
     }
     assert len(paths) == 5
 
 
 def test_an_unknown_encoding_is_refused():
     with pytest.raises(FedLensError, match="'layer:x'"):
-        features.parse_reads("layer:x")
+        encodings.parse_reads("layer:x")

@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import EntryNotFoundError
 
-from fedcore.clip import fetch, tags
+from fedcore.clip import tags
 from fedcore.errors import FedLensError
 
 
@@ -32,13 +32,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     monkeypatch.setattr(tags, "cached", lambda name, tag: cache if cache.is_file() else None)
-    monkeypatch.setattr(fetch, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(tags, "POLL_SECONDS", 0.01)
     return state
 
 
 def test_weights_are_fetched_with_progress(hub):
     hub["files"] = {tags.repository("ViT-B-32", "openai")[1][1]: b"0" * 40}
-    steps = list(fetch.fetch("ViT-B-32", "openai"))
+    steps = list(tags.fetch("ViT-B-32", "openai"))
     assert len(hub["asked"]) == 2  # the safetensors file first, then the one that there is
     assert steps[-1] == (40, 40)
     counted = [done for done, total in steps if total == 40]
@@ -47,9 +47,9 @@ def test_weights_are_fetched_with_progress(hub):
 
 def test_what_is_here_is_not_fetched(hub):
     hub["files"] = {tags.repository("ViT-B-32", "openai")[1][0]: b"0" * 7}
-    list(fetch.fetch("ViT-B-32", "openai"))
+    list(tags.fetch("ViT-B-32", "openai"))
     hub["asked"].clear()
-    assert list(fetch.fetch("ViT-B-32", "openai")) == [(7, 7)]
+    assert list(tags.fetch("ViT-B-32", "openai")) == [(7, 7)]
     assert hub["asked"] == []
 
 
@@ -58,15 +58,15 @@ def test_without_a_network_it_says_what_to_do(hub):
     with pytest.raises(
         FedLensError, match="cannot be downloaded .OSError: no route to host.*hf download timm"
     ):
-        list(fetch.fetch("ViT-B-32", "openai"))
+        list(tags.fetch("ViT-B-32", "openai"))
 
 
 def test_a_repository_without_the_files_is_an_error_too(hub):
     with pytest.raises(FedLensError, match="cannot be downloaded"):
-        list(fetch.fetch("ViT-B-32", "openai"))
+        list(tags.fetch("ViT-B-32", "openai"))
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_asked(hub):
     with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
-        list(fetch.fetch("ViT-B-32", "opanai"))
+        list(tags.fetch("ViT-B-32", "opanai"))
     assert hub["asked"] == []

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fedcore.clip import prefixed
-from fedcore.clip.prefixed import tower
 from fedcore.clip.prompts import class_suffix, encode_context
 
 NAMES = ("x", "a much longer name of a class", "snow owl", "cat", "two words")
@@ -16,7 +15,7 @@ NAMES = ("x", "a much longer name of a class", "snow owl", "cat", "two words")
 def always(monkeypatch):
     """Encode client by client however few tokens there are; returns the calls."""
     calls, encode = [], prefixed.encode
-    monkeypatch.setattr(tower, "_FEWEST_NUMBERS", 0)
+    monkeypatch.setattr(prefixed, "_FEWEST_NUMBERS", 0)
     monkeypatch.setattr(prefixed, "encode", lambda *a: (calls.append(a), encode(*a))[1])
     return calls
 
@@ -65,8 +64,8 @@ def test_clients_with_the_same_context_share_a_forward_pass_and_have_gradients_o
     tiny_backbone, always, monkeypatch
 ):
     backbone, passes = tiny_backbone(), []
-    forward = tower.Names.forward
-    monkeypatch.setattr(tower.Names, "forward", lambda *a: (passes.append(a), forward(*a))[1])
+    forward = prefixed.PrefixEncoder.forward
+    monkeypatch.setattr(prefixed.PrefixEncoder, "forward", lambda *a: (passes.append(a), forward(*a))[1])
     suffix = class_suffix(backbone, NAMES)
     context = torch.randn(1, 3, 16, dtype=torch.float64).repeat(3, 1, 1)
     context[1, 0, 0] += 1e-9
@@ -87,8 +86,8 @@ def test_a_client_alone_has_the_same_bits_as_among_others(tiny_backbone, always)
 def test_a_tower_with_other_parts_or_few_tokens_is_encoded_in_one_batch(tiny_backbone, monkeypatch):
     backbone = tiny_backbone()
     suffix, context = class_suffix(backbone, NAMES), torch.randn(2, 3, 16, dtype=torch.float64)
-    assert not prefixed.pays(backbone.text, suffix.layout, context)
-    monkeypatch.setattr(tower, "_FEWEST_NUMBERS", 0)
-    assert prefixed.pays(backbone.text, suffix.layout, context)
+    assert not prefixed.pays(backbone.text, suffix.order, context)
+    monkeypatch.setattr(prefixed, "_FEWEST_NUMBERS", 0)
+    assert prefixed.pays(backbone.text, suffix.order, context)
     backbone.text.blocks[1].mlp.gelu = torch.nn.GELU("tanh")
-    assert not prefixed.pays(backbone.text, suffix.layout, context)
+    assert not prefixed.pays(backbone.text, suffix.order, context)

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from open_clip.model import convert_weights_to_fp16
 from safetensors.torch import save_file
 
-from fedcore.clip import backbone, features, light_import, tags, weights
+from fedcore.clip import backbone, encodings, light_import, tags, weights
 from fedcore.clip.prompts import class_features
 from fedcore.clip.specs import backbone_spec, weights_source
 from fedcore.data import catalog
@@ -167,7 +167,7 @@ def evil_checkpoint(evil: Evil) -> bytes:
 @pytest.mark.parametrize("make", [pickle.dumps, evil_checkpoint, evil_archive])
 def test_a_file_with_code_in_it_is_refused_and_not_executed(tmp_path, make):
     (tmp_path / "w.pt").write_bytes(make(Evil(tmp_path / "proof")))
-    with pytest.raises(FedLensError, match=r"w\.pt is no plain weights file.*could run code") as caught:
+    with pytest.raises(FedLensError, match=r"w\.pt is not a plain weights file.*could run code") as caught:
         weights.read(tmp_path / "w.pt")
     assert not (tmp_path / "proof").exists() and "\n" not in str(caught.value)
 
@@ -177,7 +177,7 @@ def test_a_file_with_code_in_it_is_refused_and_not_executed(tmp_path, make):
     [
         ("w.safetensors", b"not weights", "cannot read the weights file"),
         ("w.pt", b"", "cannot read the weights file"),
-        ("w.pt", b"not weights", "no plain weights file"),
+        ("w.pt", b"not weights", "not a plain weights file"),
     ],
 )
 def test_a_damaged_file_gets_one_line(tmp_path, name, content, message):
@@ -238,7 +238,7 @@ def test_other_content_under_one_tag_is_another_encoding_but_the_same_run(hub):
     images = catalog.load("shapes")
 
     def key(loaded: backbone.Backbone) -> Path:
-        return features.cache_path(hub, loaded, images, "embedding")
+        return encodings.cache_path(hub, loaded, images, "embedding")
 
     state = random_model("small-clip-quickgelu").state_dict()
     fill_hub(hub, state)

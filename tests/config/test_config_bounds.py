@@ -103,7 +103,7 @@ COMBINATIONS = [
     ('[partition]\nkind = "iid"', "partition", "needs clients"),
     ('[partition]\nkind = "dirichlet"\nclients = 3', "partition", "needs alpha"),
     ('[partition]\nkind = "pathological"\nclients = 3', "partition", "needs classes_per_client"),
-    ('[partition]\nkind = "natural"', "partition.kind", "names no clients"),
+    ('[partition]\nkind = "natural"', "partition.kind", "does not name clients"),
     ("[partition]\nclients = 5", "partition.clients", "leave clients empty"),
     ("[partition]\nclients_per_domain = 1000", "partition.clients_per_domain", "too few for 1000 clients"),
     (

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.drawn import shapes
-from fedcore.data.drawn.drawing_styles import STYLES
+from fedcore.data.drawn.drawing import STYLES
 from tests.support.data.layouts import WRITE
 from tests.support.data.partitions import KINDS, pixel_digest
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
-from fedcore.data.heterogeneity import MAX_CLIENTS, label_distance, label_entropy
+from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -29,5 +29,5 @@ def test_entropy_and_distance_of_known_distributions():
 
 def test_many_clients_are_looked_at_evenly():
     """Of 4,000 clients with one class each, half of them of the first: half of the pairs are disjoint."""
-    counts = np.tile([[5, 0], [0, 5]], (5 * MAX_CLIENTS, 1))
+    counts = np.tile([[5, 0], [0, 5]], (5 * MAX_COMPARED, 1))
     assert label_distance(counts) == pytest.approx(0.5, abs=0.01)

@@ -121,7 +121,7 @@ def test_whatever_bytes_are_damaged_nothing_but_a_reason_comes_out(kind: str, tm
 
 def test_a_file_that_is_gone_is_unreadable_when_checked_and_named_when_decoded(tmp_path: Path):
     assert "No such file" in (next(image_files.unusable_reasons([tmp_path / "gone.jpg"])) or "")
-    with pytest.raises(FedLensError, match=r"gone\.jpg: cannot be decoded any more .*; restore or remove it"):
+    with pytest.raises(FedLensError, match=r"gone\.jpg: can no longer be decoded .*; restore or remove it"):
         image_files.decode(tmp_path / "gone.jpg")
 
 

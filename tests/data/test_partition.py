@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data.heterogeneity import label_distance
-from fedcore.data.partition import partition
+from fedcore.data.partition import label_distance, partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
@@ -142,7 +141,7 @@ def test_leftover_classes_are_dealt_out_or_the_last_clients(leftover, classes, p
 def test_the_last_client_must_have_a_class_too():
     images = grid(per_cell=10, classes=8, domains=1)
     marks = split(images, "60/20/20", 1)
-    with pytest.raises(FedLensError, match="3 clients with 4 classes of their own need 9 classes") as caught:
+    with pytest.raises(FedLensError, match="4 different classes each need 9 classes") as caught:
         partition(images, marks, kind="pathological", clients=3, classes_per_client=4, leftover="last")
     assert caught.value.field == "partition.classes_per_client"
 

@@ -236,7 +236,7 @@ BAD = {
         grid(),
         {"kind": "natural"},
         "partition.kind",
-        "names no clients of its own; .*client column",
+        "does not name clients; .*client column",
     ),
     "more than there are": (
         written({"a": 10, "b": 10}),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, expand, parse
-from fedcore.data import catalog, file_check_cache, slow_work
-from fedcore.data.check.dataset import check_dataset
+from fedcore.data import catalog, image_files, slow_work
+from fedcore.data.check import check_dataset
 from fedcore.data.readers import archives, ddr, leaf
 from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
 from fedcore.engine import setup
@@ -176,20 +176,20 @@ def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
 
 
 def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
+    monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
     root = str(WRITE["pacs"](tmp_path / "my own"))
     with defer_slow_work(), pytest.raises(NotPrepared) as caught:
         catalog.load("folder", root)
     assert "56 images in" in str(caught.value) and f"data check '{root}'`" in str(caught.value)
     steps, images = collect(prepare_then(lambda: catalog.load("folder", root)))
     assert [s.message for s in steps] == ["looking through images"]
-    monkeypatch.setattr(file_check_cache, "unusable_reasons", lambda _: pytest.fail("looked at again"))
+    monkeypatch.setattr(image_files, "unusable_reasons", lambda _: pytest.fail("looked at again"))
     with defer_slow_work():
         assert len(catalog.load("folder", root)) == len(images) == 56
 
 
 def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
+    monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
     root = str(WRITE["pacs"](tmp_path / "set"))
     collect(check_dataset("folder", root))
     with defer_slow_work():

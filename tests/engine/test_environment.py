@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedcore import config
-from fedcore.clip import weights_files
-from fedcore.clip.weights_files import WeightsFiles
+from fedcore.clip import specs
+from fedcore.clip.specs import WeightsFiles
 from fedcore.config import RunConfig
 from fedcore.engine import environment, setup
 from fedcore.engine.environment import check_content, environment_differences, processor
@@ -108,9 +108,9 @@ def test_other_weights_or_images_are_refused_by_name(part):
 @pytest.fixture
 def weights(tmp_path, monkeypatch) -> Path:
     """A copy of the weights of mini-vit, whose content the runs of a test watch."""
-    source = weights_files.weights_source("mini-vit", None)
+    source = specs.weights_source("mini-vit", None)
     copy = Path(shutil.copy(source[1], tmp_path / "weights.safetensors"))
-    monkeypatch.setattr(weights_files, "weights_source", lambda name, pretrained: (copy,))
+    monkeypatch.setattr(specs, "weights_source", lambda name, pretrained: (copy,))
     monkeypatch.setattr(setup, "_LOADED", {})
     return copy
 

@@ -312,7 +312,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
     from PIL import Image
 
-    from fedcore.clip import features
+    from fedcore.clip import encodings
     from fedcore.config import DataConfig
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
@@ -331,7 +331,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
-    wanted = features.cache_path(tmp_path, backbone, images, "embedding").name
+    wanted = encodings.cache_path(tmp_path, backbone, images, "embedding").name
     assert Store(db).tasks.get(number).result["file"] == wanted
 
 

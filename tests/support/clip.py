@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fedcore.clip import features
+from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
 from fedcore.progress import result_of
@@ -55,4 +55,4 @@ def encoded(
     backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
 ) -> torch.Tensor:
     """The encoded samples of a data set, made or found in the folder."""
-    return features.read(result_of(features.encode(backbone, images, reads, folder, workers)))
+    return encodings.read(result_of(encodings.encode(backbone, images, reads, folder, workers)))

@@ -12,7 +12,7 @@ import torch
 
 from fedcore.clip import light_import
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.features import parse_reads
+from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.loop import Loop

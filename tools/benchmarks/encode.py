@@ -61,7 +61,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     import torch
 
     from fedcore.cache import integrity
-    from fedcore.clip import decoding, encodings, features
+    from fedcore.clip import decoding, encodings
     from fedcore.data import catalog
     from fedcore.progress import result_of
 
@@ -82,7 +82,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     alone = [(decode_rate(images, backbone, workers), encode_rate(backbone, reads, len(images)))]
     with memory() as peak:
         begun = time.perf_counter()
-        for _ in features.encode(backbone, images, reads, folder / "cache", workers):
+        for _ in encodings.encode(backbone, images, reads, folder / "cache", workers):
             pass
         rate = len(images) / (time.perf_counter() - begun)
     alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, reads, len(images))))
@@ -99,7 +99,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     begun = time.perf_counter()
     again = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
-    path = result_of(features.encode(backbone, again, reads, folder / "cache"))
+    path = result_of(encodings.encode(backbone, again, reads, folder / "cache"))
     cached = time.perf_counter() - begun - listing
     print(f"second run: files found again in {listing:.2f} s, their encoding in the cache in {cached:.3f} s")
     begun = time.process_time()
@@ -151,7 +151,7 @@ def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
     import torch
 
     from fedcore.clip.decoding import BATCH
-    from fedcore.clip.features import parse_reads
+    from fedcore.clip.encodings import parse_reads
 
     side, frozen_pass = backbone.spec.image_size, parse_reads(reads)
     pixels = torch.rand(BATCH, 3, side, side)

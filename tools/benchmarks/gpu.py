@@ -17,7 +17,7 @@ import torch
 import typer
 
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.features import parse_reads
+from fedcore.clip.encodings import parse_reads
 from fedcore.engine.clients.local import train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.federation import Federation, Pool

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.cache import integrity
-from fedcore.data import catalog, file_check_cache
+from fedcore.data import catalog, image_files
 from tests.support.data.layouts import ddr, femnist
 from tools.faults.bits import damage
 from tools.faults.lab import Difference, Lab
@@ -47,7 +47,7 @@ def trained_on(folder: Path, name: str) -> str:
     """Return a digest of all that a run would train on."""
     integrity._checked.clear()  # as in another process
     own = {"FEDLENS_CACHE": str(folder / "cache")}
-    with mock.patch.dict(os.environ, own), mock.patch.object(file_check_cache, "MIN_CACHED", 1):
+    with mock.patch.dict(os.environ, own), mock.patch.object(image_files, "MIN_CACHED", 1):
         images = catalog.load(name, str(folder / "data"))
         values = (images.keys, images.classes, images.domains, images.labels, images.domain, images.split)
         digest = integrity.new_digest(repr([np.asarray(v).tolist() for v in values]).encode())

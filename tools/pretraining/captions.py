@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.data.drawn import drawing
-from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
+from fedcore.data.drawn.drawing import BACKGROUNDS, COLOURS
 from tools.pretraining.drawings import CLASSES, STYLES, Corpus
 
 WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))

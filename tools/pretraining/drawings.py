@@ -13,7 +13,7 @@ from numpy.lib.format import open_memmap
 from PIL import Image
 
 from fedcore.data.drawn import digits, drawing
-from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
+from fedcore.data.drawn.drawing import BACKGROUNDS, COLOURS
 from tools.pretraining.strokes import scanned, styled
 
 CLASSES = drawing.SHAPES + digits.CLASSES

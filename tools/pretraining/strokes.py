@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from fedcore.data.drawn import digits, drawing
-from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS, paint
+from fedcore.data.drawn.drawing import BACKGROUNDS, COLOURS, paint
 
 _HANDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("strokes.toml").read_text())
 """The ways to write each digit; the file explains its notation."""

@@ -10,15 +10,14 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.images import ImageSet
-from fedcore.errors import FedLensError
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
 DOMAINS = tuple(f"rot{a}" for a in ANGLES)
 TEMPLATE = "a picture of the number: {}."
-_SEED = 20_250_601  # assigns images to angles; part of the data set, so it does not depend on a run
+_SEED = 20_250_601  # assigns images to angles: a constant of the data set, whatever the seed of a run
 _VERSION = 1
-_MARGIN = 2  # pixels around the 8 x 8 image, so that rotation cuts nothing off
+_MARGIN = 2  # pixels around the 8 x 8 image, so that a rotation does not cut off its corners
 
 
 def enlarge(grey: np.ndarray, angle: float, size: int = 64) -> Image.Image:
@@ -44,8 +43,7 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
     Shape: pixels (1797, 8, 8) float64, labels (1797,) int64.
     """
     spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise FedLensError("rotated-digits comes with scikit-learn; pip install scikit-learn", "data.name")
+    assert spec is not None and spec.origin is not None, "scikit-learn is a requirement of FedLens"
     table = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
 
@@ -53,15 +51,15 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
 def load(size: int = 64) -> ImageSet:
     """Load real digits in six rotations: about 300 images per domain, and each image in one domain only.
 
-    Within each class the images are shuffled (by a fixed seed) and assigned to the angles in turn, so that
-    all domains have the same classes in nearly the same numbers.
+    Within each class the images are shuffled by a fixed seed and assigned to the angles in turn, so that all
+    domains have the same classes in nearly the same numbers.
     """
     pixels, labels = _bundled()
     rng = np.random.default_rng(_SEED)
     domain = np.empty(len(labels), dtype=np.int64)
     for c in range(len(CLASSES)):
         members = rng.permutation(np.flatnonzero(labels == c))
-        # each class starts at another angle, so that the remainders are not all in the first domains
+        # each class starts at another angle, so that the first domains do not get all remainders
         domain[members] = (np.arange(len(members)) + c) % len(ANGLES)
     content = hashlib.sha256(
         pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{size}".encode()

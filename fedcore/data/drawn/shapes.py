@@ -1,7 +1,8 @@
-"""Shapes: ten classes of drawings in several styles and rotations, drawn on demand, the same everywhere.
+"""Data sets of drawn shapes: classes of drawings in several styles and rotations, the same everywhere.
 
 A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degrees counter-clockwise),
-``mosaic-30``.
+``mosaic-30``. An image is drawn when it is read, from a generator seeded by its key, so that a data set takes
+no disk space. Its encodings are cached like those of any data set.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
 
 from fedcore.data.drawn import drawing
-from fedcore.data.drawn.drawing_styles import STYLES
 from fedcore.data.images import ImageSet
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 CLASSES = ("arrow", "circle", "crescent", "cup", "fish", "heart", "house", "square", "star", "tree")
 DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45", "sketch+30", "mosaic-30", "halftone+45", "night")
@@ -26,16 +28,12 @@ _NAME = re.compile(r"([a-z]+)([+-]\d+)?")
 
 
 def parse_domain(name: str) -> tuple[str, int]:
-    """Split a domain name into style and angle (degrees, counter-clockwise).
-
-    Raises:
-        ValueError: listing the valid styles.
-    """
+    """Split a domain name into style and angle (degrees, counter-clockwise)."""
     match = _NAME.fullmatch(name)
-    if match is None or match[1] not in STYLES:
+    if match is None or match[1] not in drawing.STYLES:
         raise ValueError(
             f"shapes: no domain '{name}'; write a style, or one with an angle (sketch+30). "
-            f"Styles: {', '.join(STYLES)}"
+            f"Styles: {', '.join(drawing.STYLES)}"
         )
     return match[1], int(match[2] or 0)
 
@@ -43,14 +41,15 @@ def parse_domain(name: str) -> tuple[str, int]:
 def draw_key(key: str) -> np.ndarray:
     """Draw the image of a key, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
-    All choices come from a generator seeded by the key's CRC (Python's hash changes between processes).
+    All choices come from a generator seeded by the key's CRC, because Python's hash differs between
+    processes.
     """
     domain, name, _ = key.split("/")
     return draw_shape(key, name, *parse_domain(domain))
 
 
 def draw_shape(key: str, name: str, style: str, angle: float) -> np.ndarray:
-    """Draw a shape in a style, turned by an angle; what that leaves open follows from the key.
+    """Draw a shape in a style, turned by an angle; the rest is seeded by the key.
 
     Shape: -> (64, 64, 3) uint8.
     """
@@ -62,13 +61,7 @@ def draw_shape(key: str, name: str, style: str, angle: float) -> np.ndarray:
 def load(
     domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS, size: int = drawing.CANVAS
 ) -> ImageSet:
-    """Return the drawn multi-domain data set; its ``read`` draws the pixels.
-
-    Args:
-        domains: names as :func:`parse_domain` reads them.
-        per_class: images of each class in each domain.
-        size: side of the images, pixels.
-    """
+    """Return the data set ``shapes``, with ``per_class`` images of each class in each domain."""
     for name in domains:
         parse_domain(name)
     keys = [f"{d}/{c}/{i:03d}" for d in domains for c in CLASSES for i in range(per_class)]
@@ -90,3 +83,76 @@ def load(
         fingerprint=content.hexdigest()[:16],
         read=read,
     )
+
+
+SWAPPED = "-swapped"
+"""End of a domain's name if some of its classes show each other's shapes."""
+_STYLES = ("photo", "sketch", "cartoon", "painting", "clipart", "mosaic", "halftone", "night")
+
+
+@dataclass(frozen=True)
+class LargeSet:
+    """A large drawn data set, made for one question; 20,000 test images make half a point visible.
+
+    Its official split has a large test part and, as in most federations, little training data per client.
+
+    Attributes:
+        domains: style and angle as ``parse_domain`` reads them, with "-swapped" if ``swaps`` apply.
+        swaps: class -> the shape that its images show in swapped domains; other classes show their own.
+        split: images of each class in each domain for training, validation and test.
+    """
+
+    name: str
+    domains: tuple[str, ...]
+    split: tuple[int, int, int]
+    classes: tuple[str, ...] = CLASSES
+    swaps: Mapping[str, str] = field(default_factory=dict)
+
+    def draw(self, key: str) -> np.ndarray:
+        """Draw the image of a key, e.g. ``sketch+30-swapped/heart/007``. Shape: -> (64, 64, 3) uint8."""
+        domain, name, _ = key.split("/")
+        if domain.endswith(SWAPPED):
+            name = self.swaps.get(name, name)
+        return draw_shape(key, name, *parse_domain(domain.removesuffix(SWAPPED)))
+
+    def load(self) -> ImageSet:
+        """Return the data set."""
+        each = sum(self.split)
+        keys = [f"{d}/{c}/{i:03d}" for d in self.domains for c in self.classes for i in range(each)]
+        cells = len(self.domains) * len(self.classes)
+        marks = np.repeat(np.array([TRAIN, VALIDATION, TEST], dtype=np.int8), self.split)
+        swaps = ",".join(f"{name}>{shown}" for name, shown in sorted(self.swaps.items()))
+        content = hashlib.sha256("\n".join([f"{drawing.DRAWING_VERSION}:{swaps}", *keys]).encode())
+        return ImageSet(
+            name=self.name,
+            classes=self.classes,
+            domains=self.domains,
+            template=TEMPLATE,
+            labels=np.tile(np.repeat(np.arange(len(self.classes)), each), len(self.domains)),
+            domain=np.repeat(np.arange(len(self.domains)), len(self.classes) * each),
+            keys=tuple(keys),
+            fingerprint=content.hexdigest()[:16],
+            read=lambda index: Image.fromarray(self.draw(keys[index])),
+            split=np.tile(marks, cells),
+        )
+
+
+LARGE_SETS = {
+    data_set.name: data_set
+    for data_set in (
+        LargeSet(
+            "shapes-conflict",
+            tuple(f"{style}+30{end}" for style in _STYLES[:4] for end in ("", SWAPPED)),
+            (60, 20, 250),
+            swaps={"heart": "star", "star": "heart"},
+        ),
+        LargeSet("shapes-common", tuple(f"{style}+30" for style in _STYLES), (60, 20, 250)),
+        LargeSet(
+            "shapes-39",
+            ("sketch+30", "cartoon+30", "painting-45", "halftone+45"),
+            (40, 20, 129),
+            classes=tuple(sorted(drawing.SHAPES)),
+        ),
+    )
+}
+"""Name -> large drawn data set."""

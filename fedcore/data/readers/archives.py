@@ -1,7 +1,9 @@
 """Unpack the archives in which data sets are distributed, once and safely, into ``unpacked-...`` beside them.
 
-An archive with a link, a device or a path that leads outside is refused as a whole; hidden files are skipped.
-Interrupted unpacking continues where it stopped. Archives inside archives are unpacked where they are.
+An archive comes from the network: a link, a device or a path that leads outside could write anywhere on this
+machine, so such an archive is refused as a whole. Members are written one by one, each complete or not at
+all, instead of with ``extractall``: unpacking 100 GB shows progress, stops before the disk is full, and
+continues after an interruption. Archives inside archives are unpacked in place; hidden files are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from fedcore.progress import Progress, Work
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_BYTES = 1_000_000_000_000
-"""Unpacked size beyond which an archive is refused, however much free space there is."""
+"""Maximum unpacked size of an archive, whatever the free space."""
 
 MAX_NESTING = 2
 """Levels of archives within an archive that are unpacked."""
@@ -44,7 +46,7 @@ def archives_in(folder: Path) -> list[Path]:
 
 
 def unpacked_folder(archives: Sequence[Path]) -> Path:
-    """Return the folder that archives are unpacked into; it is another one when an archive changes."""
+    """Return the folder that archives are unpacked into; its name changes with the archives."""
     content = hashlib.sha256()
     for path in archives:
         content.update(version_line(path))
@@ -52,11 +54,7 @@ def unpacked_folder(archives: Sequence[Path]) -> Path:
 
 
 def unpack(archives: Sequence[Path]) -> Work[None]:
-    """Unpack archives into ``unpacked_folder``, unless that was done before.
-
-    Raises:
-        FedLensError: ``data.root``, for a damaged or unsafe archive, or without free space or permission.
-    """
+    """Unpack archives into ``unpacked_folder``, unless it exists."""
     final = unpacked_folder(archives)
     if final.is_dir():
         return
@@ -85,7 +83,7 @@ def unpack(archives: Sequence[Path]) -> Work[None]:
 
 
 def _extract(archive: Path, folder: Path) -> Work[None]:
-    """Unpack one archive; the progress after every file is in bytes."""
+    """Unpack one archive, with progress in bytes."""
     try:
         if zipfile.is_zipfile(archive):
             yield from _unzip(archive, folder)
@@ -135,11 +133,7 @@ def _untar(archive: Path, folder: Path) -> Work[None]:
 
 
 def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path | None:
-    """Return the path that a member is written to; None for a hidden member.
-
-    Raises:
-        FedLensError: ``data.root``, for a path that leads outside, and for links and devices.
-    """
+    """Return the path that a member is written to; None for a hidden member. Unsafe members are refused."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if any((p.startswith(".") and p not in (".", "..")) or p == "__MACOSX" for p in parts):
         return None
@@ -165,12 +159,12 @@ def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) 
 
 
 def _is_complete(path: Path, size: int) -> bool:
-    """Return whether an earlier, interrupted call of ``unpack`` has already written this file."""
+    """Return whether an interrupted call of ``unpack`` has written this file."""
     return path.is_file() and path.stat().st_size == size
 
 
 def _write(source: IO[bytes], path: Path, size: int) -> None:
-    """Write a file, which appears under its name only when it is complete."""
+    """Write a file that appears under its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:

@@ -4,12 +4,11 @@ FedDEAP divides the set "based on resolution and illumination" into HB, LB, HD a
 bright or dark) and does not give the thresholds. The rule here (ours):
 
 - resolution is width times height; brightness is the mean grey value (0 to 255) of the pixels above 10, which
-  leaves out the black around the eye, on the image at about 256 pixels;
-- each threshold is the value that divides all images in use most evenly (the lower of two equally good
-  ones); images at the threshold count as high or bright.
+  excludes the black around the eye, on the image at about 256 pixels;
+- each threshold divides all images most evenly (the lower of two equally good values), whatever domains are
+  in use; images at the threshold count as high or bright.
 
-The thresholds are those of the whole set, whatever domains are in use. Grade 5, "ungradable", is left out
-of ``ddr`` and is the sixth class of ``ddr-all``.
+Grade 5, "ungradable", is left out of ``ddr`` and is the sixth class of ``ddr-all``.
 """
 
 from __future__ import annotations
@@ -35,19 +34,14 @@ _MEASURED_SIDE = 256
 _EVERY = 20
 _LABEL_FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
 _MEASUREMENTS = "fedlens-brightness.json"
-"""File that keeps the measurements: measuring 12,522 photographs takes minutes."""
+"""File of the measurements, since measuring 12,522 photographs takes minutes."""
 
 Measurement = tuple[int, float]
 """Resolution (width x height, pixels) and brightness (0 to 255) of a photograph."""
 
 
 def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List the images in the chosen domains.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing or damaged label file, or when all images measure the same;
-            ``data.domains``.
-    """
+    """List the images in the chosen domains."""
     wanted = chosen_domains(entry, domains)
     root = locate(entry, roots, *(f"{name}.txt" for name in _LABEL_FILES), *_LABEL_FILES)
     label_files = [root / f"{name}.txt" for name in _LABEL_FILES]
@@ -63,7 +57,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     measured = _measurements(root, [(path, key) for path, key, _, _ in rows])
     readable = [m for m in measured if m is not None]
     if not readable:
-        raise damaged(root, "none of the images that its txt files name can be read")
+        raise damaged(root, "no image that its txt files name can be read")
     size_threshold = dividing_value(np.array([m[0] for m in readable]))
     light_threshold = dividing_value(np.array([m[1] for m in readable]))
     if size_threshold is None or light_threshold is None:
@@ -82,10 +76,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
 
 
 def dividing_value(values: np.ndarray) -> float | None:
-    """Return the value that most evenly divides values into lower ones and others; None if all are equal.
-
-    Shape: values (n,).
-    """
+    """Return the value that divides values most evenly into lower and other ones; None if all are equal."""
     distinct, counts = np.unique(values, return_counts=True)
     if len(distinct) < 2:
         return None
@@ -120,7 +111,7 @@ def _graded(path: Path) -> list[tuple[str, str]]:
 
 
 def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Measurement | None]:
-    """Measure all files; stored measurements are used where a file has not changed."""
+    """Measure all files that have changed since their stored measurement."""
     folder = results_folder(root)
     stored = (read_result(folder / _MEASUREMENTS) if folder else None) or {}
     rows: dict[str, list[float]] = {}
@@ -150,7 +141,7 @@ def _measure_all(
 ) -> Work[None]:
     """Measure files into ``rows``, which are stored in ``folder`` at the end or when the work is stopped.
 
-    A row is size and time of the file, then its measurement, or nothing where it cannot be read.
+    A row is size and time of the file, then its measurement unless it cannot be read.
     """
     try:
         for done, (path, key) in enumerate(files):

@@ -1,4 +1,4 @@
-"""The files and folders of a data set: hidden ones are skipped, links that leave the folder are refused."""
+"""Files and folders of a data set; hidden ones are skipped, links that leave the folder are refused."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_DEPTH = 4
 
 
 WHOLE_SYSTEMS = ("/", "/proc", "/sys", "/dev")
-"""Folders whose search would take hours, or never end."""
+"""Folders that would take hours to search, or forever."""
 
 
 class NotInFolder(FedLensError):
-    """The folder does not hold the data set (which may still be in an archive in it)."""
+    """The folder does not hold the data set, though an archive in it may."""
 
 
 def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
@@ -32,7 +32,7 @@ def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
         needles: paths within the folder; ``*`` stands for any text.
 
     Raises:
-        NotInFolder: ``data.root``, where no folder holds them all.
+        NotInFolder: ``data.root``, if no folder holds them all.
     """
     level = list(roots)
     for _ in range(MAX_DEPTH + 1):
@@ -49,11 +49,7 @@ def _holds(folder: Path, needle: str) -> bool:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a label file, stripped, without empty ones and comments (#).
-
-    Raises:
-        FedLensError: ``data.root``, if it cannot be read as text.
-    """
+    """Read the lines of a label file, stripped, without empty lines and comments (#)."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -62,11 +58,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def existing_folder(root: str | Path) -> Path:
-    """Return a folder's real path.
-
-    Raises:
-        FedLensError: ``data.root``, if it does not exist or is a file.
-    """
+    """Return a folder's real path; refuse a path that is missing or a file."""
     path = user_path(root, "data.root")
     if str(path.resolve()) in WHOLE_SYSTEMS:
         raise FedLensError(f"{path} is not a data set; give the folder that holds one", "data.root")
@@ -80,8 +72,7 @@ def existing_folder(root: str | Path) -> Path:
 def folders_in(root: Path, folder: Path) -> list[str]:
     """Return the names of the visible folders in a folder, sorted.
 
-    Raises:
-        FedLensError: ``data.root``, for a link that points outside the root, or to a folder that it lies in.
+    A link is refused if it leaves ``root``, or points to a folder that it lies in, which would never end.
     """
     with _readable(folder), os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if _visible(e) and _is_folder(e))
@@ -91,11 +82,7 @@ def folders_in(root: Path, folder: Path) -> list[str]:
 
 
 def images_in(root: Path, folder: Path) -> Iterator[Path]:
-    """Yield the visible image files of a folder, known by their suffix, in no particular order.
-
-    Raises:
-        FedLensError: ``data.root``, for a link that points outside the root.
-    """
+    """Yield the visible files of a folder with the suffix of an image, in no particular order."""
     if not folder.is_dir():
         return
     with _readable(folder), os.scandir(folder) as entries:
@@ -123,12 +110,12 @@ def _readable(folder: Path) -> Iterator[None]:
 
 
 def holds_images(root: Path, folder: Path) -> bool:
-    """Return whether a folder holds an image itself, not only in folders below it."""
+    """Return whether a folder directly holds an image."""
     return any(True for _ in images_in(root, folder))
 
 
 def damaged(path: Path, why: object, again: str = "set") -> FedLensError:
-    """Return the error for a file of a data set that is not as its authors distribute it."""
+    """Return the error for a file that differs from what the data set's authors distribute."""
     return FedLensError(f"{path}: {why}; get the {again} again", "data.root")
 
 
@@ -140,12 +127,12 @@ def _visible(entry: os.DirEntry[str]) -> bool:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, which leads nowhere, as one to a missing file does
+    except OSError:  # a link to itself
         return False
 
 
 def leaves(root: Path, path: Path) -> bool:
-    """Return whether a path lies outside a folder once its links are followed."""
+    """Return whether a path lies outside a folder after following its links."""
     return not Path(os.path.realpath(path)).is_relative_to(root)  # Path.resolve raises for a link to itself
 
 

@@ -1,4 +1,4 @@
-"""A folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``: images and labels in arrow files."""
+"""Read a folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COLUMNS = ("image", "label", "domain", "client")
 """The columns that are read; the first two are required."""
 
 _CLIENT_COLUMNS = ("client", "writer")
-"""Columns of clients that are recognised by their names."""
+"""Names by which a column of clients is recognised."""
 
 _BATCH = 64
 """Images held in memory at a time while they are checked."""
 
 MARKERS = ("dataset_dict.json", "state.json")
-"""Files of which one is in every folder that ``save_to_disk`` wrote."""
+"""Every folder that ``save_to_disk`` wrote has one of these files."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class _Part:
     """One ``Dataset`` of the folder.
 
     Attributes:
-        rows: all columns but the images.
+        rows: all columns except the images.
         images: the images, as bytes or paths.
-        columns: what is read (``COLUMNS``) -> name of the column.
-        split: code of its split, where all parts are splits.
-        domain: its domain, where the parts are domains.
+        columns: name in ``COLUMNS`` -> name of the column.
+        split: code of its split, if the parts are splits.
+        domain: its domain, if the parts are domains.
     """
 
     name: str
@@ -65,11 +65,7 @@ def is_saved(folder: Path) -> bool:
 def names(
     root: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return classes and domains, from the labels alone: no image is opened.
-
-    Raises:
-        FedLensError: as ``read``.
-    """
+    """Return classes and domains without opening an image."""
     path = existing_folder(root)
     parts = _parts(path, dict(columns or {}))
     return prompt_names(path, _classes(path, parts)), select_domains(path, _domains(path, parts), domains)
@@ -85,14 +81,10 @@ def read(
 ) -> tuple[ImageSet, ReadReport]:
     """Read the images of a saved ``Dataset`` or ``DatasetDict``, and report those that are left out.
 
-    The image column is the only one of that type, the label column the only ``ClassLabel`` (or a text column
-    called ``label``); ``columns`` names them where that is ambiguous, and also ``domain`` and ``client``. The
-    parts train, validation and test of a ``DatasetDict`` are the official split; under other names its parts
+    The image column is the only one of that type, and the label column the only ``ClassLabel`` or a text
+    column called ``label``; ``columns`` names them if that is ambiguous, and also ``domain`` and ``client``.
+    The parts train, validation and test of a ``DatasetDict`` are the official split; parts with other names
     are the domains. Keys are ``part/row``.
-
-    Raises:
-        FedLensError: ``data.root`` for a folder that is not such a data set, or is damaged; ``data.columns``
-            for a column that is missing or ambiguous; ``data.domains`` for an unknown domain.
     """
     path = existing_folder(root)
     parts = _parts(path, dict(columns or {}))
@@ -110,7 +102,7 @@ def read(
     def read_row(index: int, side: int | None = None) -> Image.Image:
         return _decode(path, *places[rows[index]], keys[rows[index]], side)
 
-    kept = tuple(keys[r] for r in rows)
+    used_keys = tuple(keys[r] for r in rows)
     images = ImageSet(
         name=name,
         classes=prompt_names(path, classes),
@@ -118,8 +110,8 @@ def read(
         template=template,
         labels=labels[rows],
         domain=domain[rows],
-        keys=kept,
-        fingerprint=_fingerprint(path, kept, columns),
+        keys=used_keys,
+        fingerprint=_fingerprint(path, used_keys, columns),
         read=read_row,
         draft=read_row,
         split=split[rows] if len({part.split for part in parts}) > 1 else None,
@@ -131,11 +123,7 @@ def read(
 def contents(
     root: str | Path, columns: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, Path | bytes]]:
-    """Yield every row's key with its image as it is stored; ``read`` has the same keys in the same order.
-
-    Raises:
-        FedLensError: as ``read``.
-    """
+    """Yield the key and stored image of every row, in the order of ``read``."""
     path = existing_folder(root)
     for part in _parts(path, dict(columns or {})):
         row = 0
@@ -166,7 +154,7 @@ def _open(path: Path) -> dict[str, Dataset]:
         )
     try:
         opened = datasets.load_from_disk(str(path))
-    except Exception as error:  # arrow, json and fsspec each raise errors of their own on damaged files
+    except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
         line = (str(error) or type(error).__name__).splitlines()[0]
         raise FedLensError(f"{path}: a damaged data set ({line}); save it again", "data.root") from error
     return dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
@@ -177,7 +165,7 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     import datasets
 
     if not opened or not any(len(rows) for rows in opened.values()):
-        raise FedLensError(f"{path}: no rows in it; save the data set again", "data.root")
+        raise FedLensError(f"{path}: it has no rows; save the data set again", "data.root")
     by_split = {name: PARTS.get(name.lower()) for name in opened}
     official = all(mark is not None for mark in by_split.values())
     if not official and any(mark is not None for mark in by_split.values()):
@@ -199,7 +187,7 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
 
 
 def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]:
-    """Choose the column for each of ``COLUMNS``: those that the user named, or else by type and name."""
+    """Choose the columns for ``COLUMNS``: those that the user named, or else by type and name."""
     import datasets
 
     features = rows.features
@@ -243,7 +231,7 @@ def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]
 
 
 def _texts(part: _Part, what: str) -> list[str]:
-    """Return a column as text, class names in place of their numbers; "" where there is no value."""
+    """Return a column as text, with class names instead of their numbers, and "" for missing values."""
     name = part.columns.get(what)
     if name is None:
         missing = (part.domain or ONE_DOMAIN) if what == "domain" else ""
@@ -256,15 +244,15 @@ def _texts(part: _Part, what: str) -> list[str]:
 
 
 def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
-    """Return the names of the ``ClassLabel`` in its own order, or the texts of a text column, sorted."""
+    """Return the names of the ``ClassLabel`` in its order, or the sorted values of a text column."""
     column = [p.rows.features[p.columns["label"]] for p in parts]
-    known = [tuple(getattr(feature, "names", None) or ()) for feature in column]
-    if len(set(known)) > 1:
+    class_names = [tuple(getattr(feature, "names", None) or ()) for feature in column]
+    if len(set(class_names)) > 1:
         raise FedLensError(
             f"{path}: its parts name different classes; save them with one ClassLabel", "data.root"
         )
-    if known[0]:
-        return known[0]
+    if class_names[0]:
+        return class_names[0]
     if any(getattr(feature, "dtype", None) not in ("string", "large_string") for feature in column):
         raise FedLensError(
             f"{path}: column '{parts[0].columns['label']}' holds neither a ClassLabel nor text; give its "
@@ -275,7 +263,6 @@ def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
 
 
 def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
-    """Return the domains, sorted."""
     domains = {part.domain or ONE_DOMAIN for part in parts if "domain" not in part.columns}
     domains |= {text for part in parts for text in _texts(part, "domain")}
     if "" in domains:
@@ -306,11 +293,7 @@ def _usable(
 
 
 def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
-    """Return the bytes of an image, or the file that its row points to.
-
-    Raises:
-        FedLensError: ``data.root``, for a file outside the folder.
-    """
+    """Return the bytes of an image, or the file that its row points to."""
     cell = cell or {}
     content: bytes | None = cell.get("bytes")
     if content is not None:
@@ -333,7 +316,7 @@ def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Im
         return decode_content(content, side)
     except BROKEN as error:
         raise FedLensError(
-            f"{path}: {key} cannot be decoded any more ({error}); remove it and save the data set again",
+            f"{path}: {key} can no longer be decoded ({error}); remove it and save the data set again",
             "data.root",
         ) from error
 

@@ -1,8 +1,8 @@
-"""Find the images of a data set: folder names give domains and classes, and no image is opened.
+"""Find the domains and classes of a data set from the names of its folders; no image is opened.
 
-Upstream archives of one data set differ: one more folder around it, ``train`` and ``test`` in the middle,
+Upstream archives of one data set differ: another folder around it, ``train`` and ``test`` in the middle,
 ``Real World`` or ``real_world``. A data set of the catalog is recognised in all of these forms and gets the
-same domains, classes and keys from each.
+same domains, classes and keys from each, on which its splits depend.
 """
 
 from __future__ import annotations
@@ -25,44 +25,38 @@ from fedcore.errors import FedLensError
 from fedcore.records.codes import PARTS
 
 WHOLE = "full"
-"""The folder beside the parts that holds all images a second time in VLCS' first release."""
+"""A folder beside the parts that repeats all images, in VLCS' first release."""
 
 NOT_CLASSES = ("BACKGROUND_Google",)
-"""Folders of images beside Caltech-101's classes that are not classes."""
+"""Folders beside Caltech-101's classes that are not classes."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """A folder of images, and the part of the official split that it belongs to (None: no such part)."""
+class SplitFolder:
+    """A folder, and the part of the official split that it belongs to (None: to none)."""
 
     path: Path
     part: int | None = None
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Domains and classes, in the data set's order, and the folders of each pair's images."""
+class FolderLayout:
+    """Domains and classes, in the data set's order, and the folders with the images of each pair."""
 
     root: Path
     domains: tuple[str, ...]
     classes: tuple[str, ...]
-    sources: Mapping[tuple[str, str], Sequence[Source]]
+    sources: Mapping[tuple[str, str], Sequence[SplitFolder]]
 
 
-def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Layout:
-    """Find the domains and classes of a user's own folder (fast: no image is opened).
+def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> FolderLayout:
+    """Find the domains and classes of a user's folder.
 
-    The folder holds ``domain/class/image`` or ``class/image``, possibly within one more folder, or with
-    ``train`` and ``test`` (``val``) folders above the domains or the classes: these are pooled, and are the
-    official split.
+    The folder holds ``domain/class/image`` or ``class/image``, possibly within another folder. ``train`` and
+    ``test`` (``val``) folders above the domains or the classes are pooled and become the official split.
 
     Args:
-        root: the data set's folder.
         domains: the domains to use; other folders beside them are then ignored.
-
-    Raises:
-        FedLensError: ``data.root`` or ``data.domains``, if the folder is missing, has no images or its
-            domains differ in their classes.
     """
     root = existing_folder(root)
     wanted = None if domains is None else set(domains)
@@ -74,7 +68,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Lay
     flat = [name for name, sources in tops.items() if any(holds_images(top, s.path) for s in sources)]
     if wanted is None and len(flat) == len(tops):
         by_cell = {(ONE_DOMAIN, name): tuple(sources) for name, sources in tops.items()}
-        return Layout(root, (ONE_DOMAIN,), tuple(tops), by_cell)
+        return FolderLayout(root, (ONE_DOMAIN,), tuple(tops), by_cell)
     if wanted == {ONE_DOMAIN} and flat and ONE_DOMAIN not in tops:
         return folder_layout(root)
     used = {name: tops[name] for name in select_domains(root, list(tops), wanted, "domain folder")}
@@ -82,17 +76,14 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Lay
     return _joined(root, tuple(used), flat, classes)
 
 
-def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None = None) -> Layout:
-    """Find the layout of a data set of the catalog whose domains hold class folders.
+def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None = None) -> FolderLayout:
+    """Find the layout of a data set of the catalog with class folders in each domain.
 
     Args:
-        roots: the folders to search: the given one, and what was unpacked in it.
-        domains: the domains to use, None for all.
+        roots: the folders to search: the given one, and the folder of its unpacked archives.
 
     Raises:
         NotInFolder: ``data.root``, if a domain's folder is missing.
-        FedLensError: ``data.domains`` for a domain that the data set does not have; ``data.root`` for other
-            classes than the data set's.
     """
     wanted = chosen_domains(entry, domains)
     spelled = _spellings(entry, entry.domains)
@@ -104,23 +95,18 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
             f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how_to_get}", "data.root"
         )
     base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
-    known = _spellings(entry, entry.classes)
-    classes = {d: _classes(base[d], tops[d], known) for d in wanted}
+    spelled = _spellings(entry, entry.classes)
+    classes = {d: _classes(base[d], tops[d], spelled) for d in wanted}
     flat = [d for d in wanted if any(holds_images(base[d], s.path) for s in tops[d])]
     if entry.subset:
-        kept = set(entry.classes)
-        classes = {d: {c: s for c, s in of.items() if c in kept} for d, of in classes.items()}
+        classes = {d: {c: s for c, s in of.items() if c in entry.classes} for d, of in classes.items()}
     joined = _joined(roots[0], wanted, flat, classes)
     refuse_other_classes(entry, roots[0], joined.classes)
-    return joined if not entry.classes else Layout(roots[0], wanted, entry.classes, joined.sources)
+    return joined if not entry.classes else FolderLayout(roots[0], wanted, entry.classes, joined.sources)
 
 
-def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> Layout:
-    """Find the layout of a data set of the catalog that is one domain of class folders (EuroSAT, Caltech101).
-
-    Raises:
-        FedLensError: as ``catalog_layout``.
-    """
+def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
+    """Find the layout of a data set of the catalog with class folders and one domain, such as EuroSAT."""
     tops = _search(roots, _spellings(entry, entry.classes))
     if not tops:
         raise NotInFolder(
@@ -128,36 +114,28 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> Layout:
         )
     refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
     sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
-    return Layout(roots[0], (ONE_DOMAIN,), entry.classes, sources)
+    return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, sources)
 
 
 def _unknown_folders(
-    entry: Entry, roots: Sequence[Path], tops: Mapping[str, Sequence[Source]]
+    entry: Entry, roots: Sequence[Path], tops: Mapping[str, Sequence[SplitFolder]]
 ) -> Iterable[str]:
-    """Yield the folders of images beside a data set's class folders that are none of its classes."""
-    known = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
+    """Yield folders of images beside a data set's class folders that do not belong to one of its classes."""
+    expected = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
     for level in sorted({source.path.parent for sources in tops.values() for source in sources}):
         base = next(b for b in roots if level.is_relative_to(b))
         for name in folders_in(base, level):
-            if squash(name) not in known and holds_images(base, level / name):
+            if squash(name) not in expected and holds_images(base, level / name):
                 yield name
 
 
 def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the chosen domains of a data set of the catalog, in its order; all of them for None.
-
-    Raises:
-        FedLensError: ``data.domains``.
-    """
+    """Return the chosen domains of a data set of the catalog in its order; all of them for None."""
     return select_domains(entry.name, entry.domains or (ONE_DOMAIN,), domains)
 
 
 def refuse_other_classes(entry: Entry, root: Path, classes: Sequence[str]) -> None:
-    """Refuse a data set of the catalog with other classes, whose accuracies would not be comparable.
-
-    Raises:
-        FedLensError: ``data.root``.
-    """
+    """Refuse a data set of the catalog with other classes: its accuracies would not be comparable."""
     missing = sorted(set(entry.classes) - set(classes))
     extra = sorted(set(classes) - set(entry.classes))
     if entry.classes and (missing or extra):
@@ -170,11 +148,7 @@ def refuse_other_classes(entry: Entry, root: Path, classes: Sequence[str]) -> No
 
 
 def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return class names as they enter a prompt: ``Alarm_Clock`` is written "Alarm Clock".
-
-    Raises:
-        FedLensError: ``data.root``, if two folders would share a name.
-    """
+    """Return class names as they enter a prompt: ``Alarm_Clock`` is written "Alarm Clock"."""
     names = tuple(" ".join(c.replace("_", " ").split()) for c in classes)
     twice = next((i for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
@@ -186,24 +160,24 @@ def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _spellings(entry: Entry, names: Iterable[str]) -> dict[str, str]:
-    """Map each squashed spelling to the data set's own name."""
-    own = {squash(name): name for name in names}
-    others = {squash(alias): name for alias, name in entry.aliases.items() if name in own.values()}
-    return others | own
+    """Map each squashed spelling to the name that the data set uses."""
+    plain = {squash(name): name for name in names}
+    aliases = {squash(alias): name for alias, name in entry.aliases.items() if name in plain.values()}
+    return aliases | plain
 
 
-def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list[Source]]:
-    """Find the folders with these names, all on the first level below the roots that has any."""
-    level = [(root, Source(root)) for root in roots]
+def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list[SplitFolder]]:
+    """Find the folders with these names on the first level below the roots that has any."""
+    level = [(root, SplitFolder(root)) for root in roots]
     for _ in range(MAX_DEPTH + 1):
-        hits: dict[str, list[Source]] = {}
+        hits: dict[str, list[SplitFolder]] = {}
         below = []
         for root, source in level:
             for name in folders_in(root, source.path):
-                child = Source(source.path / name, PARTS.get(name.lower(), source.part))
-                own = spelled.get(squash(name))
-                if own is not None:
-                    hits.setdefault(own, []).append(Source(child.path, source.part))
+                child = SplitFolder(source.path / name, PARTS.get(name.lower(), source.part))
+                official = spelled.get(squash(name))
+                if official is not None:
+                    hits.setdefault(official, []).append(SplitFolder(child.path, source.part))
                 elif name.lower() != WHOLE:
                     below.append((root, child))
         if hits:
@@ -212,10 +186,10 @@ def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list
     return {}
 
 
-def _without_repetitions(sources: list[Source]) -> list[Source]:
-    """Of several folders of one name, keep all parts of the official split, or else only one folder.
+def _without_repetitions(sources: list[SplitFolder]) -> list[SplitFolder]:
+    """Of several folders with one name, keep all parts of the official split, or else only one folder.
 
-    That one is the first that holds images or folders: Caltech-101's annotations are in class folders too.
+    This is the first that holds images or folders: Caltech-101's annotations are in class folders too.
     """
     marked = [s for s in sources if s.part is not None]
     if marked or len(sources) == 1:
@@ -224,22 +198,22 @@ def _without_repetitions(sources: list[Source]) -> list[Source]:
     return (full or sources)[:1]
 
 
-def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, list[Source]]]:
-    """Find the level of a user's own folder that names domains or classes, and the folders on it."""
+def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, list[SplitFolder]]]:
+    """Find the level of a user's folder that names domains or classes, and the folders on it."""
     for _ in range(MAX_DEPTH):
         names = folders_in(root, root)
         if wanted and wanted & set(names):
             break
         if len(names) > 1 and all(name.lower() in PARTS for name in names):
-            pooled: dict[str, list[Source]] = {}
+            pooled: dict[str, list[SplitFolder]] = {}
             for part in names:
                 for name in folders_in(root, root / part):
-                    pooled.setdefault(name, []).append(Source(root / part / name, PARTS[part.lower()]))
+                    pooled.setdefault(name, []).append(SplitFolder(root / part / name, PARTS[part.lower()]))
             return root, dict(sorted(pooled.items()))
         if len(names) != 1 or not _holds_domains(root, root / names[0]):
             break
         root = root / names[0]
-    return root, {name: [Source(root / name)] for name in folders_in(root, root)}
+    return root, {name: [SplitFolder(root / name)] for name in folders_in(root, root)}
 
 
 def _holds_domains(root: Path, folder: Path) -> bool:
@@ -252,9 +226,11 @@ def _holds_domains(root: Path, folder: Path) -> bool:
     )
 
 
-def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) -> dict[str, list[Source]]:
+def _classes(
+    root: Path, sources: Sequence[SplitFolder], spelled: Mapping[str, str]
+) -> dict[str, list[SplitFolder]]:
     """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
-    classes: dict[str, list[Source]] = {}
+    classes: dict[str, list[SplitFolder]] = {}
 
     def only_folders(folder: Path) -> bool:
         return bool(folders_in(root, folder)) and not holds_images(root, folder)
@@ -263,36 +239,36 @@ def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) ->
         names = folders_in(root, source.path)
         parts = [n for n in names if n.lower() in PARTS]
         if parts and all(n in parts or n.lower() == WHOLE for n in names):
-            inner = [Source(source.path / n, PARTS[n.lower()]) for n in parts]
-        elif len(names) == 1 and squash(names[0]) not in known and only_folders(source.path / names[0]):
-            inner = [Source(source.path / names[0], source.part)]
+            inner = [SplitFolder(source.path / n, PARTS[n.lower()]) for n in parts]
+        elif len(names) == 1 and squash(names[0]) not in spelled and only_folders(source.path / names[0]):
+            inner = [SplitFolder(source.path / names[0], source.part)]
         else:
             for name in names:
-                own = known.get(squash(name), name)
-                classes.setdefault(own, []).append(Source(source.path / name, source.part))
+                official = spelled.get(squash(name), name)
+                classes.setdefault(official, []).append(SplitFolder(source.path / name, source.part))
             continue
-        for name, more in _classes(root, inner, known).items():
+        for name, more in _classes(root, inner, spelled).items():
             classes.setdefault(name, []).extend(more)
     return classes
 
 
 def _joined(
-    root: Path, domains: tuple[str, ...], flat: list[str], classes: Mapping[str, dict[str, list[Source]]]
-) -> Layout:
+    root: Path, domains: tuple[str, ...], flat: list[str], classes: Mapping[str, dict[str, list[SplitFolder]]]
+) -> FolderLayout:
     _refuse_mixture(root, domains, flat, classes)
     agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
     sources = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
-    return Layout(root, domains, agreed, sources)
+    return FolderLayout(root, domains, agreed, sources)
 
 
 def _refuse_mixture(
     root: Path, used: Sequence[str], flat: list[str], classes: Mapping[str, Mapping[str, object]]
 ) -> None:
-    """Refuse folders of images beside folders of folders: the classes must be on one level."""
+    """Refuse folders of images beside folders of folders, since all classes must be on one level."""
     images_only = next((d for d in used if d in flat), None)
     if images_only is not None:
         raise FedLensError(
-            f"{root}: folder '{images_only}' holds images where the others hold class folders; expected "
+            f"{root}: folder '{images_only}' holds images, but the others hold class folders; expected "
             "domain/class/image throughout",
             "data.root",
         )
@@ -306,12 +282,7 @@ def _refuse_mixture(
 
 
 def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
-    """Return the classes that all domains have.
-
-    Raises:
-        FedLensError: ``data.root``, where a domain lacks a class that most others have, or has one that they
-            lack.
-    """
+    """Return the classes; refuse a domain that lacks one, or has one that the others lack."""
     every = sorted(set().union(*classes.values()))
     for name in every:
         holders = [d for d in classes if name in classes[d]]

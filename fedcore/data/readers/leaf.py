@@ -1,7 +1,7 @@
 """FEMNIST as LEAF writes it: json files of writers, each with its 28 x 28 images as lists of numbers.
 
-Reading all of LEAF's json takes minutes, so it is done only once and again when the files change: pixels and
-labels are stored as arrays in a folder ``converted-...`` beside the json files.
+Reading all of LEAF's json takes minutes, so it is done only once for the same files: pixels and labels are
+stored as arrays in a folder ``converted-...`` beside the json files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LeafSamples:
 
     Attributes:
         names: the writers' names in LEAF's order; ``writer`` indexes them.
-        part: codes of LEAF's split, -1 without it.
+        part: codes of LEAF's split, -1 without a split.
     """
 
     names: tuple[str, ...]
@@ -53,26 +53,23 @@ class LeafSamples:
 
 
 def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:
-    """Load the chosen writers as domains; without a choice all images are one domain, owned by the writers.
+    """Load the chosen writers as domains; without a choice, all images are one domain with writers as owners.
 
-    A writer is named as LEAF names it (``f0000_14``) or by its place in LEAF's list of users, from 0: FedOT's
-    four are 0, 25, 26 and 33. A data set of fewer than 62 classes has only those with the first labels.
-
-    Raises:
-        FedLensError: ``data.root`` for missing or damaged files; ``data.domains`` for an unknown writer.
+    A writer is named as in LEAF (``f0000_14``) or by its index in LEAF's list of users: FedOT's four are 0,
+    25, 26 and 33. A data set of fewer than 62 classes has only the images with the first labels.
     """
     files = _files(entry, roots)
     samples = _samples(files)
-    kept = samples.labels < len(entry.classes)
+    in_classes = samples.labels < len(entry.classes)
     chosen: tuple[str, ...]
     if domains is None:
-        rows = np.flatnonzero(kept)
+        rows = np.flatnonzero(in_classes)
         chosen, domain = (ONE_DOMAIN,), np.zeros(len(rows), dtype=np.int64)
     else:
         places = _places(entry, samples.names, domains)
         number = np.full(len(samples.names), -1, dtype=np.int64)
         number[places] = np.arange(len(places))
-        rows = np.flatnonzero(kept & (number[samples.writer] >= 0))
+        rows = np.flatnonzero(in_classes & (number[samples.writer] >= 0))
         chosen, domain = tuple(domains), number[samples.writer[rows]]
     part = samples.part[rows]
 
@@ -97,11 +94,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
 
 
 def names(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the domains as ``load`` would give them.
-
-    Raises:
-        FedLensError: ``data.root`` for missing files; ``data.domains`` for an unknown writer.
-    """
+    """Return the domains as ``load`` would give them."""
     files = _files(entry, roots)
     if domains is None:
         return (ONE_DOMAIN,)
@@ -110,7 +103,6 @@ def names(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
 
 
 def _places(entry: Entry, names: tuple[str, ...], domains: Sequence[str]) -> list[int]:
-    """Return the chosen writers' places in LEAF's list."""
     if not domains:
         raise FedLensError(f"{entry.name}: no domain chosen; name writers, or omit domains", "data.domains")
     places: dict[int, str] = {}
@@ -127,14 +119,15 @@ def _places(entry: Entry, names: tuple[str, ...], domains: Sequence[str]) -> lis
             )
         if place in places:
             raise FedLensError(
-                f"{entry.name}: '{places[place]}' and '{wanted}' are one writer; drop one", "data.domains"
+                f"{entry.name}: '{places[place]}' and '{wanted}' are the same writer; drop one",
+                "data.domains",
             )
         places[place] = wanted
     return list(places)
 
 
 def _keys(samples: LeafSamples, rows: np.ndarray) -> tuple[str, ...]:
-    """Return keys ``[part/]writer/number``: the number counts all of the writer's samples in the part."""
+    """Return keys ``[part/]writer/number``, where the number counts the writer's samples in the part."""
     cell = samples.writer * 3 + np.maximum(samples.part, 0)
     order = np.argsort(cell, kind="stable")
     first = np.searchsorted(cell[order], cell[order], side="left")
@@ -155,9 +148,9 @@ def _files(entry: Entry, roots: Sequence[Path]) -> list[tuple[Path, int]]:
             parts = {part: _json_in(folder / name) for part, name in ((TRAIN, "train"), (TEST, "test"))}
             if all(parts.values()):
                 return [(path, part) for part, paths in parts.items() for path in paths]
-            whole = _json_in(folder / "all_data") or _json_in(folder)
-            if whole:
-                return [(path, -1) for path in whole]
+            unsplit = _json_in(folder / "all_data") or _json_in(folder)
+            if unsplit:
+                return [(path, -1) for path in unsplit]
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
     raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how_to_get}", "data.root")
 
@@ -179,7 +172,7 @@ def _stamp(files: Sequence[tuple[Path, int]]) -> str:
 
 
 def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
-    """Load the samples from the ``converted-...`` folder, after converting the json files if necessary."""
+    """Load the samples from the ``converted-...`` folder; convert the json files if necessary."""
     parent = files[0][0].parent
     name = f"converted-{_stamp(files)}"
     folder = parent / name
@@ -201,9 +194,9 @@ def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
 
 
 def _converted(folder: Path) -> LeafSamples | None:
-    """Load converted samples; None if there are none, or if they are not as they were written.
+    """Load converted samples; None if they are missing or damaged.
 
-    The pixels are memory-mapped, so that only the check of their digest, once per process, reads all of them.
+    The pixels are memory-mapped: only the check of their digest, once per process, reads all of them.
     """
     pixels, rows_file = folder / _PIXELS, folder / _ROWS
     try:
@@ -220,7 +213,7 @@ def _converted(folder: Path) -> LeafSamples | None:
 
 
 def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
-    """Write the samples into a folder, which appears under its name only when it is complete."""
+    """Write the samples into a folder that appears under its name only when it is complete."""
     samples = yield from _parse(files)
     unfinished = folder.with_name(f"{folder.name}.part-{os.getpid()}")
     unfinished.mkdir(exist_ok=True)
@@ -243,7 +236,6 @@ def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
 
 
 def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
-    """Read the json files."""
     place: dict[str, int] = {}
     pixels: list[np.ndarray] = []
     labels: list[int] = []
@@ -253,11 +245,11 @@ def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
         yield Progress(f"reading {path.name}", done, len(files))
         content = _content(path)
         for name in content["users"]:
-            own = content["user_data"].get(name, {})
-            y = own.get("y", [])
+            user = content["user_data"].get(name, {})
+            y = user.get("y", [])
             x: np.ndarray | None
             try:
-                x = np.asarray(own.get("x", []), dtype=np.float64).reshape(len(y), SIDE * SIDE)
+                x = np.asarray(user.get("x", []), dtype=np.float64).reshape(len(y), SIDE * SIDE)
             except (TypeError, ValueError):
                 x = None
             valid = all(isinstance(label, int) and 0 <= label < 62 for label in y)
@@ -293,4 +285,4 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, why: str) -> FedLensError:
-    return FedLensError(f"{path}: not as LEAF writes it ({why}); run its preprocess.sh again", "data.root")
+    return FedLensError(f"{path}: not a file of LEAF ({why}); run its preprocess.sh again", "data.root")

@@ -1,4 +1,4 @@
-"""A data set as a list of image files with their labels, and the usable ones of them as an ``ImageSet``."""
+"""A data set as a list of image files with labels, and its usable images as an ``ImageSet``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.data.entry import ONE_DOMAIN
-from fedcore.data.file_check_cache import cached_reasons
-from fedcore.data.image_files import decode
+from fedcore.data.image_files import cached_reasons, decode
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
-from fedcore.data.readers.layout import Layout
+from fedcore.data.readers.layout import FolderLayout
 from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
@@ -24,15 +23,15 @@ from fedcore.records.codes import SPLITS
 
 @dataclass
 class Listing:
-    """The image files of a data set with all that is known about them before one is opened.
+    """The image files of a data set and their labels, before a file is opened.
 
-    ``files``, ``keys``, ``labels``, ``domain``, ``split`` and ``owner`` run in parallel.
+    ``files``, ``keys``, ``labels``, ``domain``, ``split`` and ``owner`` are parallel lists.
 
     Attributes:
         classes: as they enter a prompt.
-        split: official marks (values as in ``records.codes``), or None if there are none.
-        owner: the clients that the data set names ("" for none), or None if it names none.
-        left_out: (path, reason) of files that are known to be unusable.
+        split: the official split (values as in ``records.codes``), None without one.
+        owner: the clients that the data set names ("" for none), None without clients.
+        left_out: (path, reason) of files that cannot be used.
         label_files: the files that the labels and the split were read from.
     """
 
@@ -49,11 +48,7 @@ class Listing:
     label_files: list[Path] = field(default_factory=list)
 
     def add(self, path: Path, key: str, label: int, domain: int = 0, part: int | None = None) -> None:
-        """Add an image; ``part`` where the data set has an official split.
-
-        Raises:
-            FedLensError: ``data.root``, for a path in a label file that leads out of the folder.
-        """
+        """Add an image; refuse a path in a label file that leads out of the folder."""
         if ".." in path.parts or not str(path).startswith(os.path.join(self.root, "")):
             raise FedLensError(
                 f"{self.root}: '{path}' lies outside of it; get the label files again", "data.root"
@@ -69,7 +64,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An image that is not used. path: relative to the folder; reason: e.g. ``empty file``."""
+    """An image that is not used, with its path in the folder and a reason such as ``empty file``."""
 
     path: str
     reason: str
@@ -77,11 +72,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """The outcome of reading a data set: the files that were read and those that were left out.
+    """The numbers of usable images and the images left out when a data set was read.
 
     Attributes:
-        images: number of usable images.
-        left_out: unusable images.
         empty: (domain, class) pairs without images.
     """
 
@@ -91,7 +84,7 @@ class ReadReport:
     empty: tuple[tuple[str, str], ...]
 
     def warnings(self) -> list[str]:
-        """Return one line for each kind of defect, none where there is no defect."""
+        """Return one line for each kind of defect."""
         lines = []
         if self.left_out:
             first = "; ".join(f"{x.path}: {x.reason}" for x in self.left_out[:3])
@@ -103,10 +96,11 @@ class ReadReport:
         return lines
 
 
-def list_images(layout: Layout, classes: tuple[str, ...]) -> Listing:
+def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
     """List the images of a layout, sorted within each class; keys are ``[part/][domain/]class/file``.
 
-    Keys are made of the data set's own names, so that the same images are drawn from every upstream form.
+    Keys use the data set's names instead of the folders', so that splits, which are keyed by them, are equal
+    for all upstream forms of a data set.
 
     Args:
         classes: the class names as they enter a prompt.
@@ -130,14 +124,11 @@ def usable_images(
 ) -> tuple[ImageSet, ReadReport]:
     """Return the usable images of a listing, and a report on those that are left out.
 
-    Files are opened once: empty, unreadable, truncated and huge ones are listed in the report, so that none
-    stops a run in its middle. Pixels are decoded later, by ``ImageSet.read``: upright (EXIF), RGB.
+    Files are opened once here: empty, unreadable, truncated and huge ones are reported, so that they do not
+    stop a run halfway. Pixels are decoded later, by ``ImageSet.read``.
 
     Args:
-        reasons: why each file cannot be used, where that is known already.
-
-    Raises:
-        FedLensError: ``data.root``, where no image is readable.
+        reasons: why each file cannot be used (None: it can), if they have been checked already.
     """
     left_out = [LeftOut(_within(listing.root, path), reason) for path, reason in listing.left_out]
     rows = []
@@ -175,7 +166,7 @@ def _within(root: Path, path: Path) -> str:
 
 
 def _fingerprint(keys: tuple[str, ...], files: list[Path]) -> str:
-    """Hash relative paths, sizes and modification times: cheap, and it changes when a file does."""
+    """Hash relative paths, sizes and modification times, which is cheap and changes when a file does."""
     content = hashlib.sha256()
     for key, path in zip(keys, files, strict=True):
         content.update(version_line(path, key))

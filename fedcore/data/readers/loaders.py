@@ -1,4 +1,4 @@
-"""Each data set is read from disk by the reader that its catalog entry names."""
+"""Read a data set from disk with the reader that its catalog entry names."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from typing import TypeVar
 
 from fedcore.data.entry import Entry
 from fedcore.data.images import ImageSet
-from fedcore.data.readers import (
-    archives,
-    coop_split,
-    ddr,
-    domainnet,
-    hf,
-    leaf,
-    manifest,
-    tiny_imagenet,
-    torchvision_sets,
-)
+from fedcore.data.readers import archives, ddr, hf, label_files, leaf, manifest, torchvision_sets
 from fedcore.data.readers.files import NotInFolder, existing_folder
 from fedcore.data.readers.layout import (
     catalog_layout,
@@ -49,7 +39,7 @@ def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
 LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
     "folder": _folder,
     "domains": _domains,
-    "lists": domainnet.load,
+    "lists": label_files.domainnet,
     "ddr": ddr.load,
     "leaf": leaf.load,
     "classes": torchvision_sets.classes,
@@ -58,14 +48,14 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listi
     "food": torchvision_sets.food,
     "flowers": torchvision_sets.flowers,
     "dtd": torchvision_sets.dtd,
-    "tiny": tiny_imagenet.load,
-    "coop": coop_split.load,
+    "tiny": label_files.tiny_imagenet,
+    "coop": label_files.coop,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
 
 
 def detect_format(path: str | Path) -> str:
-    """Return the catalog name of a user's own data set: ``folder``, ``manifest`` or ``hf-dataset``."""
+    """Return the catalog name of a user's data set: ``folder``, ``manifest`` or ``hf-dataset``."""
     path = user_path(path, "data.root")
     if path.suffix.lower() == ".csv" and path.is_file():
         return "manifest"
@@ -78,12 +68,9 @@ def read_source(
     """Read a data set as far as possible without opening image files.
 
     Args:
-        columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
+        columns: names of the columns of a manifest or Hugging Face data set, if they differ from FedLens'.
 
-    Returns: a listing of image files; or, if the data set is stored otherwise, its images and warnings.
-
-    Raises:
-        FedLensError: ``data.root``, ``data.domains`` or ``data.columns``.
+    Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
     if entry.loader == "hf":
         images, report = hf.read(
@@ -99,11 +86,7 @@ def read_source(
 def load(
     entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[ImageSet, list[str]]:
-    """Load a data set from its folder or archive, with warnings of what was left out.
-
-    Raises:
-        FedLensError: as ``read_source``; ``data.root`` where no image is readable.
-    """
+    """Load a data set from its folder or archive, with warnings about images that are left out."""
     source = read_source(entry, root, domains, columns)
     if not isinstance(source, Listing):
         return source
@@ -115,11 +98,7 @@ def load(
 def names(
     entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return classes, as they enter a prompt, and domains, as ``load`` would give them; opens no image.
-
-    Raises:
-        FedLensError: ``data.root``, ``data.domains`` or ``data.columns``.
-    """
+    """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
     if entry.loader == "hf":
         return hf.names(root, domains, columns)
     if entry.loader == "manifest":
@@ -128,14 +107,17 @@ def names(
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if entry.loader == "tiny":
-            return tiny_imagenet.names(entry, roots), chosen_domains(entry, domains)
+            return label_files.tiny_imagenet_classes(entry, roots), chosen_domains(entry, domains)
         if entry.loader == "coop":
-            return coop_split.names(entry, roots), chosen_domains(entry, domains)
+            return label_files.coop_classes(entry, roots), chosen_domains(entry, domains)
         if entry.loader == "leaf":
             return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:
-            own = entry.loader == "folder"
-            layout = folder_layout(roots[-1], domains) if own else catalog_layout(entry, roots, domains)
+            layout = (
+                folder_layout(roots[-1], domains)
+                if entry.loader == "folder"
+                else catalog_layout(entry, roots, domains)
+            )
             return prompt_names(layout.root, layout.classes), layout.domains
         if entry.loader == "classes":
             class_folder_layout(entry, roots)
@@ -145,15 +127,13 @@ def names(
 
 
 def search_folder(entry: Entry, root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
-    """Call a function with a data set's folder, and if needed with the folder of what is packed in it.
+    """Call a function with a data set's folder and, if that fails, also with its unpacked archives.
 
     Args:
-        attempt: takes the folders to search; raises ``NotInFolder`` where the data set is not in them.
+        attempt: takes the folders to search; raises ``NotInFolder`` if the data set is not in them.
 
     Raises:
         NotPrepared: ``data.root``, within ``defer_slow_work``, with the command that does the slow work.
-        FedLensError: ``data.root``, if the folder does not exist; whatever ``attempt`` or
-            ``archives.unpack`` raises.
     """
     with _command_in_error(entry, root):
         path = user_path(root, "data.root")
@@ -171,7 +151,7 @@ def search_folder(entry: Entry, root: str, attempt: Callable[[Sequence[Path]], _
 
 @contextmanager
 def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
-    """Give a ``NotPrepared`` error the command that prepares this data set."""
+    """Add to a ``NotPrepared`` error the command that prepares this data set."""
     try:
         yield
     except NotPrepared as missing:
@@ -181,7 +161,7 @@ def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
 
 
 def _unpacked(packed: Sequence[Path]) -> Path:
-    """Return the folder with the content of the archives, after unpacking them if necessary."""
+    """Return the folder of the archives' content; unpack them if necessary."""
     folder = archives.unpacked_folder(packed)
     if not folder.is_dir():
         more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""

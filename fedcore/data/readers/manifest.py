@@ -1,4 +1,4 @@
-"""A data set described by a CSV file: a row per image with its path, label, domain, client and split."""
+"""A data set listed in a CSV file (manifest): a row per image with path, label, domain, client and split."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
 
 _MAX_LISTED = 5
-"""Bad rows that an error message lists; the others are counted."""
+"""Bad rows that an error message lists; it counts the others."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ManifestRow:
     """One image; ``line`` is its line in the file (the header is line 1)."""
 
     line: int
@@ -40,7 +40,7 @@ class Manifest:
     """The valid rows of a manifest, with its classes and domains, sorted."""
 
     path: Path
-    rows: tuple[Row, ...]
+    rows: tuple[ManifestRow, ...]
     classes: tuple[str, ...]
     domains: tuple[str, ...]
 
@@ -53,15 +53,11 @@ class Manifest:
 def read(
     path: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
 ) -> Manifest:
-    """Read the rows of a manifest; no image is opened.
+    """Read the rows of a manifest, UTF-8 text with commas and a header line; no image is opened.
 
     Args:
-        path: UTF-8 text with commas and a header line.
-        domains: the domains to use, None for all; all classes stay, whatever domains are chosen.
+        domains: the domains to use, None for all; the classes are those of all domains.
         columns: other names of the columns, e.g. ``{"label": "species"}``.
-
-    Raises:
-        FedLensError: ``data.root``, with the number of every bad line (up to five); ``data.domains``.
     """
     path = _existing_file(path)
     rows, bad = [], []
@@ -81,11 +77,7 @@ def read(
 
 
 def list_images(manifest: Manifest) -> Listing:
-    """List the images of a manifest, by path; missing files are left out, with their line.
-
-    Raises:
-        FedLensError: ``data.root``, for a path that leaves the manifest's folder.
-    """
+    """List the images of a manifest, sorted by path; missing files are left out, with their line."""
     root = manifest.folder
     names = prompt_names(manifest.path, manifest.classes)
     result = Listing(root, names, manifest.domains, label_files=[root / manifest.path.name])
@@ -111,7 +103,7 @@ def list_images(manifest: Manifest) -> Listing:
     return result
 
 
-def _file(root: Path, row: Row) -> Path:
+def _file(root: Path, row: ManifestRow) -> Path:
     return Path(os.path.normpath(root / row.path))
 
 
@@ -119,15 +111,19 @@ def _existing_file(path: str | Path) -> Path:
     path = user_path(path, "data.root")
     if path.is_dir():
         files = sorted(p.name for p in path.glob("*.csv"))
-        hint = f"give {path / files[0]}" if files else "it holds none; write one with columns path and label"
+        hint = (
+            f"give {path / files[0]}"
+            if files
+            else "it has no CSV file; write one with columns path and label"
+        )
         raise FedLensError(f"{path} is a folder; give the CSV file itself ({hint})", "data.root")
     if not path.is_file():
         raise FedLensError(f"no file {path}; give the CSV file that lists the images", "data.root")
     return path.resolve()
 
 
-def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[Row, str]]:
-    """Yield every row with what is wrong with it, "" where nothing is."""
+def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[ManifestRow, str]]:
+    """Yield every row with its problem, "" if it has none."""
     unknown = sorted(set(columns) - set(COLUMNS))
     if unknown:
         raise FedLensError(
@@ -173,17 +169,17 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
     return place
 
 
-def _row(cells: list[str], place: dict[str, int], line: int) -> Row:
+def _row(cells: list[str], place: dict[str, int], line: int) -> ManifestRow:
     values = {
         name: cells[place[name]].strip() if name in place and place[name] < len(cells) else ""
         for name in COLUMNS
     }
     if "domain" not in place:
         values["domain"] = ONE_DOMAIN
-    return Row(line, **values)
+    return ManifestRow(line, **values)
 
 
-def _problem(row: Row, cells: list[str], header: list[str], place: dict[str, int]) -> str:
+def _problem(row: ManifestRow, cells: list[str], header: list[str], place: dict[str, int]) -> str:
     if len(cells) != len(header):
         return f"{len(cells)} values for {len(header)} columns (quote values that hold a comma)"
     empty = next((name for name in ("path", "label", "domain") if not getattr(row, name)), None)
@@ -192,13 +188,13 @@ def _problem(row: Row, cells: list[str], header: list[str], place: dict[str, int
     if "\0" in row.path:
         return "its path holds a zero byte"
     if "split" in place and row.split.lower() not in PARTS:
-        return f"split '{row.split}' is none of train, validation, test"
+        return f"split '{row.split}' is not one of train, validation, test"
     return ""
 
 
-def _repeated_files(root: Path, rows: list[Row]) -> Iterator[str]:
-    """Report files that are named twice, since no sample may be in two clients or splits."""
-    first: dict[Path, Row] = {}
+def _repeated_files(root: Path, rows: list[ManifestRow]) -> Iterator[str]:
+    """Report files that are named twice, since a sample must not be in two clients or splits."""
+    first: dict[Path, ManifestRow] = {}
     for row in rows:
         other = first.setdefault(_file(root, row), row)
         if other is not row and row.path:

@@ -1,8 +1,9 @@
-"""The data sets that torchvision knows, read from the files that it downloads.
+"""Readers of the data sets that torchvision can download.
 
-torchvision's own classes would import torch into the pages' process, so the files are read here; the tests
-compare every reader with torchvision's class on the same files: the same images, labels and classes. Class
-names are those of the files, in the order of the labels.
+Images, labels, classes and parts equal those of torchvision's classes, which the tests compare on the same
+files. Those classes are not used themselves. They import torch, which takes a page seconds. They accept only
+one folder name and say "Dataset not found or corrupted" of everything else, without naming a file. CIFAR's
+unpickles its files, which can run any code in them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _CIFAR = {
     "cifar10": ("batches.meta", "label_names", {**dict.fromkeys(_BATCHES, TRAIN), "test_batch": TEST}),
     "cifar100": ("meta", "fine_label_names", {"train": TRAIN, "test": TEST}),
 }
-"""Data set -> file of the class names, the key in it, and the part that each other file belongs to."""
+"""Data set -> file of the class names, its key, and the part that each other file belongs to."""
 
 
 def readable(name: str) -> str:
@@ -52,29 +53,21 @@ def readable(name: str) -> str:
 
 
 def prompts(entry: Entry) -> tuple[str, ...]:
-    """Return the classes of a data set as they enter a prompt; Pets' are capitalised, as by torchvision."""
+    """Return the classes of a data set as they enter a prompt; Pets' are capitalised as in torchvision."""
     if entry.loader == "pets":
         return tuple(" ".join(part.title() for part in name.split("_")) for name in entry.classes)
     return tuple(readable(name) for name in entry.classes)
 
 
 def classes(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List EuroSAT or Caltech-101: class folders, without an official split.
-
-    Raises:
-        FedLensError: ``data.root``, if class folders are missing or unknown.
-    """
+    """List EuroSAT or Caltech-101, which are class folders without an official split."""
     chosen_domains(entry, domains)
     layout = class_folder_layout(entry, roots)
     return list_images(layout, prompt_names(layout.root, prompts(entry)))
 
 
 def pets(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List Oxford-IIIT Pets: ``images/NAME_1.jpg``, labels in ``annotations/trainval.txt`` and ``test.txt``.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing file or a malformed line.
-    """
+    """List Oxford-IIIT Pets: ``images/NAME_1.jpg``, labels in ``annotations/trainval.txt`` and others."""
     number = {squash(name): i for i, name in enumerate(entry.classes)}
 
     def rows(path: Path) -> Iterator[tuple[str, int]]:
@@ -92,11 +85,7 @@ def pets(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
 
 
 def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List Food-101: ``images/apple_pie/1.jpg``, listed by class in ``meta/train.json`` and ``test.json``.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing or malformed file.
-    """
+    """List Food-101: ``images/apple_pie/1.jpg``, listed by class in ``meta/train.json`` and ``test.json``."""
 
     def rows(path: Path) -> Iterator[tuple[str, int]]:
         try:
@@ -113,11 +102,7 @@ def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
 
 
 def dtd(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List DTD: ``images/banded/banded_0002.jpg``; the first of its ten partitions, as torchvision does.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing file or an unknown class.
-    """
+    """List DTD: ``images/banded/banded_0002.jpg``, with the first of its ten partitions, as torchvision."""
     number = {name: i for i, name in enumerate(entry.classes)}
 
     def rows(path: Path) -> Iterator[tuple[str, int]]:
@@ -138,7 +123,7 @@ def _listed(
     parts: Mapping[str, int],
     rows: Callable[[Path], Iterator[tuple[str, int]]],
 ) -> Listing:
-    """List the images that label files name, each file one part of the official split.
+    """List the images that label files name; each file is one part of the official split.
 
     Args:
         parts: label file -> the part that it lists.
@@ -154,14 +139,10 @@ def _listed(
 
 
 def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List Flowers-102: ``jpg/image_00001.jpg``, labels in ``imagelabels.mat``, parts in ``setid.mat``.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing or damaged file.
-    """
+    """List Flowers-102: ``jpg/image_00001.jpg``, labels in ``imagelabels.mat``, parts in ``setid.mat``."""
     chosen_domains(entry, domains)
     root = locate(entry, roots, "imagelabels.mat", "setid.mat")
-    images = locate(entry, roots, "jpg") / "jpg"  # may have been unpacked next to the labels
+    images = locate(entry, roots, "jpg") / "jpg"  # often in another archive than the labels
     labels = _mat(root / "imagelabels.mat", "labels")
     files = [root / "imagelabels.mat", root / "setid.mat"]
     result = Listing(roots[0], prompts(entry), label_files=files)
@@ -176,11 +157,7 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
 
 
 def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:
-    """Load CIFAR-10 or CIFAR-100: pickled arrays of labels, and of pixels, which stay in memory once read.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing or damaged file.
-    """
+    """Load CIFAR-10 or CIFAR-100, pickled arrays; pixels of a file are loaded with its first image."""
     chosen_domains(entry, domains)
     meta, key, parts = _CIFAR[entry.name]
     root = locate(entry, roots, meta, *parts)
@@ -193,15 +170,15 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
     for name in parts:
         path = root / name
         content = _cifar_file(path)
-        own, pixels = content.get(b"labels", content.get(b"fine_labels")), content.get(b"data", ())
+        in_file, pixels = content.get(b"labels", content.get(b"fine_labels")), content.get(b"data", ())
         if (
-            own is None
-            or np.shape(pixels) != (len(own), 3072)
-            or not 0 <= min(own) <= max(own) < len(classes)
+            in_file is None
+            or np.shape(pixels) != (len(in_file), 3072)
+            or not 0 <= min(in_file) <= max(in_file) < len(classes)
         ):
             raise damaged(path, "not a file of CIFAR")
-        labels += own
-        counts.append(len(own))
+        labels += in_file
+        counts.append(len(in_file))
         stamp.update(version_line(path, name))
     starts = np.cumsum([0, *counts[:-1]])
 
@@ -243,7 +220,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     """Unpickles arrays, numbers and text only, since a pickle from the network could call any function."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the few things that an array is made of; CIFAR's files use numpy's old names."""
+        """Return one of the few functions that arrays need; CIFAR's files use numpy's former names."""
         module = module.replace("numpy.core", "numpy._core")
         if (module, name) not in _ARRAY_PARTS:
             raise pickle.UnpicklingError(f"uses {module}.{name}, which no array needs")
@@ -252,7 +229,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _cifar_file(path: Path) -> dict[bytes, Any]:
-    """Read one pickled file; the keys are text in half of the tools that write such files."""
+    """Read one pickled file; depending on the tool that wrote it, its keys are text or bytes."""
     try:
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except (OSError, EOFError, ValueError, AttributeError, LookupError, TypeError, ImportError,

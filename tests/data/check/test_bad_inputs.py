@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.check.dataset import check_dataset
-from fedcore.data.check.findings import CheckReport
+from fedcore.data.check import check_dataset
+from fedcore.data.findings import CheckReport
 from fedcore.errors import FedLensError
 from fedcore.progress import result_of
 from tests.support.data import layouts

@@ -13,10 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.data import catalog
-from fedcore.data.check import dataset
-from fedcore.data.check.dataset import check_dataset
-from fedcore.data.check.findings import KINDS, CheckReport, Finding
+from fedcore.data import catalog, check, image_files
+from fedcore.data.check import check_dataset
+from fedcore.data.findings import KINDS, CheckReport, Finding
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
@@ -181,8 +180,8 @@ def test_copies_in_train_and_test_are_found(tmp_path: Path):
 def test_only_files_of_one_size_are_hashed(pets: Path, monkeypatch: pytest.MonkeyPatch):
     (pets / "photo/dog/x.jpg").write_bytes((pets / "photo/dog/0.jpg").read_bytes())
     hashed = []
-    own = dataset._file_hash
-    monkeypatch.setattr(dataset, "_file_hash", lambda f: (hashed.append(f), own(f))[1])
+    own = check._file_hash
+    monkeypatch.setattr(check, "_file_hash", lambda f: (hashed.append(f), own(f))[1])
     sizes = [f.stat().st_size for f in pets.rglob("*.jpg")]
     report("folder", pets)
     assert len(hashed) == sum(sizes.count(size) > 1 for size in sizes) < len(sizes)
@@ -253,7 +252,7 @@ def test_what_the_check_finds_broken_is_left_out_by_loading(pets: Path):
     _broken_middle(pets)
     before = catalog.load("folder", str(pets))
     row = before.keys.index("photo/dog/x.jpg")
-    message = r"photo/dog/x\.jpg: cannot be decoded .*`data check` leave it out"
+    message = r"photo/dog/x\.jpg: can no longer be decoded .*`data check` leave it out"
     with pytest.raises(FedLensError, match=message):
         before.read(row)
     report("folder", pets)
@@ -277,34 +276,30 @@ def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, 
 
 def test_no_flipped_bit_of_the_cache_admits_another_image(tmp_path: Path, cache: Path):
     """A changed row number left out a sound image and let a broken one in."""
-    from fedcore.data import file_check_cache
-
     files = [tmp_path / f"{i}.png" for i in range(3)]
     for i, file in enumerate(files):
         noise(i).save(file)
     files[1].write_bytes(b"")
-    expected = file_check_cache.cached_reasons(files)
+    expected = image_files.cached_reasons(files)
     assert expected == [None, "empty file", None]
-    file_check_cache.save(files, expected)
+    image_files.save_reasons(files, expected)
     (kept,) = (cache / "verdicts").iterdir()
     content = kept.read_bytes()
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 8
         kept.write_bytes(bytes(damaged))
-        assert file_check_cache.cached_reasons(files) == expected, damaged
+        assert image_files.cached_reasons(files) == expected, damaged
 
 
 def test_large_folders_are_opened_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from fedcore.data import file_check_cache
-
-    monkeypatch.setattr(file_check_cache, "MIN_CACHED", 10)
+    monkeypatch.setattr(image_files, "MIN_CACHED", 10)
     (tmp_path / "s/a").mkdir(parents=True)
     for i in range(10):
         noise(i).save(tmp_path / f"s/a/{i}.png")
     (tmp_path / "s/a/9.png").write_bytes(b"")
     first = catalog.load("folder", str(tmp_path / "s"))
-    monkeypatch.setattr(file_check_cache, "unusable_reasons", lambda files: pytest.fail("opened again"))
+    monkeypatch.setattr(image_files, "unusable_reasons", lambda files: pytest.fail("opened again"))
     second = catalog.load("folder", str(tmp_path / "s"))
     assert len(first) == len(second) == 9 and first.fingerprint == second.fingerprint
 
@@ -404,7 +399,7 @@ def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pet
     (pets / "sketch/dog/1.jpg").write_bytes(b"gone")
     pixels = batches(images.read, lambda i: torch.zeros(3, i.height, i.width), len(images), workers=workers)
     with pytest.raises(
-        FedLensError, match=r"sketch/dog/1\.jpg: cannot be decoded any more .*restore or remove"
+        FedLensError, match=r"sketch/dog/1\.jpg: can no longer be decoded .*restore or remove"
     ):
         list(pixels)
     assert len(catalog.load("folder", str(pets))) == 11, "the next start leaves it out"

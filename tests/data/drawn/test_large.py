@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from fedcore.data import catalog, descriptions
-from fedcore.data.drawn import large, shapes
+from fedcore.data.drawn import shapes
 from fedcore.data.splits import split
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 
-@pytest.mark.parametrize("name", large.SETS)
+@pytest.mark.parametrize("name", shapes.LARGE_SETS)
 def test_its_own_split_has_enough_tests_for_half_a_point(name):
-    one, images = large.SETS[name], catalog.load(name)
+    one, images = shapes.LARGE_SETS[name], catalog.load(name)
     marks = split(images, "official", seed=1)
     assert (marks == TEST).sum() >= 20_000
     cells = images.domain * len(images.classes) + images.labels
@@ -24,7 +24,7 @@ def test_its_own_split_has_enough_tests_for_half_a_point(name):
 
 
 def test_swapped_domains_show_one_class_under_the_name_of_another():
-    one = large.SETS["shapes-conflict"]
+    one = shapes.LARGE_SETS["shapes-conflict"]
     key = "sketch+30-swapped/heart/003"
     assert np.array_equal(one.draw(key), shapes.draw_shape(key, "star", "sketch", 30))
     for kept in ("sketch+30/heart/003", "sketch+30-swapped/cup/003"):
@@ -37,13 +37,13 @@ def test_swapped_domains_show_one_class_under_the_name_of_another():
 
 
 def test_half_of_the_domains_conflict_and_the_common_ones_share_their_angle():
-    conflict = large.SETS["shapes-conflict"].domains
-    plain = [name for name in conflict if not name.endswith(large.SWAPPED)]
-    assert sorted(conflict) == sorted([*plain, *(name + large.SWAPPED for name in plain)])
-    assert {shapes.parse_domain(name)[1] for name in large.SETS["shapes-common"].domains} == {30}
+    conflict = shapes.LARGE_SETS["shapes-conflict"].domains
+    plain = [name for name in conflict if not name.endswith(shapes.SWAPPED)]
+    assert sorted(conflict) == sorted([*plain, *(name + shapes.SWAPPED for name in plain)])
+    assert {shapes.parse_domain(name)[1] for name in shapes.LARGE_SETS["shapes-common"].domains} == {30}
 
 
 def test_every_class_has_a_written_description():
-    for name in large.SETS:
+    for name in shapes.LARGE_SETS:
         classes = catalog.facts(name).classes
         assert set(descriptions.of_classes(name, None, classes)) == set(classes)

@@ -200,7 +200,7 @@ BAD = {
         "ddr", line_of("DR_grading/train.txt", 3, "20170413000000003.jpg 6"), "with grades 0 to 5"),
     "ddr: a path": ("ddr", line_of("DR_grading/test.txt", 0, "../x.jpg 1"), "with grades 0 to 5"),
     "ddr: no list": ("ddr", rename("DR_grading/valid.txt", "DR_grading/val.txt"), "no folder with"),
-    "ddr: no images": ("ddr", lambda r: [p.write_bytes(b"") for p in r.rglob("*.jpg")], "none of the images"),
+    "ddr: no images": ("ddr", lambda r: [p.write_bytes(b"") for p in r.rglob("*.jpg")], "no image that its"),
     "ddr: one size": (
         "ddr", lambda r: [Image.new("L", (9, 9), 90).save(p) for p in r.rglob("*.jpg")], "the same reso"),
 }  # fmt: skip

@@ -165,7 +165,7 @@ def test_sixteen_bit_grey_keeps_its_greys(tmp_path: Path):
 def test_a_file_that_breaks_after_the_check_is_named(pets: Path):
     images, _ = read_folder(pets)
     (pets / "photo" / "dog" / "0.png").write_bytes(b"gone")
-    with pytest.raises(FedLensError, match=r"photo/dog/0\.png: cannot be decoded any more"):
+    with pytest.raises(FedLensError, match=r"photo/dog/0\.png: can no longer be decoded"):
         images.read(0)
 
 
@@ -292,7 +292,7 @@ BAD = {
         _extra_class,
         "domain 'sketch' has a class folder 'snow_owls' .*rename it .*snow_owl",
     ),
-    "images beside class folders": (_mixed_levels, "folder 'stray' holds images where"),
+    "images beside class folders": (_mixed_levels, "folder 'stray' holds images, but"),
     "a folder of something else": (_bare_folder, "folder 'lists' holds neither"),
     "two classes of one name": (_same_names, "'snow owl' and 'snow_owl' read the same"),
     "a link to a file outside": (_link_out, "link.png is a link that leaves the folder"),

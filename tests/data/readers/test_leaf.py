@@ -158,7 +158,7 @@ BAD = {
     "cut": (
         lambda f: (f / "all_data_10.json").write_text('{"users": ['),
         None,
-        "all_data_10.json: not as LEAF",
+        "all_data_10.json: not a file of LEAF",
     ),
     "no users": (broken(users=None), None, "expected users, num_samples and user_data"),
     "a label too few": (broken(y=[1]), None, "user 'f0000_14' needs as many labels"),
@@ -168,7 +168,7 @@ BAD = {
     "ragged images": (broken(x=[[0.5] * 784, [1]] * 11), None, "images of 784 numbers"),
     "no writer of this name": (lambda f: None, ["33", "f0000_14"], "no writer '33'; name one as LEAF does"),
     "no writer": (lambda f: None, [], "no domain chosen"),
-    "a writer twice": (lambda f: None, ["0", "f0000_14"], "'0' and 'f0000_14' are one writer"),
+    "a writer twice": (lambda f: None, ["0", "f0000_14"], "'0' and 'f0000_14' are the same writer"),
 }
 
 

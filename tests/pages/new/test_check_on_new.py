@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.data import file_check_cache
+from fedcore.data import image_files
 from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
@@ -18,7 +18,7 @@ from tests.support.web.pages import Opened, button, plan_line, work_off
 @pytest.fixture
 def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The database; sixty files count as many here."""
-    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
+    monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
     monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "runs.db"
 

@@ -211,7 +211,7 @@ BAD = {
         row("photo/dog/7.png,,photo,w,train"), "line 14: no label", "correct these lines"
     ),
     "an unknown split": _csv(
-        row("photo/dog/7.png,dog,photo,w,dev"), "line 14: split 'dev' is none of train, validation, test"
+        row("photo/dog/7.png,dog,photo,w,dev"), "line 14: split 'dev' is not one of train, validation, test"
     ),
     "one image twice": _csv(
         row("./photo/dog/0.png,snow_owl,photo,w,train"),
@@ -299,7 +299,7 @@ BAD = {
     # LEAF
     "LEAF json cut short": _leaf(
         lambda r: [p.write_text(p.read_text()[:-20]) for p in r.rglob("*_2.json")] and None,
-        r"all_data_2\.json: not as LEAF writes it",
+        r"all_data_2\.json: not a file of LEAF",
         "preprocess.sh again",
     ),
     "LEAF json of something else": _leaf(
@@ -308,7 +308,7 @@ BAD = {
         "again",
     ),
     "an image of 783 numbers": _leaf(
-        leaf(short_image), r"all_data_2\.json: not as LEAF writes it \(", "preprocess.sh again"
+        leaf(short_image), r"all_data_2\.json: not a file of LEAF \(", "preprocess.sh again"
     ),
     "a label too few": _leaf(
         leaf(fewer_labels), r"all_data_2\.json: .*user 'f0000_14'", "preprocess.sh again"

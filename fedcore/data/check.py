@@ -1,7 +1,7 @@
 """Check a data set before it is used: its content, its defects, and the images that will be left out.
 
-Nothing is changed, and the check does not stop at the first problem: an error that would refuse a run is part
-of the report.
+The check changes nothing and does not stop at the first problem: an error that would refuse a run is part of
+the report.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from PIL import Image
 
-from fedcore.data import catalog, file_check_cache
-from fedcore.data.check.findings import SAMPLES, CheckReport, FindingCollector
+from fedcore.data import catalog, image_files
+from fedcore.data.findings import SAMPLES, CheckReport, FindingCollector
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import ddr, hf, loaders
@@ -38,9 +39,6 @@ def check_dataset(
     """Check a data set of the catalog, or the user's own ``folder``, ``manifest`` or ``hf-dataset``.
 
     Every image is decoded once, in threads.
-
-    Raises:
-        FedLensError: ``data.name`` for an unknown name, ``data.root`` if the folder does not exist.
     """
     entry = catalog.entry(name)
     yield Progress("listing files", 0, 0)
@@ -69,7 +67,7 @@ def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]
     """Check image files with labels."""
     checks = yield from _collect("reading images", map_in_threads(check_file, listing.files), listing.files)
     reasons = [check.reason for check in checks]
-    file_check_cache.save(listing.files, reasons)
+    image_files.save_reasons(listing.files, reasons)
     findings = FindingCollector(root)
     for file, reason in listing.left_out:
         findings.add("no grade" if reason == ddr.NO_GRADE else "missing", file)
@@ -89,7 +87,7 @@ def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]
 
 
 def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[CheckReport]:
-    """Check images that are not files of their own: drawings, or rows of an array."""
+    """Check images that are not separate files: drawings, or rows of an array."""
     findings = FindingCollector(None)
     hashes = map_in_threads(lambda row: _pixel_hash(images, row), range(len(images)))
     digests = dict(enumerate((yield from _collect("reading images", hashes, images))))
@@ -128,13 +126,13 @@ def _check_unusable(name: str, root: Path, error: FedLensError) -> Work[CheckRep
     return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
 
 
-def _collect(message: str, results: Iterable[_Result], whole: Sized) -> Work[list[_Result]]:
-    """Collect results, one for each item of ``whole``, with progress."""
+def _collect(message: str, results: Iterable[_Result], items: Sized) -> Work[list[_Result]]:
+    """Collect the results for these items, with progress."""
     collected: list[_Result] = []
     for result in results:
         collected.append(result)
-        if len(collected) % _EVERY == 0 or len(collected) == len(whole):
-            yield Progress(message, len(collected), len(whole))
+        if len(collected) % _EVERY == 0 or len(collected) == len(items):
+            yield Progress(message, len(collected), len(items))
     return collected
 
 
@@ -153,7 +151,7 @@ def _pixel_hash(images: ImageSet, row: int) -> str | None:
 
 
 def _file_hashes(files: Sequence[Path], rows: Iterable[int]) -> Work[dict[int, str]]:
-    """Hash the content of the files in some rows that have the size of another; others cannot be copies."""
+    """Hash the files in some rows, except those of a unique size, which cannot be copies."""
     sizes = {row: files[row].stat().st_size for row in rows}
     count = Counter(sizes.values())
     candidates = [row for row, size in sizes.items() if count[size] > 1]
@@ -173,7 +171,7 @@ def _report_by_keys(
     digests: Mapping[int, str | None],
     notes: Sequence[str],
 ) -> CheckReport:
-    """Complete the report of a data set whose samples are identified by their keys."""
+    """Complete the report of a data set with keys instead of file paths."""
     split = None if images.split is None else images.split.tolist()
     findings.add_duplicates(digests, images.keys, images.labels.tolist(), images.domain.tolist(), split)
     return _report(root, images, images.keys, findings, notes)
@@ -201,3 +199,20 @@ def _report(
         findings=findings.findings(),
         notes=tuple(notes),
     )
+
+
+SIDE = 56
+"""Side of a thumbnail on a contact sheet, pixels."""
+
+
+def contact_sheet(images: ImageSet, columns: int = 10, rows: int = 8) -> Image.Image:
+    """Draw the first image of each class (column) in each domain (row); grey if there is none."""
+    domains, classes = images.domains[:rows], images.classes[:columns]
+    sheet = Image.new("RGB", (len(classes) * SIDE, len(domains) * SIDE), (127, 127, 127))
+    for i in range(len(domains)):
+        for j in range(len(classes)):
+            members = np.flatnonzero((np.asarray(images.domain) == i) & (np.asarray(images.labels) == j))
+            if members.size:
+                thumbnail = images.read(int(members[0])).convert("RGB").resize((SIDE - 2, SIDE - 2))
+                sheet.paste(thumbnail, (j * SIDE + 1, i * SIDE + 1))
+    return sheet

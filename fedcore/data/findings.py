@@ -1,4 +1,4 @@
-"""The findings of a check: for each kind of problem a list of paths, and how FedLens treats them."""
+"""The findings of a check: the paths of each kind of problem, and how FedLens treats them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedcore.data.readers.listing import Listing
 from fedcore.records.codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str]] = {
-    "link": ("links that leave the folder", "refused: copy what they point to, or give that folder"),
-    "missing": ("files that are listed but not there", "left out"),
+    "link": ("links that leave the folder", "refused: copy the files they point to, or give that folder"),
+    "missing": ("files that are listed but missing", "left out"),
     "empty": ("files of zero bytes", "left out"),
     "truncated": ("truncated images", "left out"),
     "unreadable": ("unreadable images", "left out"),
     "huge": ("images beyond the limit on pixels", "left out"),
-    "not an image": ("files that are not images in spite of their name", "left out"),
+    "not an image": ("files with an image's name that are not images", "left out"),
     "no label": ("rows without a label", "left out"),
-    "no grade": ("images that the data set itself calls ungradable", "left out"),
+    "no grade": ("images that the data set marks as ungradable", "left out"),
     "no images": (
         "classes without images in a domain",
-        "kept: the domain has no images to learn them from",
+        "kept: clients of that domain cannot learn them",
     ),
     "train and test": (
         "groups of identical images in train and in test",
@@ -45,22 +45,22 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "CMYK": ("images in CMYK", "converted to RGB"),
     "16 bit": ("images of 16 bits per channel", "scaled to 8 bits"),
     "turned": ("images with an EXIF rotation", "rotated upright"),
-    "unused": ("images that belong to no domain and class in use", "ignored"),
+    "unused": ("images outside the domains and classes in use", "ignored"),
     "other": ("files that are not images", "ignored"),
 }
-"""Kind of finding -> what it is and how it is treated; the most serious kinds first."""
+"""Kind of finding -> its description and treatment; the most serious kinds first."""
 
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 
 MAX_LISTED = 50
-"""Paths (or groups of paths) that a finding lists; it counts all."""
+"""Maximum of paths (or groups of paths) that a finding lists; it counts all."""
 
 SAMPLES = 6
 """Number of sample images of each domain in a report."""
 
 
 class Finding(BaseModel, frozen=True):
-    """One kind of problem, how often it occurs, and where.
+    """One kind of problem, its number of occurrences and their paths.
 
     Attributes:
         kind: a key of ``KINDS``.
@@ -86,7 +86,7 @@ class CheckReport(BaseModel, frozen=True):
         error: why it cannot be used as it is, in one line; None if it can.
         images: number of usable images.
         counts: numbers of usable images. Shape: (domains, classes).
-        samples: a few usable images of each domain: paths, or keys where they are not files.
+        samples: a few usable images of each domain: paths, or keys if they are not separate files.
         findings: in the order of ``KINDS``.
         notes: further warnings of the loader, e.g. that the data set should have more images.
     """
@@ -137,8 +137,8 @@ class FindingCollector:
             "16 bit": check.sixteen_bit,
             "turned": check.rotated,
         }
-        for kind, is_so in applies.items():
-            if is_so:
+        for kind, found in applies.items():
+            if found:
                 self.add(kind, file)
 
     def add_folder(self, root: Path, listing: Listing | None) -> list[Path]:
@@ -171,7 +171,11 @@ class FindingCollector:
         domain: Sequence[int],
         split: Sequence[int] | None,
     ) -> None:
-        """Add groups of identical images, each under its most serious kind only; None is no digest."""
+        """Add groups of identical images, each only under its most serious kind.
+
+        Args:
+            digests: row -> digest of the image, None if it could not be read.
+        """
         groups: dict[str, list[int]] = defaultdict(list)
         for row, digest in digests.items():
             if digest is not None:
@@ -198,7 +202,7 @@ class FindingCollector:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the files of a folder and the links in it, sorted, without hidden ones and FedLens' own."""
+    """Yield the files and links in a folder, sorted, without hidden ones and those that FedLens wrote."""
     for folder, inside, names in os.walk(root):
         inside[:] = sorted(n for n in inside if not n.startswith(_HIDDEN))
         links = [n for n in inside if Path(folder, n).is_symlink()]

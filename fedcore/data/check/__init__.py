@@ -1,1 +1,0 @@
-"""Check a data set before anything is trained on it."""

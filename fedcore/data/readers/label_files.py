@@ -1,0 +1,211 @@
+"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet and CoOp's few-shot splits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fedcore.data.entry import Entry
+from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
+from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
+from fedcore.data.readers.listing import Listing, list_images
+from fedcore.errors import FedLensError
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
+
+_DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
+    {"{}_list.txt": None},
+    {"{}_train.txt": TRAIN, "{}_test.txt": TEST},
+)
+"""Alternative sets of lists for each domain: file -> the part of the official split that it lists. The first
+set is that of DomainNet-126, the second one is the split of DomainNet's authors."""
+
+
+def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List the images named in txt files beside the domains' folders, or else all images in the folders.
+
+    A line is ``clipart/aircraft_carrier/clipart_001_000001.jpg 0``. A folder may hold the lists of both
+    DomainNet and DomainNet-126; only those of the wanted data set are read.
+    """
+    wanted = chosen_domains(entry, domains)
+    for parts in _DOMAINNET_LISTS if entry.subset else _DOMAINNET_LISTS[1:]:
+        files = {(d, pattern.format(d)): part for d in wanted for pattern, part in parts.items()}
+        try:
+            root = locate(entry, roots, *(name for _, name in files))
+        except NotInFolder:
+            continue
+        folders = {d: _domain_folder(entry, root, roots, d) for d in wanted}
+        return _from_lists(entry, root, folders, Listing(roots[0], (), wanted), files)
+    layout = catalog_layout(entry, roots, domains)
+    return list_images(layout, prompt_names(layout.root, layout.classes))
+
+
+def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:
+    """Find the class folders of a domain: beside the lists, or where its archive was unpacked."""
+    for base in (root, *roots):
+        for folder in (base / domain / domain, base / domain):
+            if folder.is_dir():
+                return folder
+    raise NotInFolder(
+        f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}", "data.root"
+    )
+
+
+def _from_lists(
+    entry: Entry,
+    root: Path,
+    folders: Mapping[str, Path],
+    result: Listing,
+    files: Mapping[tuple[str, str], int | None],
+) -> Listing:
+    """Fill a listing with the images that the lists in ``root`` name."""
+    rows: list[tuple[int, str, str, int | None]] = []
+    number: dict[str, str] = {}
+    for (domain, name), part in files.items():
+        result.label_files.append(root / name)
+        for line in read_lines(root / name):
+            path, _, label = line.rpartition(" ")
+            pieces = path.split("/")
+            if len(pieces) < 3 or pieces[-3] != domain or ".." in pieces or not label.isdecimal():
+                raise damaged(root / name, f"'{line}' is not '{domain}/class/image.jpg number'", "list")
+            if entry.classes and pieces[-2] not in entry.classes:
+                if part is None:
+                    refuse_other_classes(entry, root / name, (*entry.classes, pieces[-2]))
+                continue  # DomainNet's lists name more classes than DomainNet-126 has
+            if number.setdefault(pieces[-2], label) != label:
+                why = f"class '{pieces[-2]}' has the numbers {number[pieces[-2]]} and {label}"
+                raise damaged(root / name, why, "lists")
+            rows.append((result.domains.index(domain), pieces[-2], pieces[-1], part))
+    classes = entry.classes or tuple(sorted(number))
+    refuse_other_classes(entry, root, tuple(number))
+    result.classes = prompt_names(root, classes)
+    label_of = {name: i for i, name in enumerate(classes)}
+    for d, class_name, image, part in sorted(rows, key=lambda row: row[:3]):
+        domain = result.domains[d]
+        file = folders[domain] / class_name / image
+        result.add(file, f"{domain}/{class_name}/{image}", label_of[class_name], d, part)
+    return result
+
+
+def tiny_imagenet_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the classes as they enter a prompt, in the order of their WordNet ids.
+
+    ``words.txt`` gives several words for most classes. The first one is used, or all of them if two classes
+    share the first.
+    """
+    return _tiny_imagenet(entry, roots)[2]
+
+
+def tiny_imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List training images and, as test set, validation images, since its own test images have no labels.
+
+    Training images are ``train/n01443537/images/n01443537_0.JPEG``; a file lists the labels of ``val``.
+    """
+    chosen_domains(entry, domains)
+    root, ids, classes = _tiny_imagenet(entry, roots)
+    listed = root / "val" / "val_annotations.txt"
+    result = Listing(root, classes)
+    result.label_files += [root / "wnids.txt", root / "words.txt", listed]
+    present = set(folders_in(root, root / "train"))
+    missing = [i for i in ids if i not in present]
+    if missing:
+        raise damaged(root / "train", f"no folder '{missing[0]}', which wnids.txt names")
+    for label, wnid in enumerate(ids):
+        for path in sorted(images_in(root, root / "train" / wnid / "images")):
+            result.add(path, f"train/{wnid}/{path.name}", label, part=TRAIN)
+    number = {wnid: label for label, wnid in enumerate(ids)}
+    for line in read_lines(listed):
+        image, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in number:
+            raise damaged(listed, f"'{line}' names no class of wnids.txt")
+        result.add(root / "val" / "images" / image, f"val/{image}", number[wnid], part=TEST)
+    return result
+
+
+def _tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str], tuple[str, ...]]:
+    """Return the folder, the WordNet ids, sorted, and the names of the classes."""
+    root = locate(entry, roots, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+    ids = sorted(set(read_lines(root / "wnids.txt")))
+    words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)
+    unknown = [i for i in ids if i not in words]
+    if unknown:
+        raise damaged(root / "words.txt", f"no words for '{unknown[0]}', which wnids.txt names")
+    first = [words[i].split(",")[0].strip() for i in ids]
+    names = (words[i].strip() if first.count(name) > 1 else name for i, name in zip(ids, first, strict=True))
+    return root, ids, tuple(names)
+
+
+_COOP_FILES = "split_zhou_*.json"
+_COOP_PARTS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
+_CoopRow = tuple[str, int, str]
+"""Path in the folder of the images, label and class name."""
+
+
+def coop_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the classes as they enter a prompt, in the order of the file's labels."""
+    path = _coop_file(entry, roots)
+    return _coop_names(path, _coop_rows(path))
+
+
+def coop(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List the images of a few-shot split such as ``split_zhou_Caltech101.json``, with its classes and parts.
+
+    Other images of the data set are not used.
+
+    Source: Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022, whose code publishes the
+    files.
+    """
+    chosen_domains(entry, domains)
+    path = _coop_file(entry, roots)
+    rows = _coop_rows(path)
+    result = Listing(roots[0], _coop_names(path, rows), label_files=[path])
+    images = locate(entry, roots, rows[0][1][0])
+    for part, (image, label, _) in rows:
+        result.add(images / image, image, label, part=part)
+    return result
+
+
+def _coop_file(entry: Entry, roots: Sequence[Path]) -> Path:
+    folder = locate(entry, roots, _COOP_FILES)
+    found = sorted(folder.glob(_COOP_FILES))
+    if len(found) > 1:
+        listed = " and ".join(path.name for path in found)
+        raise FedLensError(f"{folder}: {listed}; leave one, that of the data set to read", "data.root")
+    return found[0]
+
+
+def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
+    """Return each image's part and row; refuse a file that names an image twice."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, f"damaged ({error})", "split") from error
+    if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in _COOP_PARTS):
+        raise damaged(path, "expected lists of images named train, val and test", "split")
+    rows = [(part, row) for name, part in _COOP_PARTS.items() for row in _coop_checked(path, content[name])]
+    images = {image for _, (image, _, _) in rows}
+    if not rows or len(images) < len(rows):
+        raise damaged(path, "it lists no image" if not rows else "it lists an image twice", "split")
+    return rows
+
+
+def _coop_checked(path: Path, rows: list[object]) -> Iterator[_CoopRow]:
+    for row in rows:
+        match row:
+            case [str(image), int(label), str(name)] if image and label >= 0 and name:
+                yield image, label, name
+            case _:
+                raise damaged(path, f"{row!r} is not [image, label, class name]", "split")
+
+
+def _coop_names(path: Path, rows: list[tuple[int, _CoopRow]]) -> tuple[str, ...]:
+    by_label: dict[int, str] = {}
+    for _, (_, label, name) in rows:
+        if by_label.setdefault(label, name) != name:
+            raise damaged(path, f"label {label} is both '{by_label[label]}' and '{name}'", "split")
+    missing = sorted(set(range(len(by_label))) - set(by_label))
+    if missing:
+        raise damaged(path, f"no image has label {missing[0]}", "split")
+    if len(set(by_label.values())) < len(by_label):
+        raise damaged(path, "two labels have one name", "split")
+    return tuple(by_label[label].replace("_", " ") for label in range(len(by_label)))
