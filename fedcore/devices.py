@@ -79,7 +79,7 @@ def _gpu(pynvml: ModuleType, index: int) -> Device:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     try:
         load: float | None = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    except pynvml.NVMLError:  # a partitioned GPU does not say
+    except pynvml.NVMLError:  # a partitioned GPU does not report it
         load = None
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
     return Device(uuid, name, memory.total, memory.used, load)
@@ -155,7 +155,7 @@ def peak_memory(device: str) -> int:
 
 
 def _high_water_mark() -> int | None:
-    """Return what Linux says of this process alone: its other measure begins with that of its parent."""
+    """Return Linux's peak memory of this process alone; ``ru_maxrss`` begins with that of its parent."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -165,9 +165,9 @@ def _high_water_mark() -> int | None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Let ``peak_memory`` begin anew in a process that has worked before, where the system can do that.
+    """Let ``peak_memory`` begin anew in a process that has worked before.
 
-    What the earlier work has not given back still counts. Memory of the machine needs Linux.
+    Memory that the earlier work has not freed still counts. For the machine's memory this needs Linux.
     """
     torch = sys.modules.get("torch")
     if device != CPU and torch is not None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Rows:
     """Rows of the pool held by several owners (clients or test sets), one owner's after the other's.
 
-    A padded table is made only where it is asked for: beside ten thousand clients' test sets, that of one
-    domain would make it a thousand times larger than what it holds.
+    They are not stored as a padded table, which is made only on request: with ten thousand clients' test
+    sets beside that of one domain, nearly all of the table would be padding.
 
     Shape: flat (rows of all owners,) int64, counts (owners,) int64.
     """
@@ -76,7 +76,7 @@ class Pool:
     """All encoded samples of a run.
 
     Shape: values (samples, ...) (a memory-mapped CPU tensor or a device tensor), labels (samples,) on
-    the device. dtype is what methods compute in, whatever ``values`` are stored in.
+    the device. Methods compute in ``dtype``, which may differ from the type of the stored values.
     """
 
     values: Tensor
@@ -204,8 +204,8 @@ class Federation:
     """Encoded samples, and the rows of every client and test set.
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
-    ``len(problem.clients)`` of them are the clients' own, in client order. ``class_sets`` is None if they
-    would tell nothing that the test sets do not. unlabelled (samples,) are the held-out domain's rows outside
+    ``len(problem.clients)`` of them belong to the clients, in client order. ``class_sets`` is None if it
+    would add nothing to the test sets. unlabelled (samples,) are the held-out domain's rows outside
     its test set.
     """
 

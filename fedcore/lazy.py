@@ -23,9 +23,9 @@ class _Lazy(types.ModuleType):
 
 @contextmanager
 def kept_out(*names: str) -> Iterator[None]:
-    """Make libraries that are not loaded yet look uninstalled to a library that is imported meanwhile.
+    """Make libraries that are not loaded yet look uninstalled to a library that is imported in the block.
 
-    For a library that tries to import them and does without; only where no other thread imports.
+    It is for a library with optional imports, and only while no other thread imports anything.
     """
     missing = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(missing))  # type: ignore[arg-type]  # None marks a module as missing
@@ -37,7 +37,7 @@ def kept_out(*names: str) -> Iterator[None]:
 
 
 def is_half_imported(name: str) -> bool:
-    """Return whether the import of a library has failed half-way, so that another would use its remains."""
+    """Return whether the import of a library has failed half-way; a second import would use its remains."""
     return name not in sys.modules and any(module.startswith(f"{name}.") for module in sys.modules)
 
 

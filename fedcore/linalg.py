@@ -23,8 +23,8 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
     wrong numbers, or fails on its own pivots, for batched LU above 140 x 140 (right at 140, wrong at 160;
     single matrices are right, and keep their threads). ``tests/test_linalg.py`` holds us to it.
 
-    On other devices the solution of a singular matrix is not finite, and neither is the loss, which the end
-    of the round looks at; on the CPU it is an error at once.
+    On the CPU a singular matrix is an error at once. On other devices its solution is not finite, and neither
+    is the loss, which is checked at the end of the round.
 
     Shape: a (..., n, n), b (..., n, k) -> (..., n, k).
     """
@@ -58,12 +58,12 @@ def extreme_eigenvalues(matrix: Tensor, steps: int = 24) -> tuple[Tensor, Tensor
     if n <= steps:
         values = torch.linalg.eigvalsh(matrix)
         return values[..., 0], values[..., -1]
-    generator = torch.Generator().manual_seed(0)  # any start will do, as long as it is always the same
+    generator = torch.Generator().manual_seed(0)  # any start is good, as long as it is always the same
     start = torch.randn(n, 1, dtype=torch.float64, generator=generator).to(a)
     basis = (start / start.norm()).expand(len(a), n, 1)
     for _ in range(steps - 1):
         image = a @ basis[..., -1:]
-        for _ in range(3):  # once for the step, and again because what is left may be as small as rounding
+        for _ in range(3):  # once for the step, and again because the rest may be as small as rounding errors
             image = image - basis @ (basis.transpose(-1, -2) @ image)
             image = image / image.norm(dim=1, keepdim=True).clamp(min=torch.finfo(a.dtype).tiny)
         basis = torch.cat([basis, image], -1)
@@ -77,12 +77,13 @@ def orthogonality(
 ) -> dict[str, Tensor]:
     """Return the condition numbers and max |Q^T Q - I| of block-diagonal matrices.
 
-    All singular values cost more than a round's training where matrices are large, and those of nearly
-    orthogonal ones follow from the extreme eigenvalues of their small Q^T Q - I to 1e-5 or better. Either all
-    clients are measured so or none, a few at a time: the memory does not grow with the clients.
+    For large matrices, computing all singular values costs more than a round's training. For nearly
+    orthogonal ones the ratio follows from the extreme eigenvalues of the small Q^T Q - I, to 1e-5 or better.
+    Either all clients are measured in this way or none. A few clients are measured at a time, so that the
+    memory does not grow with their number.
 
     Args:
-        transform: makes Q of the parameters of some clients.
+        transform: makes Q from the parameters of some clients.
 
     Shape: matrices (clients, r, n, n) -> (clients,) each, float64.
     """
@@ -103,7 +104,7 @@ def orthogonality(
 
 
 def _ratio_of_singular_values(q: Tensor) -> Tensor:
-    """Return the largest over the smallest, of all blocks together.
+    """Return the largest singular value of all blocks divided by the smallest.
 
     Shape: q (clients, r, n, n) -> (clients,).
     """

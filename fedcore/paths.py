@@ -1,4 +1,4 @@
-"""The places of FedLens' own files, and paths that a user names."""
+"""The folders of FedLens, and paths that a user names."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
 
 
 def state_folder() -> Path:
-    """Return the folder of what FedLens remembers for this account; it may not exist yet.
+    """Return the folder in which FedLens stores consents and the like for this account; it may not exist yet.
 
     It is FEDLENS_STATE, or ``fedlens`` in the user's state folder.
     """
-    own = os.environ.get("FEDLENS_STATE")
+    named = os.environ.get("FEDLENS_STATE")
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(own) if own else Path(state) / "fedlens"
+    return Path(named) if named else Path(state) / "fedlens"

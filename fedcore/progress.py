@@ -17,9 +17,9 @@ class Progress:
     """One report of slow work, e.g. ``encoding 300/1800``.
 
     Attributes:
-        message: what is being done.
-        done: how much of it is done, in the work's own units.
-        total: how much there is in all; 0 if that is not known.
+        message: names the step, e.g. ``encoding``.
+        done: amount done so far, in units of the work.
+        total: amount in all; 0 if it is unknown.
     """
 
     message: str
@@ -38,7 +38,7 @@ Work = Generator[Progress, None, _Result]
 
 
 def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = None) -> _Result:
-    """Do slow work to its end and return its result; ``report``, if given, is called with its progress."""
+    """Run slow work to its end and return its result; ``report``, if given, is called with its progress."""
     while True:
         try:
             progress = next(work)

@@ -1,4 +1,7 @@
-"""Every draw comes from a generator keyed by what it is for: (run seed, purpose, round, client name)."""
+"""Random generators that are keyed by their purpose: run seed, purpose, round, client name.
+
+No draw depends on the draws before it, so neither the order of clients nor the number of threads matters.
+"""
 
 from __future__ import annotations
 

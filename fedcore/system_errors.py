@@ -1,4 +1,4 @@
-"""One plain sentence for each error of the operating system and of SQLite, made here and nowhere else."""
+"""One plain sentence for each error of the operating system and of SQLite."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedcore.errors import FedLensError
 
 
 class SystemFault(FedLensError):
-    """The machine failed, not the input: what was recorded stays, and the work can be repeated."""
+    """The machine failed, not the input; recorded results stay, and the work can be repeated."""
 
 
 class DiskFull(SystemFault):
-    """Nothing more can be written until somebody makes room."""
+    """Nothing more can be written until space is freed."""
 
 
 class Locked(SystemFault):
@@ -29,7 +29,10 @@ class Locked(SystemFault):
 
 
 class Transient(SystemFault):
-    """A failure that may be over in a moment, so that trying again is worth it."""
+    """A failure that may pass by itself, so that the work is tried again after a pause.
+
+    Lack of memory is one of them: other programs and runs share it, and may have freed some by then.
+    """
 
 
 class ReadOnlyDatabase(FedLensError):
@@ -83,7 +86,7 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
         "{} cannot be written; check the permissions of the file and its folder, or choose another place "
         "with --db or FEDLENS_DB",
     ),
-    "damaged": (FedLensError, "{} is damaged or no SQLite file; restore it or choose another"),
+    "damaged": (FedLensError, "{} is damaged or not an SQLite file; restore it or choose another"),
     "changed": (
         FedLensError,
         "{} lacks a column: it is damaged, or another program changed it; restore a backup",
@@ -113,25 +116,22 @@ _QUOTED_TEXTS = {
     "failed to map segment": "memory",  # the dynamic loader, where a library is imported
     **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
 }  # fmt: skip
-"""How libraries in other languages quote an error of the operating system in theirs (safetensors, torch)."""
-
+"""How libraries in other languages (safetensors, torch) quote an error of the operating system."""
 RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
-
 SOME_MEMORY = 64 * 2**20
-"""Bytes; where this process cannot have them, an error that does not say what failed is one of memory."""
-
+"""Bytes; if this process cannot get them, an error without a reason is taken for a lack of memory."""
 TINY = 2**20
-"""Bytes of free space below which an error that does not say what failed is taken for a full disk."""
+"""Bytes of free space below which an error without a reason is taken for a full disk."""
 
 
 def explain(error: BaseException, place: object) -> FedLensError | None:
     """Return the error that says what to do about a failure of the machine; None for any other error.
 
-    Causes of the error are looked at too, so that an error which was raised from another is known by it.
+    The causes of the error count too: a library may raise its own error from that of the system.
 
     Args:
-        place: what could not be used, for the sentence; a path where there is one.
+        place: what could not be used, for the sentence; a path if there is one.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -173,7 +173,7 @@ def _kind(error: BaseException, place: object) -> str | None:
 
 
 def _is_full(place: object) -> bool:
-    """Return whether a disk is full, where an error does not say so (NumPy: "9 requested and 8 written")."""
+    """Return whether a disk is full; an error may not say so (NumPy: "9 requested and 8 written")."""
     return isinstance(place, Path) and disk_usage(place)[1] < TINY
 
 
@@ -205,7 +205,7 @@ def plain_errors(place: Path) -> Iterator[None]:
         if plain is None:
             raise
         raise plain from error
-    except UnicodeDecodeError as error:  # the refusal of SQLite, which quotes damaged bytes of the schema
+    except UnicodeDecodeError as error:  # sqlite3 cannot decode its own message about a damaged schema
         type_, sentence = SENTENCES["damaged"]
         raise type_(sentence.format(place), "db") from error
 
@@ -217,7 +217,7 @@ def disk_usage(place: Path) -> tuple[int, int]:
 
 
 def lacks_room(folder: Path, needed: int = 0) -> bool:
-    """Return whether writing some bytes would leave less free than the database needs to go on.
+    """Return whether writing some bytes would leave less free space than the database needs.
 
     64 MiB stay free, or 2 % of a smaller disk.
     """
@@ -226,7 +226,7 @@ def lacks_room(folder: Path, needed: int = 0) -> bool:
 
 
 def check_room(folder: Path, needed: int = 0) -> None:
-    """Refuse to write where the disk is almost full, while the database can still record why.
+    """Refuse to write to a disk that is almost full, while the database can still record the reason.
 
     Args:
         needed: bytes that are about to be written.

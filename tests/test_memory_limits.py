@@ -11,7 +11,7 @@ import pytest
 
 from fedcore import devices, memory_limits
 from fedcore.errors import FedLensError
-from fedcore.memory_limits import Group, limited_groups
+from fedcore.memory_limits import ControlGroup, limited_groups
 
 MACHINE = psutil.virtual_memory().total
 
@@ -22,7 +22,7 @@ def write(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def groups(tmp_path: Path, own: str) -> list[Group]:
+def groups(tmp_path: Path, own: str) -> list[ControlGroup]:
     (tmp_path / "own").write_text(own)
     return limited_groups(tmp_path / "fs", tmp_path / "own")
 
@@ -32,19 +32,19 @@ def test_the_second_version_of_control_groups_with_an_outer_limit(tmp_path):
     write(inner, memory__max="max\n", memory__current="700\n")
     write(inner.parent, memory__max="1000\n", memory__current="800\n",
           memory__stat="anon 500\ninactive_file 250\nactive_file 50\n")  # fmt: skip
-    assert groups(tmp_path, "0::/user/job\n") == [Group(1000, 550)]
+    assert groups(tmp_path, "0::/user/job\n") == [ControlGroup(1000, 550)]
 
 
 def test_the_first_version_names_its_controllers(tmp_path):
     stat = "inactive_file 1\ntotal_inactive_file 100\n"
     folder = tmp_path / "fs" / "memory" / "job"
     write(folder, memory__limit_in_bytes="2000\n", memory__usage_in_bytes="900\n", memory__stat=stat)
-    assert groups(tmp_path, "5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [Group(2000, 800)]
+    assert groups(tmp_path, "5:cpu,cpuacct:/other\n4:memory:/job\n0::/\n") == [ControlGroup(2000, 800)]
 
 
 def test_in_a_container_the_path_is_the_hosts_and_only_the_outermost_folder_is_there(tmp_path):
     write(tmp_path / "fs", memory__max="3000\n", memory__current="10\n")
-    assert groups(tmp_path, "0::/system.slice/docker-1234.scope\n") == [Group(3000, 10)]
+    assert groups(tmp_path, "0::/system.slice/docker-1234.scope\n") == [ControlGroup(3000, 10)]
 
 
 def test_a_machine_without_control_groups(tmp_path):
@@ -52,7 +52,7 @@ def test_a_machine_without_control_groups(tmp_path):
 
 
 def test_a_group_limits_what_the_cpu_has(monkeypatch):
-    monkeypatch.setattr(memory_limits, "limited_groups", lambda: [Group(10**9, 4 * 10**8)])
+    monkeypatch.setattr(memory_limits, "limited_groups", lambda: [ControlGroup(10**9, 4 * 10**8)])
     cpu = devices.list_devices()[-1]
     assert cpu.memory_total == 10**9
     assert cpu.memory_total - cpu.memory_used == min(6 * 10**8, memory_limits.available())

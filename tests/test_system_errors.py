@@ -56,7 +56,7 @@ def of_sqlite(code: int, text: str = "disk I/O error") -> sqlite3.Error:
         (of_sqlite(sqlite3.SQLITE_READONLY_DBMOVED), ReadOnlyDatabase, "cannot be written"),
         (of_sqlite(sqlite3.SQLITE_CANTOPEN), ReadOnlyDatabase, "cannot be written"),
         (of_sqlite(sqlite3.SQLITE_CORRUPT), FedLensError, "is damaged"),
-        (of_sqlite(sqlite3.SQLITE_NOTADB), FedLensError, "no SQLite file"),
+        (of_sqlite(sqlite3.SQLITE_NOTADB), FedLensError, "not an SQLite file"),
         (of_sqlite(sqlite3.SQLITE_ERROR, "no such table: runs"), FedLensError, "no tables of FedLens"),
         (of_sqlite(sqlite3.SQLITE_ERROR, "no such column: r.seed"), FedLensError, "lacks a column"),
         (sqlite3.OperationalError("Could not decode to UTF-8 column 'config'"), FedLensError, "is damaged"),

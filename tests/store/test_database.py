@@ -102,7 +102,7 @@ def test_missing_database_says_what_to_do(tmp_path):
 def test_foreign_files_are_refused_and_left_alone(tmp_path):
     text = tmp_path / "letter.db"
     text.write_text("Dear diary, " * 100)
-    with pytest.raises(FedLensError, match="no SQLite file"):
+    with pytest.raises(FedLensError, match="not an SQLite file"):
         Store(text).prepare()
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
