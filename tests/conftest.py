@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
-from fedcore.store import database
 from tests.support import tiny
 
 pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
@@ -25,29 +22,6 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Verdicts on files and the token are kept away from the user's."""
     os.environ.setdefault("FEDLENS_CACHE", str(tmp_path_factory.mktemp("cache")))
     os.environ.setdefault("FEDLENS_STATE", str(tmp_path_factory.mktemp("state")))
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "runs.db"
-    database.prepare(path)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def databases_are_copied(empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where this process makes a database, it copies an empty one: that takes a tenth of the time.
-
-    Tests of making databases have a fixture of this name that does nothing.
-    """
-    migrate = database._migrate
-
-    def copy_or_migrate(path: Path) -> None:
-        if not path.exists():
-            shutil.copyfile(empty_database, path)
-        migrate(path)
-
-    monkeypatch.setattr(database, "_migrate", copy_or_migrate)
 
 
 @pytest.fixture

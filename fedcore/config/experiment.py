@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from fedcore.config import former_names, sweeps
+from fedcore.config import sweeps
 from fedcore.config.field_names import load_methods
 from fedcore.config.models import (
     BackboneConfig,
@@ -141,8 +140,6 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # invalid TOML, or a number with too many digits
         raise FedLensError(f"{where} is not valid TOML: {error}") from error
-    if former := former_names.notice(content):
-        warnings.warn(f"{where}: {former}", FutureWarning, stacklevel=2)
     return parse(content)
 
 

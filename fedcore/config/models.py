@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.config.former_names import current_config
 from fedcore.config.values import LARGEST_INTEGER, Part, PathText
 
 
@@ -244,13 +243,6 @@ class MethodEntry(Part):
         title="checksum of the method's file",
         description="SHA-256 of that file when the run was planned (filled in by FedLens)",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_current_names(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
-            return content
-        return {**content, "config": current_config(str(content.get("name")), content["config"])}
 
 
 KeepCheckpoints = Literal["last", "best", "all", "none"]

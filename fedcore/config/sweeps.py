@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fedcore.config.former_names import current_sweep
 from fedcore.config.models import (
     BackboneConfig,
     DataConfig,
@@ -80,7 +79,7 @@ def normalised(content: dict[str, Any]) -> dict[str, Any]:
     Raises:
         FedLensError: with field ``sweep.<path>``, for errors that do not depend on the methods.
     """
-    flat = current_sweep(dict(_flat(content["sweep"])))
+    flat = dict(_flat(content["sweep"]))
     sweep = {path: _values(path, values) for path, values in flat.items()}
     content = {**content, "sweep": sweep}
     if isinstance(content.get("partition"), dict):

@@ -19,7 +19,7 @@ from fedcore.store import Store
 from fedcore.store.database import task_folder
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import is_held, lock_folder
-from fedcore.store.schema import STEPS
+from fedcore.store.schema import VERSION
 from fedcore.system_errors import RESERVE, disk_usage
 
 RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
@@ -75,7 +75,7 @@ def _to_its_end(part: Iterator[Finding]) -> Iterator[Finding]:
 def _versions() -> str:
     return (
         f"Python {platform.python_version()}, torch {torch.__version__}, SQLite {sqlite3.sqlite_version}, "
-        f"database {list(STEPS)[-1]}"
+        f"database version {VERSION}"
     )
 
 
@@ -169,9 +169,8 @@ def _used_folders(store: Store) -> set[Path] | None:
                 tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
                 if not {"experiments", "runs", "tasks"} <= tables:
                     continue
-                uuid = "uuid" if _has_column(connection, "experiments", "uuid") else "token"
                 runs = connection.execute(
-                    f"SELECT r.id, e.{uuid} FROM runs r JOIN experiments e ON e.id=r.experiment_id"
+                    "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id"
                 )
                 used |= {store.artifacts / f"run-{number}-{name[:8]}" for number, name in runs}
                 tasks = connection.execute("SELECT kind, key FROM tasks WHERE run_id IS NULL")
@@ -187,10 +186,6 @@ def _is_sqlite(path: Path) -> bool:
             return file.read(16) == b"SQLite format 3\0"
     except OSError:
         return False
-
-
-def _has_column(connection: sqlite3.Connection, table: str, name: str) -> bool:
-    return name in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _delete(path: Path, text: str, mend: bool) -> Finding:

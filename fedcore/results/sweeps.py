@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.config.former_names import current_sweep
 from fedcore.results.comparison import Comparison, ComparisonRow, reason_not_comparable, significance
 from fedcore.results.metrics import Metric
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
@@ -82,7 +81,7 @@ def sweep_families(
         for g in comparison.rows
         if metric in g.stats
     ]
-    swept = {_flat_name(path) for sweep in sweeps for path in current_sweep(sweep)}
+    swept = {_flat_name(path) for sweep in sweeps for path in sweep}
     families = []
     for same in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():
         for members in group_by(same, lambda row: _other_fields(row[1], swept)).values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import sqlite3
@@ -13,20 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
-from fedcore.store.integrity import copies
-from fedcore.store.integrity.backup import back_up
 from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
-logger = logging.getLogger(__name__)
 BUSY_SECONDS = 10.0
 """How long a page or a command waits for a database that another program has locked."""
 PROBE_SECONDS = 1.0
@@ -35,7 +27,7 @@ ID_LIST = "(SELECT value FROM json_each(:ids))"
 
 
 _CURRENT: set[tuple[Path, int]] = set()
-"""Databases that this process has seen to be up to date, by path and inode."""
+"""Databases that this process has found to be of this version, by path and inode."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +60,14 @@ def artifacts_folder(db: str | Path) -> Path:
 
 
 def prepare(db: str | Path | None = None) -> Access:
-    """Create the database, or bring an older one up to date.
+    """Create the database if there is none.
 
     Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
         read-only.
 
     Raises:
-        FedLensError: field ``db``, on a network file system, for a file that is no FedLens database, for one
-            of a newer FedLens, for an older one that cannot be written, or when none can be made.
+        FedLensError: field ``db``, on a network file system, for a file that is no database of this version
+            (see ``schema.require_current``), or when none can be made.
     """
     path = resolve(db)
     kind = network_file_system(path)
@@ -87,78 +79,60 @@ def prepare(db: str | Path | None = None) -> Access:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _migrate(path)
+        _create(path)
     except (ReadOnlyDatabase, SystemFault, OSError) as error:
         fault = explain(error, path)
-        there = path.is_file()
-        if there and _is_current(path):
+        if path.is_file() and not _is_empty(path):
             why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
             return Access(path, False, f"{why}. Recorded runs can be read, none can be started")
         if isinstance(fault, SystemFault):
             raise fault from error
-        unwritable = (
-            f"{path} was made by another release of FedLens and cannot be written, so it cannot be "
-            "brought up to date; copy it to a place where you may write"
-        )
-        none = f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB"
-        raise FedLensError(unwritable if there else none, "db") from error
+        raise FedLensError(
+            f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB", "db"
+        ) from error
     return Access(path, True)
 
 
-def _is_current(path: Path) -> bool:
-    """Return whether a database that cannot be written has had every migration."""
+def _is_empty(path: Path) -> bool:
+    """Return whether a database that cannot be written has no tables; refuse one that is not ours."""
     with plain_errors(path), closing(_read_only(path)) as connection:
-        _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
-        return schema.applied_migrations(connection) == set(schema.STEPS)
+        if not schema.tables(connection):
+            return True
+        schema.require_current(path, connection)
+        return False
 
 
-def _migrate(path: Path) -> None:
+def _create(path: Path) -> None:
     if sqlite3.sqlite_version_info < (3, 37):
         raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
-    if _up_to_date(path):
+    if _is_there(path):
         return
-    migrations = schema.migrations()
-    with _opened(path) as db:
-        tables = set(db.table_names())
-        if tables:
-            _refuse_foreign(path, tables)
-        names, applied = list(schema.STEPS), schema.applied_migrations(db.conn)
-        newer = applied - set(names)
-        if newer:
-            raise FedLensError(
-                f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
-            )
-        if applied != set(names[: len(applied)]) or (tables and not applied):
-            raise FedLensError(f"{path} is damaged: it does not say how it was made; restore a backup", "db")
-        _until_unlocked(db.enable_wal, BUSY_SECONDS)
-        db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
-        db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
+    with _opened(path) as connection:
+        _until_unlocked(lambda: connection.execute("PRAGMA journal_mode=WAL"), BUSY_SECONDS)
+        connection.execute("BEGIN IMMEDIATE")  # of two processes at a first start, one finds the tables made
         try:
-            if 0 < len(applied) < len(names) and schema.applied_migrations(db.conn) == applied:
-                # the lock is held: nobody writes to the file, and no other process makes this copy
-                kept = back_up(path, what=f"before-{names[len(applied)]}")
-                logger.warning("%s is brought up to date; as it was before, it is kept in %s", path, kept)
-            copies.drop_triggers(db)
-            migrations.apply(db)
-            copies.create_triggers(db)
-            db.commit()
+            if not schema.tables(connection):
+                schema.create(connection)
+            connection.commit()
         except BaseException:
-            db.rollback()
+            connection.rollback()
             raise
 
 
-def _up_to_date(path: Path) -> bool:
-    """Return whether the file has had every migration, and none of a newer FedLens.
+def _is_there(path: Path) -> bool:
+    """Return whether a database has been made and can be written.
 
     Raises:
-        ReadOnlyDatabase: when it is, but cannot be written.
+        FedLensError: for a file that is not a database of this version.
+        ReadOnlyDatabase: when it cannot be written.
         DiskFull: likewise.
     """
     if not path.is_file():
         return False
     with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
-        if schema.applied_migrations(connection) != set(schema.STEPS):
+        if not schema.tables(connection):
             return False
+        schema.require_current(path, connection)
         try:
             # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
             with connection:
@@ -190,13 +164,6 @@ def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
         pause = min(2 * pause, 2.0)
 
 
-def _refuse_foreign(path: Path, tables: set[str]) -> None:
-    if not {"experiments", "runs", "accuracy"} <= tables and tables - {"_sqlite_migrations"}:
-        raise FedLensError(
-            f"{path} is an SQLite file, but not FedLens'; choose another with --db or FEDLENS_DB", "db"
-        )
-
-
 @contextmanager
 def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection for one call; rows are ``sqlite3.Row``.
@@ -208,30 +175,28 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
     with plain_errors(path):
-        _migrate_once(path)
+        _check_once(path)
         with closing(_read_only(path)) as connection:
             yield connection
 
 
 @contextmanager
 def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection to a database of any release, which stays as it is."""
+    """Open a read-only connection to a database of any version, which stays as it is."""
     if not path.is_file():
         raise FedLensError(f"no database at {path}", "db")
     with plain_errors(path), closing(_read_only(path)) as connection:
         yield connection
 
 
-def _migrate_once(path: Path) -> None:
-    """Bring a database of an older release up to date when this process first reads or writes it."""
+def _check_once(path: Path) -> None:
+    """Refuse a database of another version when this process first reads or writes it."""
     key = (path, path.stat().st_ino)
     if key not in _CURRENT:
         with closing(_read_only(path)) as connection:
-            applied = schema.applied_migrations(connection)
-        if applied and applied != set(schema.STEPS):
-            prepare(path)
-        if applied:
-            _CURRENT.add(key)
+            if schema.tables(connection):
+                schema.require_current(path, connection)
+                _CURRENT.add(key)
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -276,22 +241,22 @@ def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, timeout: float | None = None) -> Iterator[Database]:
-    from sqlite_utils import Database
-
+def _opened(path: Path, timeout: float | None = None) -> Iterator[sqlite3.Connection]:
     with plain_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS if timeout is None else timeout)
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
-            yield Database(connection)
+            # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
+            connection.execute("PRAGMA recursive_triggers=ON")
+            yield connection
         finally:
             connection.close()
 
 
 @contextmanager
-def writing(db: str | Path, patience: float | None = None) -> Iterator[Database]:
+def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.Connection]:
     """Open one write transaction: committed at the end, rolled back by an exception.
 
     It takes the write lock at once (BEGIN IMMEDIATE), so that reading and then writing cannot fail half-way.
@@ -306,7 +271,7 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[Database]
     path = resolve(db)
     if path.is_file():
         with plain_errors(path):
-            _migrate_once(path)
+            _check_once(path)
     patience = BUSY_SECONDS if patience is None else patience
     with _opened(path, min(patience, BUSY_SECONDS)) as database:
         _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
@@ -343,7 +308,7 @@ class DatabaseFile:
     checked: frozenset[int] = frozenset()
 
     def prepare_for_writing(self) -> None:
-        """Create or migrate the database.
+        """Create the database if there is none.
 
         Raises:
             FedLensError: field ``db``, when it cannot be written.
@@ -356,7 +321,7 @@ class DatabaseFile:
         """Open a read-only connection (see ``reading``), or return to that of the snapshot."""
         return reading(self.path) if self.snapshot is None else _shared(self.snapshot)
 
-    def writing(self) -> AbstractContextManager[Database]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open one write transaction (see ``writing``)."""
         return writing(self.path)
 

@@ -20,15 +20,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
 from fedcore.store.database import BUSY_SECONDS, DatabaseFile, run_folder, task_folder, writing
 from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 PATIENCE_SECONDS = 600.0
 """How long a job waits to record a round, or its end, while another program has locked the database."""
@@ -217,7 +214,7 @@ class Claim:
     @contextmanager
     def writing(
         self, assignments: str, patience: float | None = None, **values: object
-    ) -> Iterator[Database]:
+    ) -> Iterator[sqlite3.Connection]:
         """Open a transaction that changes the row first; the caller adds rows of other tables."""
         # The row first: its WHERE is the fence. If the job was lost, the transaction ends before any result
         # is written; if not, the write lock is held, and nobody can take the job until the commit.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 Place = Literal["top", "up", "down", "bottom"]
 """Where a run can be moved to within the queue."""
@@ -153,6 +151,6 @@ def _moved(order: list[int], moved: list[int], to: Place) -> list[int]:
     return [*rest[:place], *moved, *rest[place:]]
 
 
-def _write_order(database: Database, order: Sequence[int]) -> None:
+def _write_order(database: sqlite3.Connection, order: Sequence[int]) -> None:
     for priority, run in enumerate(reversed(order)):
         database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])

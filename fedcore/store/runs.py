@@ -9,17 +9,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from fedcore.config import RunConfig
-from fedcore.config.former_names import current_label
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
 from fedcore.store.liveness import state
 from fedcore.store.writer import forget_rounds, take_current_file
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 LOG_NAME = "log.txt"
 
@@ -424,7 +420,6 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
         values["notices"] = _notices(values["notices"]) if values["notices"] != "[]" else ()
         values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
         check_types(RunRow, values)
-        values["label"] = current_label(values["method"], values["label"])
         return RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__})
 
 
@@ -456,7 +451,9 @@ def _config(run_id: int, text: str) -> RunConfig:
         return RunConfig.model_validate_json(text)
 
 
-def change_runs(database: Database, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:
+def change_runs(
+    database: sqlite3.Connection, run_ids: Iterable[int], assignments: str, condition: str
+) -> list[int]:
     """Update those runs that meet a condition, within the caller's transaction; return their ids."""
     statement = f"UPDATE runs SET {assignments} WHERE id=:id AND {condition}"
     now = time.time()

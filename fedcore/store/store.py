@@ -69,7 +69,7 @@ class Store:
         return artifacts_folder(self.path)
 
     def prepare(self) -> Access:
-        """Create or migrate the database; call it once before any read (see ``database.prepare``)."""
+        """Create the database if there is none; call it once before any read (see ``database.prepare``)."""
         return prepare(self.path)
 
     def __repr__(self) -> str:

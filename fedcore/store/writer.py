@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
@@ -20,9 +21,6 @@ from fedcore.paths import user_path
 from fedcore.records.events import Cell, Entity, RoundFinished, RoundMeasures
 from fedcore.store.integrity.digests import rounds_without, write_digests
 from fedcore.store.schema import RUN_TABLES
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 MEASURES = tuple(field.name for field in fields(RoundMeasures))
 
@@ -108,7 +106,7 @@ class ExperimentRecord:
     runs: list[tuple[dict[str, Any], dict[str, Table]]]
 
 
-def insert_row(database: Database, table: str, row: Mapping[str, object]) -> int:
+def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id.
 
     Raises:
@@ -120,13 +118,14 @@ def insert_row(database: Database, table: str, row: Mapping[str, object]) -> int
     return int(cursor.lastrowid or 0)
 
 
-def insert_record(database: Database, record: ExperimentRecord, text: str) -> None:
-    """Insert an experiment with its runs and all of their rows.
+def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: str) -> list[int]:
+    """Insert an experiment with its runs and all of their rows; return the new ids of the runs.
 
     Args:
         text: status text of runs that had not ended; they become ``stopped``, since no process trains them.
     """
     experiment_id = insert_row(database, "experiments", record.row)
+    run_ids = []
     for row, tables in record.runs:
         values = row | {"experiment_id": experiment_id}
         if row["status"] in ("queued", "running", "stopping"):
@@ -135,14 +134,16 @@ def insert_record(database: Database, record: ExperimentRecord, text: str) -> No
         for name, table in tables.items():
             _check_columns(database, name, table.columns)
             places = ", ".join("?" * (len(table.columns) + 1))
-            database.conn.executemany(
+            database.executemany(
                 f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
                 ([run_id, *values] for values in table.rows),
             )
-        write_digests(database, run_id, rounds_without(database.conn, run_id))
+        write_digests(database, run_id, rounds_without(database, run_id))
+        run_ids.append(run_id)
+    return run_ids
 
 
-def _check_columns(database: Database, table: str, names: Iterable[str]) -> None:
+def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:
     """Refuse column names that the table does not have, since they become part of a statement."""
     known = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
     unknown = [name for name in names if name not in known]
@@ -150,7 +151,9 @@ def _check_columns(database: Database, table: str, names: Iterable[str]) -> None
         raise ValueError(f"table {table} has no column {unknown[0]!r}")
 
 
-def insert_experiment(database: Database, experiment: Experiment, identity: str | None = None) -> int:
+def insert_experiment(
+    database: sqlite3.Connection, experiment: Experiment, identity: str | None = None
+) -> int:
     """Insert an experiment without runs; returns its id.
 
     Args:
@@ -171,7 +174,7 @@ def insert_experiment(database: Database, experiment: Experiment, identity: str 
 
 
 def insert_runs(
-    database: Database,
+    database: sqlite3.Connection,
     experiment_id: int,
     configs: Sequence[RunConfig],
     *,
@@ -205,7 +208,7 @@ def insert_runs(
     )
 
 
-def claim_new(database: Database, ids: Iterable[int], owner: str, device: str | None) -> None:
+def claim_new(database: sqlite3.Connection, ids: Iterable[int], owner: str, device: str | None) -> None:
     """Hand runs of the same transaction to their owner, attempt 1; no process does them before they begin."""
     for run_id in ids:
         database.execute(
@@ -215,7 +218,7 @@ def claim_new(database: Database, ids: Iterable[int], owner: str, device: str | 
         )
 
 
-def set_config(database: Database, run_id: int, config: RunConfig) -> None:
+def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> None:
     """Store another config of a run, with what follows from it: the length and the group of the run."""
     database.execute(
         "UPDATE runs SET config=?, group_hash=?, rounds_total=? WHERE id=?",
@@ -223,7 +226,7 @@ def set_config(database: Database, run_id: int, config: RunConfig) -> None:
     )
 
 
-def take_current_file(database: Database, run_id: int, config: RunConfig) -> bool:
+def take_current_file(database: sqlite3.Connection, run_id: int, config: RunConfig) -> bool:
     """Write the checksum of a method's file as it is now into a run's config; return whether it changed.
 
     Raises:
@@ -240,7 +243,7 @@ def take_current_file(database: Database, run_id: int, config: RunConfig) -> boo
     return True
 
 
-def forget_rounds(database: Database, run_id: int) -> None:
+def forget_rounds(database: sqlite3.Connection, run_id: int) -> None:
     """Delete what a run recorded, so that it begins again."""
     database.execute(
         "UPDATE runs SET rounds_done=0, environment=NULL, notices='[]', started_at=NULL WHERE id=?", [run_id]
@@ -250,9 +253,9 @@ def forget_rounds(database: Database, run_id: int) -> None:
     update_summary(database, run_id)
 
 
-def insert_entities(database: Database, run_id: int, entities: Iterable[Entity]) -> None:
+def insert_entities(database: sqlite3.Connection, run_id: int, entities: Iterable[Entity]) -> None:
     """Insert the models and test sets of a run; entities with known codes are replaced."""
-    database.conn.executemany(
+    database.executemany(
         "INSERT OR REPLACE INTO entities(run_id, entity, kind, name, domain, samples, class_counts) "
         "VALUES (?,?,?,?,?,?,?)",
         [
@@ -265,7 +268,7 @@ def insert_entities(database: Database, run_id: int, entities: Iterable[Entity])
     )  # fmt: skip
 
 
-def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
+def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished) -> None:
     """Insert all rows of a round and compute its mean accuracies."""
     number = int(event.round)
     measures = {name: _plain(getattr(event, name)) for name in MEASURES}
@@ -290,12 +293,12 @@ def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
     write_digests(database, run_id, [number])
 
 
-def update_summary(database: Database, run_id: int) -> None:
+def update_summary(database: sqlite3.Connection, run_id: int) -> None:
     """Bring the summary columns of a run in line with its scores."""
     database.execute(SUMMARY, {"run": run_id})
 
 
-def delete_rounds_after(database: Database, run_id: int, last: int | None) -> None:
+def delete_rounds_after(database: sqlite3.Connection, run_id: int, last: int | None) -> None:
     """Delete what a run recorded after round ``last``; None deletes everything, its entities too."""
     for table in (*RUN_TABLES, "digests"):
         if table != "entities":
@@ -306,10 +309,10 @@ def delete_rounds_after(database: Database, run_id: int, last: int | None) -> No
             database.execute("DELETE FROM entities WHERE run_id=?", [run_id])
 
 
-def _insert_many(database: Database, table: str, rows: Sequence[Sequence[object]]) -> None:
+def _insert_many(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]]) -> None:
     if rows:
         places = ", ".join("?" * len(rows[0]))
-        database.conn.executemany(
+        database.executemany(
             f"INSERT OR REPLACE INTO {table} VALUES ({places})", [tuple(map(_plain, row)) for row in rows]
         )
 

@@ -68,8 +68,8 @@ def test_what_was_not_recorded_is_no_difference(two_threads):
     assert texts(None, {}) == texts({}, {}) == texts({"threads": 2, "torch": "2.14"}, {}) == []
 
 
-def test_the_first_release_and_this_one_record_torch_and_numpy_alike():
-    """Else every run of the first release would be said to be resumed with another torch."""
+def test_torch_and_numpy_are_recorded_by_their_own_versions():
+    """Otherwise every resumed run would be said to go on with another torch."""
     (run,) = config.expand(config.loads(TOML))
     recorded = environment.resolve_environment(run, "cpu", None)
     assert (recorded["torch"], recorded["numpy"]) == (str(torch.__version__), np.__version__)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sqlite_utils import Database
 
 from fedcore.cli import main as cli
 from fedcore.data import catalog
@@ -19,7 +18,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
 from fedcore.paths import PROJECT
-from fedcore.store import Store, schema
+from fedcore.store import Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
@@ -386,15 +385,3 @@ def test_arguments_and_results_are_json(db):
     assert Store(db).tasks.get(number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
     with pytest.raises(TypeError):
         Store(db).tasks.submit("check", "b", {"bad": json})
-
-
-def test_tasks_of_an_older_database_are_kept(tmp_path):
-    path = tmp_path / "runs.db"
-    older = Database(path)
-    schema.migrations().apply(older, stop_before="0004_tasks_and_slots")
-    older.execute("INSERT INTO tasks(kind, key, args, status) VALUES ('check', 'a', '{}', 'queued')")
-    older.conn.commit()
-    older.close()
-    Store(path).prepare()
-    assert Store(path).tasks.find("check", "a").status == "queued"
-    assert do(path, 1) == "done"

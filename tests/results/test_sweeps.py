@@ -43,16 +43,6 @@ def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
         assert point.stat == point.group.stats["personal"] and point.stat.n == 2
 
 
-def test_a_stored_sweep_over_a_former_name_is_still_a_sweep(tmp_path):
-    texts = {"methods.fedalign.class_text": ("template", "description")}
-    db = tmp_path / "runs.db"
-    number = fill.done(db, an_experiment(texts, methods=("fedalign",)))
-    former = {"methods.fedalign.style": ("st", "gt")}
-    (family,) = sweeps.sweep_families(compare(Store(db), [number]), "personal", [former])
-    assert family.fields == ("method.config.class_text",)
-    assert family.values("method.config.class_text") == ["description", "template"]
-
-
 def test_lines_run_over_one_field_and_fix_the_others(swept):
     fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
     found = sweeps.sweep_lines(fedot, "method.config.blocks")

@@ -1,4 +1,4 @@
-"""Backups are whole and checked; restoring keeps what was there; a migration makes one first."""
+"""Backups are complete and checked; restoring keeps what was there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.store import Store, schema
+from fedcore.store import Store
 from fedcore.store.database import kept_open, writing
 from fedcore.store.integrity import backup as backups
 from fedcore.store.integrity.backup import back_up, restore, vacuum
@@ -237,42 +237,3 @@ def test_vacuum_gives_room_back(filled):
     Store(filled).experiments.delete(2)
     before, after = vacuum(filled)
     assert after < before and names(filled) == ["Kept"] and Store(filled).integrity.findings() == []
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Path:
-    from sqlite_utils import Database
-
-    path = tmp_path / "older.db"
-    database = Database(path)
-    schema.migrations().apply(database, stop_before=list(schema.STEPS)[-1])
-    database.execute("INSERT INTO experiments(uuid, name, created_at, config) VALUES ('a', 'Old', 1, '{}')")
-    database.conn.commit()
-    database.close()
-    return path
-
-
-def test_a_migration_makes_a_backup_first_and_says_so(older, caplog):
-    with closing(sqlite3.connect(older)) as connection:
-        tables = set(connection.execute("SELECT name FROM sqlite_master"))
-    Store(older).prepare()
-    (kept,) = older.parent.glob("older-*.before-*.db")
-    assert str(kept) in caplog.text
-    with closing(sqlite3.connect(kept)) as connection:
-        assert set(connection.execute("SELECT name FROM sqlite_master")) == tables
-        assert connection.execute("SELECT name FROM experiments").fetchall() == [("Old",)]
-    Store(older).prepare()
-    assert len(list(older.parent.glob("older-*.before-*.db"))) == 1
-
-
-def test_a_new_database_needs_no_backup(tmp_path):
-    Store(tmp_path / "new.db").prepare()
-    assert [path.name for path in tmp_path.glob("*before*")] == []
-
-
-def test_a_database_that_does_not_say_how_it_was_made_is_not_migrated_again(filled):
-    """The first migration ran again on a full database when its record was damaged."""
-    with closing(sqlite3.connect(filled)) as connection, connection:
-        connection.execute("DELETE FROM _sqlite_migrations")
-    with pytest.raises(FedLensError, match="does not say how it was made"):
-        Store(filled).prepare()

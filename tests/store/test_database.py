@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlite_utils import Database
 
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
@@ -21,11 +20,6 @@ from tests.support import fake_engine
 from tests.support.jobs import recorded
 
 NOBODY = 65534
-
-
-@pytest.fixture(autouse=True)
-def databases_are_copied() -> None:
-    """They are made here, as for a user."""
 
 
 @pytest.fixture
@@ -59,9 +53,7 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
     assert Store(path).prepare().writable
     with database.reading(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == len(
-            schema.migrations().pending(Database(memory=True))
-        )
+        assert connection.execute("PRAGMA user_version").fetchone()[0] == schema.VERSION
 
 
 def test_two_processes_may_prepare_at_once(tmp_path):
@@ -107,7 +99,7 @@ def test_foreign_files_are_refused_and_left_alone(tmp_path):
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE recipes(name TEXT)")
-    with pytest.raises(FedLensError, match="not FedLens'"):
+    with pytest.raises(FedLensError, match="not a database of FedLens"):
         Store(other).prepare()
     with sqlite3.connect(other) as connection:
         assert [r[0] for r in connection.execute("SELECT name FROM sqlite_master")] == ["recipes"]
@@ -115,20 +107,26 @@ def test_foreign_files_are_refused_and_left_alone(tmp_path):
 
 def test_a_database_of_a_newer_fedlens_is_refused(db):
     with database.writing(db) as connection:
-        connection.execute(
-            "INSERT INTO _sqlite_migrations(migration_set, name) VALUES ('fedlens', '9999_later')"
-        )
-    with pytest.raises(FedLensError, match=r"newer FedLens \(9999_later\)"):
+        connection.execute("PRAGMA user_version=2")
+    with pytest.raises(FedLensError, match=r"newer FedLens \(version 2 of the tables, here 1\)"):
         Store(db).prepare()
 
 
-def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
-    """sqlite-utils loads pandas, which takes a third of a cold page's imports."""
+def test_a_database_without_a_version_is_refused(db):
+    """Its tables must not be made again over those that are there."""
+    with database.writing(db) as connection:
+        connection.execute("PRAGMA user_version=0")
+    with pytest.raises(FedLensError, match="does not say the version of its tables"):
+        Store(db).prepare()
+
+
+def test_reading_and_writing_load_neither_pandas_nor_torch(db):
+    """Each takes a third of a cold page's imports, or more."""
     code = (
         "import sys, fedcore.results.exports, fedcore.plots.lines\n"
         "from fedcore.store import Store\n"
         f"store = Store({str(db)!r}); assert store.prepare().writable; store.experiments.all()\n"
-        "print([m for m in ('pandas', 'sqlite_utils', 'torch') if m in sys.modules])"
+        "print([m for m in ('pandas', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -12,8 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import reading
-from fedcore.store.exchange import json_file
-from fedcore.store.schema import RENAMED, RUN_TABLES
+from fedcore.store.schema import RUN_TABLES
 from tests.support import fill
 
 NAME = """=1+1 "quoted" <b>ä</b> 😀"""
@@ -73,33 +72,6 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
     assert [(g.label, g.stats, g.breakdowns) for g in new.rows] == [
         (g.label, g.stats, g.breakdowns) for g in old.rows
     ]
-
-
-def test_a_file_of_the_first_format_comes_over_as_one_of_today_does(tmp_path, file):
-    """Before columns were renamed, and the text of a running run had a column of its own."""
-    content = json.loads(file.read_text())
-    content["format"] = json_file.FIRST_FORMAT
-
-    def old(table: str, name: str) -> str:
-        return next((k for k, v in RENAMED.get(table, {}).items() if v == name), name)
-
-    for experiment in content["experiments"]:
-        experiment["token"] = experiment.pop("uuid")
-        for run in experiment["runs"]:
-            run.update(reason=run.pop("status_text"), device_asked=run.pop("requested_device"), message=None)
-            for table, rows in run["tables"].items():
-                rows["columns"] = [old(table, name) for name in rows["columns"]]
-    first = tmp_path / "first.json"
-    first.write_text(json.dumps(content))
-    assert "client_a" not in first.read_text() and "stage" not in first.read_text()
-    ours, theirs = tmp_path / "ours.db", tmp_path / "theirs.db"
-    Store(ours).imports.json(first)
-    Store(theirs).imports.json(file)
-    for number in (1, 2):
-        assert contents(ours, number) == contents(theirs, number)
-        assert [(r.status_text, r.group_hash) for r in Store(ours).experiments.get(number).runs] == [
-            (r.status_text, r.group_hash) for r in Store(theirs).experiments.get(number).runs
-        ]
 
 
 def test_importing_twice_changes_nothing(tmp_path, file):

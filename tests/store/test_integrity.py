@@ -14,7 +14,6 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
-from fedcore.store.integrity import copies
 from fedcore.store.integrity.check import findings
 from fedcore.store.writer import delete_rounds_after
 from tests.support import fill
@@ -136,14 +135,6 @@ def test_last_rounds_that_are_lost_with_their_digests_are_noticed(db):
     assert Store(db).integrity.findings() == ["run 1 lost rounds: 3 were recorded"]
 
 
-def test_a_migration_writes_the_digests_that_early_rounds_lack(db):
-    with closing(sqlite3.connect(db)) as connection, connection:
-        connection.execute("DELETE FROM digests")
-        connection.execute("DELETE FROM _sqlite_migrations WHERE name='0010_complete_digests'")
-    Store(db).prepare()
-    assert Store(db).integrity.findings() == []
-
-
 def test_flipped_bits_are_refused_or_change_nothing(sound, tmp_path):
     expected, refused = exports(sound), 0
     content, draw = sound.read_bytes(), random.Random(5)
@@ -160,13 +151,3 @@ def test_flipped_bits_are_refused_or_change_nothing(sound, tmp_path):
         except FedLensError:
             refused += 1
     assert refused > 5
-
-
-def test_copies_follow_a_table_that_a_migration_changed(db):
-    with writing(db) as database:
-        copies.drop_triggers(database)
-        database.execute("ALTER TABLE runs ADD COLUMN more TEXT DEFAULT 'x'")
-        copies.create_triggers(database)
-    assert Store(db).integrity.findings() == []
-    fill.alter(db, "UPDATE runs SET more='y' WHERE id=1")
-    assert Store(db).integrity.findings() == ["runs: row 1 is not as it was written"]

@@ -19,6 +19,7 @@ from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
 from fedcore.store.run_writer import RunWriter
+from tests.support import fill
 
 
 @pytest.fixture
@@ -313,3 +314,23 @@ def test_config_survives_the_database(writer, make):
     assert Store(writer.claim.db).runs.config(writer.run_id) == expand(make(rounds=5))[0]
     with reading(writer.claim.db) as connection:
         assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1
+
+
+def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
+    """Own samples 1/2 and 3/4, all samples of the clients' classes 2/10 and 6/10: means .625 and .4."""
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
+    names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
+    writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment={}))
+    counts = {
+        (1, 1): (1, 2),
+        (2, 2): (3, 4),
+        (0, 1): (2, 2),
+        (0, 2): (2, 4),
+        (1, 4): (2, 10),
+        (2, 5): (6, 10),
+    }
+    writer.write_round(RoundFinished(round=1, cells=tuple(fill.cell(*at, *n) for at, n in counts.items())))
+    (point,) = Store(db).rounds.mean_accuracy([writer.run_id])
+    assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
+    assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(writer.run_id)] == [(1, 1), (2, 3)]

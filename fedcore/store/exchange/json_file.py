@@ -11,12 +11,10 @@ from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
 from fedcore.store.exchange.records import read_record
-from fedcore.store.schema import RENAMED, RUN_TABLES
+from fedcore.store.schema import RUN_TABLES
 from fedcore.store.writer import ExperimentRecord, Table
 
-FORMAT = "fedlens-experiment-2"
-FIRST_FORMAT = "fedlens-experiment-1"
-"""The format before columns were renamed; such files are still imported."""
+FORMAT = "fedlens-experiment-1"
 JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment", "tags")}
 """Columns that hold JSON; an exported file contains their values, not JSON within a string."""
 
@@ -48,14 +46,14 @@ def read_records(file: Path) -> list[ExperimentRecord]:
     except (ValueError, RecursionError) as error:
         raise FedLensError(f"cannot read {file}: {error}; give the path of a JSON file", "file") from error
     file_format = content.get("format") if isinstance(content, dict) else None
-    if file_format not in (FORMAT, FIRST_FORMAT):
+    if file_format != FORMAT:
         raise FedLensError(
             f"{file} is no experiment of FedLens: its format is not '{FORMAT}'; "
             "write it with `fedlens export ID --table experiment --format json`",
             "file",
         )
     experiments: list[dict[str, Any]] = content["experiments"]
-    return [_from_json(_renamed(e) if file_format == FIRST_FORMAT else e) for e in experiments]
+    return [_from_json(experiment) for experiment in experiments]
 
 
 def _refuse_constant(name: str) -> None:
@@ -95,25 +93,4 @@ def _dumped(table: str, row: dict[str, Any]) -> dict[str, Any]:
         name: json.dumps(row[name], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         for name in JSON_COLUMNS[table]
         if row.get(name) is not None
-    }
-
-
-def _renamed(experiment: dict[str, Any]) -> dict[str, Any]:
-    """Give the columns of a file in the first format the names that they have now."""
-
-    def new(table: str, name: str) -> str:
-        """Return today's name of a column."""
-        return RENAMED.get(table, {}).get(name, name)
-
-    return {new("experiments", name): value for name, value in experiment.items()} | {
-        "runs": [
-            {new("runs", name): value for name, value in run.items() if name != "message"}
-            | {
-                "tables": {
-                    table: {**content, "columns": [new(table, name) for name in content["columns"]]}
-                    for table, content in run["tables"].items()
-                }
-            }
-            for run in experiment["runs"]
-        ]
     }

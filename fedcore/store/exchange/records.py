@@ -92,7 +92,7 @@ def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
 
 
 def _finite(value: Any) -> Any:
-    """Turn infinity, which earlier versions recorded of a diverged run, into NULL, as is done today."""
+    """Turn infinity into NULL, as is done when a round is recorded; JSON cannot express it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -113,7 +113,7 @@ def check(record: ExperimentRecord) -> None:
     _check_numbers(row.items())
     for run, tables in record.runs:
         parsed = {name: json.loads(run[name] or "null") for name in ("config", "notices", "environment")}
-        parsed["tags"] = json.loads(run.get("tags", "[]"))  # a file of an earlier version has none
+        parsed["tags"] = json.loads(run.get("tags", "[]"))
         checked = _RunChecks.model_validate({**run, **parsed})
         config = checked.config
         if (config.method.name, config.seed, config.held_out) != (

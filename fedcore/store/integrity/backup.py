@@ -13,7 +13,7 @@ from pathlib import Path
 from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError, first_line
 from fedcore.store import schema
-from fedcore.store.integrity.check import findings, structure
+from fedcore.store.integrity.check import findings
 from fedcore.system_errors import SystemFault, check_room, explain, plain_errors
 
 LOGS = ("-wal", "-shm")
@@ -120,7 +120,7 @@ def _readable(path: Path) -> sqlite3.Connection:
 
 
 def _require_sound(path: Path, refusal: str, connection: sqlite3.Connection | None = None) -> None:
-    """Refuse a database that is damaged, or that no FedLens made; those of earlier versions are accepted.
+    """Refuse a database that is damaged, or not of this version.
 
     Args:
         connection: to the file; the snapshot that it reads stays open.
@@ -128,17 +128,13 @@ def _require_sound(path: Path, refusal: str, connection: sqlite3.Connection | No
     try:
         with nullcontext(connection) if connection else closing(_readable(path)) as opened:
             _begin_reading(opened)
-            applied = schema.applied_migrations(opened)
-            found = findings(opened) if applied == set(schema.STEPS) else list(structure(opened))
+            schema.require_current(path, opened)
+            found = findings(opened)
     except sqlite3.DatabaseError as error:
         fault = explain(error, path)
         if isinstance(fault, SystemFault):
             raise fault from error
         raise FedLensError(f"{refusal} ({first_line(error)})", "db") from error
-    if not applied:
-        raise FedLensError(f"{path} is not a database of FedLens; name another file", "db")
-    if applied - set(schema.STEPS):
-        raise FedLensError(f"{path} was made by a newer FedLens; update FedLens", "db")
     if found:
         raise FedLensError(f"{refusal} ({found[0]}); `fedlens doctor` shows all", "db")
 

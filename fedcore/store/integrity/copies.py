@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity"), "views": ("id",)}
 """Tables whose rows are copied, with their keys."""
@@ -19,11 +15,10 @@ VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
 """Columns that say which process does a run; they change every few seconds, and nothing exports them."""
 
 
-def create_triggers(database: Database) -> None:
-    """Copy all rows as they are now, and from here on every change; needed after each migration."""
-    drop_triggers(database)
+def create_triggers(database: sqlite3.Connection) -> None:
+    """Copy every change from here on, and the definitions of tables, indices and triggers."""
     for table in KEYS:
-        columns = _columns(database.conn, table)
+        columns = _columns(database, table)
         key, content = _key(table, "NEW."), _content(columns, "NEW.")
         copy = f"INSERT OR REPLACE INTO copies VALUES ('{table}', {key}, {content})"
         actions = {
@@ -34,22 +29,7 @@ def create_triggers(database: Database) -> None:
         for event, action in actions.items():
             name = f"copies_of_{table}_{event.partition(' ')[0].lower()}"
             database.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {action}; END")
-        database.execute(f"DELETE FROM copies WHERE table_name='{table}'")
-        database.execute(
-            f"INSERT INTO copies SELECT '{table}', {_key(table, '')}, {_content(columns, '')} FROM {table}"
-        )
-    database.execute("DELETE FROM copies WHERE table_name='schema'")
-    database.execute(
-        "INSERT INTO copies SELECT 'schema', name, sql FROM sqlite_master "
-        "WHERE sql IS NOT NULL AND name NOT GLOB '_sqlite*'"
-    )
-
-
-def drop_triggers(database: Database) -> None:
-    """Drop the triggers, which would be in the way of a migration that rebuilds a table."""
-    names = "SELECT name FROM sqlite_master WHERE type='trigger' AND name GLOB 'copies_of_*'"
-    for row in database.execute(names).fetchall():
-        database.execute(f"DROP TRIGGER {row[0]}")
+    database.execute("INSERT INTO copies SELECT 'schema', name, sql FROM sqlite_master WHERE sql IS NOT NULL")
 
 
 def schema_differences(connection: sqlite3.Connection) -> Iterator[str]:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 # conditions on all columns before the round in a primary key, so that no query reads other rounds
 _NAMES = """
@@ -41,12 +37,12 @@ def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> st
     return digest.hexdigest()
 
 
-def write_digests(database: Database, run_id: int, rounds: Iterable[int]) -> None:
+def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[int]) -> None:
     """Write the digests of rounds, in the transaction that wrote the rounds."""
     for number in rounds:
         database.execute(
             "INSERT OR REPLACE INTO digests(run_id, round, digest) VALUES (?,?,?)",
-            [run_id, number, round_digest(database.conn, run_id, number)],
+            [run_id, number, round_digest(database, run_id, number)],
         )
 
 

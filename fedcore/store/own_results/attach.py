@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
+import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors
@@ -14,9 +15,6 @@ from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
 from fedcore.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.store.writer import Created, insert_experiment, insert_runs
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 OWN_DATA = "own data"
 """The data set of results that name none; where they join an experiment, they take the experiment's."""
@@ -59,7 +57,7 @@ class ExistingExperiment:
     namesakes: tuple[int, ...] = ()
 
 
-def find_experiment(database: Database, experiment: str | int | None) -> ExistingExperiment | None:
+def find_experiment(database: sqlite3.Connection, experiment: str | int | None) -> ExistingExperiment | None:
     """Return the experiment of a name (the newest of several) or an id, which may be given as text.
 
     Raises:
@@ -75,7 +73,7 @@ def find_experiment(database: Database, experiment: str | int | None) -> Existin
     return row
 
 
-def _find_by(database: Database, column: str, value: str | int) -> ExistingExperiment | None:
+def _find_by(database: sqlite3.Connection, column: str, value: str | int) -> ExistingExperiment | None:
     rows = database.execute(
         "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.id = "
         f"(SELECT min(id) FROM runs WHERE experiment_id = e.id) WHERE {column}=? ORDER BY e.id DESC",
@@ -141,7 +139,7 @@ def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str
 
 
 def insert_own_runs(
-    database: Database,
+    database: sqlite3.Connection,
     existing: ExistingExperiment | None,
     runs: Sequence[OwnRun],
     *,

@@ -6,11 +6,12 @@ import csv
 import hashlib
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
@@ -31,9 +32,6 @@ from fedcore.store.own_results.attach import (
 )
 from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
 
 BEYOND = "beyond the header"
 """Key of the values that a line has more than the header."""
@@ -117,7 +115,7 @@ def import_csv(
 
 
 def _unknown_names(
-    database: Database, existing: ExistingExperiment, rows: list[Row], file: str
+    database: sqlite3.Connection, existing: ExistingExperiment, rows: list[Row], file: str
 ) -> str | None:
     """Return a sentence about names that the experiment's runs do not have, None if all are known."""
     known = {
@@ -201,7 +199,7 @@ def _number(text: str) -> int | str:
     return int(number) if number.is_integer() else text
 
 
-def _refuse_second_import(database: Database, identity: str, file: str | Path) -> None:
+def _refuse_second_import(database: sqlite3.Connection, identity: str, file: str | Path) -> None:
     found = database.execute(
         "SELECT id FROM experiments WHERE uuid=:identity UNION ALL SELECT r.experiment_id "
         "FROM imported_files f JOIN runs r ON r.id = f.run_id WHERE f.content_hash=:identity",
@@ -211,7 +209,7 @@ def _refuse_second_import(database: Database, identity: str, file: str | Path) -
         raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
-def _write_run(database: Database, run_id: int, rows: list[Row], notices: list[str]) -> None:
+def _write_run(database: sqlite3.Connection, run_id: int, rows: list[Row], notices: list[str]) -> None:
     entities = _entities(rows)
     codes = {entity.name: entity.code for entity in entities}
     domains = {entity.name for entity in entities if entity.kind == "domain"}
