@@ -11,9 +11,10 @@ from fedcore.papers.published import PAPERS, PublishedValue
 from fedcore.papers.tables import export
 from fedcore.papers.tables.cells import STATUSES, counts_text
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
+from fedcore.progress import counted
 from fedcore.results.metrics import RULES
 from pages.papers_view import chart, fill, grid, state
-from pages.papers_view.table import runs_text, table_html
+from pages.papers_view.table import table_html
 from pages.widgets import markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
@@ -76,7 +77,7 @@ def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[Published
 def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     """Draw a table, and draw it again whenever a run has changed."""
     snapshot = state.now(session.store(), rehearsal)
-    by_value = snapshot.cells(table)
+    by_value = snapshot.cells(table.values)
     cells = [by_value[value] for value in table.values]
     st.markdown(
         f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
@@ -159,7 +160,7 @@ def page() -> None:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")
     queued = st.session_state.pop("papers_queued", 0)
     if queued:
-        st.toast(f"{runs_text(queued)} queued", icon=":material/playlist_add_check:")
+        st.toast(f"{counted(queued, 'run')} queued", icon=":material/playlist_add_check:")
     if view == "Map":
         watched_map(rehearsal)
         return

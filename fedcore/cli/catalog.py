@@ -173,7 +173,7 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
             row.published.method,
             row.published.target,
             row.published.metric,
-            row.published_text,
+            row.published.text,
             row.measured_text,
             row.difference or "-",
             row.comparability.state if row.comparability else "-",

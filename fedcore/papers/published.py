@@ -13,6 +13,7 @@ from fedcore.config import BackboneConfig, CohortConfig, Experiment, backbone_na
 from fedcore.errors import FedLensError
 from fedcore.paths import ASSETS
 from fedcore.results.metrics import Rule
+from fedcore.results.statistics import Stat
 
 FOLDER = ASSETS / "published"
 
@@ -153,6 +154,16 @@ class PublishedValue:
     metric: str
     value: float
     std: float | None
+
+    @property
+    def digits(self) -> int:
+        """The number of decimals that the papers print: two for per cent, three for cosines."""
+        return 2 if abs(self.value) >= 1 else 3
+
+    @property
+    def text(self) -> str:
+        """The value with its spread, as the paper prints it."""
+        return Stat(self.value, self.std, 1).text(self.digits)
 
     @property
     def source(self) -> str:

@@ -60,24 +60,14 @@ class Reproduction:
         if self.measured is None:
             return self.reason if self.status == "no single run" else self.status
         mark = self.comparability.mark if self.comparability else ""
-        return f"{self.measured.text(digits_of(self.published.value))} {mark}".rstrip()
-
-    @property
-    def published_text(self) -> str:
-        """The paper's value as the paper prints it."""
-        return Stat(self.published.value, self.published.std, 1).text(digits_of(self.published.value))
+        return f"{self.measured.text(self.published.digits)} {mark}".rstrip()
 
     @property
     def difference(self) -> str:
         """Our value minus the published one, with its sign; empty if the two must not be compared."""
         if self.measured is None or (self.comparability or Comparability()).state == "not comparable":
             return ""
-        return signed(self.measured.mean - self.published.value, digits_of(self.published.value))
-
-
-def digits_of(value: float) -> int:
-    """Return the number of decimals that the papers print: two for per cent, three for cosines."""
-    return 2 if abs(value) >= 1 else 3
+        return signed(self.measured.mean - self.published.value, self.published.digits)
 
 
 def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:

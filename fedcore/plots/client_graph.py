@@ -42,7 +42,7 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
     """
     columns = max(1, min(columns, len(panels)))
     rows = max(1, ceil(len(panels) / columns))
-    shown = [_drawn(p) for p in panels]
+    shown = [sorted(main_edges(p), key=lambda e: -abs(e.gain))[:MAX_ARROWS] for p in panels]
     most = max((abs(e.gain) for edges in shown for e in edges), default=0.0) or 1.0
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {}
@@ -91,10 +91,6 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
         }
     )
     return Chart(figure, " ".join(findings(panels)))
-
-
-def _drawn(panel: Panel) -> list[Edge]:
-    return sorted(main_edges(panel), key=lambda e: -abs(e.gain))[:MAX_ARROWS]
 
 
 def _places(names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -95,7 +95,7 @@ def _table(rows: Sequence[Reproduction], name: str) -> str:
             markup.esc(r.published.method),
             markup.esc(TARGETS.get(r.published.target, r.published.target)),
             markup.esc(r.published.metric),
-            markup.esc(r.published_text),
+            markup.esc(r.published.text),
             "-" if r.measured is None else f"<b>{markup.esc(r.measured_text)}</b>",
             "0" if r.measured is None else str(r.measured.n),
             markup.esc(r.difference or "-"),

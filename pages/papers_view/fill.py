@@ -21,11 +21,12 @@ from fedcore.papers.tables import filling as fillings
 from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.filling import Filling
 from fedcore.plots.theme import STATUS
+from fedcore.progress import counted
 from fedcore.results.metrics import RULES
 from fedcore.store import RunRow
 from pages.papers_view import state
 from pages.papers_view.state import Snapshot
-from pages.papers_view.table import cost_text, runs_text
+from pages.papers_view.table import cost_text
 from pages.widgets import markup, planning, session
 
 OPEN = "papers_dialog"
@@ -48,7 +49,7 @@ def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -
     st.subheader(markup.md(title), anchor=False)
     try:
         snapshot = state.now(session.store(), rehearsal)
-        by_value = snapshot.cells_of(values)
+        by_value = snapshot.cells(values)
         cells = [by_value[value] for value in values]
         if len(cells) == 1:
             _describe(cells[0], snapshot)
@@ -61,11 +62,11 @@ def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     """Draw the printed value, ours, the reasons against comparing them, and links to the runs."""
-    value, ours = cell.value, "-" if cell.stat is None else cell.stat.text(cell.digits)
+    value, ours = cell.value, "-" if cell.stat is None else cell.stat.text(cell.value.digits)
     if cell.stat is not None and cell.status == "rehearsed":
         ours += " (rehearsal, no evidence)"
     rows = [
-        ["Printed", f"{markup.esc(cell.printed_text)} ({markup.esc(value.source)})"],
+        ["Printed", f"{markup.esc(cell.value.text)} ({markup.esc(value.source)})"],
         ["Ours", markup.esc(ours) + (f", n = {cell.stat.n}" if cell.stat else "")],
         ["Difference", markup.esc(cell.gap_text or "-")],
         ["Metric", markup.esc(f"{value.metric}; the paper reports {RULES[value.rule]}")],
@@ -125,7 +126,7 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     if not possible:
         if every:
             missing = fillings.missing_parts(cells, seeds)
-            runs = runs_text(sum(map(len, missing.values())))
+            runs = counted(sum(map(len, missing.values())), "run")
             time_text = cost_text(fillings.seconds(snapshot.past, missing))
             st.markdown(f"**{runs}** missing; time on this machine: {time_text}.")
             st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
@@ -174,7 +175,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         )
         disk = forecast.Disk(disk.size + needed.size, disk.whole and needed.whole)
     rounds = sum(run.rounds for run in runs)
-    text = f"**{runs_text(len(runs))}**, {rounds:,} rounds; time on this machine: "
+    text = f"**{counted(len(runs), 'run')}**, {rounds:,} rounds; time on this machine: "
     text += cost_text(forecast.seconds(past, runs))
     text += f"; {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk" if disk.size else ""
     st.markdown(f"{text}.")
@@ -183,7 +184,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
     for warning in [*warnings, *([f"{lack}."] if lack else [])]:
         st.warning(markup.md(warning), icon=":material/info:")
     if st.button(
-        f"Queue {runs_text(len(runs))}",
+        f"Queue {counted(len(runs), 'run')}",
         type="primary",
         icon=":material/rocket_launch:",
         key="papers_queue",

@@ -12,7 +12,7 @@ from fedcore.papers import mini
 from fedcore.papers.published import CATALOG, PublishedValue
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
-from fedcore.papers.tables.layout import PrintedTable, all_tables
+from fedcore.papers.tables.layout import all_tables
 from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.results import progress
 from fedcore.store import Store
@@ -34,11 +34,7 @@ class Snapshot:
     available: Availability
     past: forecast.Precedents
 
-    def cells(self, table: PrintedTable) -> dict[PublishedValue, TableCell]:
-        """Return the cells of a table."""
-        return self.cells_of(table.values)
-
-    def cells_of(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, TableCell]:
+    def cells(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, TableCell]:
         """Return the cells of some values."""
         measured = measure(self.recorded, values, self.rehearsal, _memory(self.store))
         return table_cells(self.recorded, values, measured, self.available, self.rehearsal)
@@ -80,6 +76,6 @@ def _every_cell(
 ) -> dict[str, list[TableCell]]:
     found = {}
     for table in all_tables():
-        cells = _snapshot.cells(table)
+        cells = _snapshot.cells(table.values)
         found[table.name] = [cells[value] for value in table.values]
     return found

@@ -8,7 +8,7 @@ from itertools import groupby
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
-from fedcore.progress import duration
+from fedcore.progress import counted, duration
 from pages.widgets.markup import esc
 
 FULL_GAP, STRONGEST = 5.0, 38
@@ -105,11 +105,11 @@ def _cell(
         css.append("progress")
     ours, more = our_line(cell), cost_line(cell, seconds)
     where = ", ".join(filter(None, named))
-    said = f"{where}: printed {cell.printed_text}; {spoken(cell, seconds)}"
+    said = f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}"
     return (
         f'<td class="{" ".join(css)}"{style} data-column="{column}">'
         f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
-        f'<span class="printed">{esc(cell.printed_text)}</span><span class="ours">{ours}</span>'
+        f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{ours}</span>'
         + (f'<span class="cost">{esc(more)}</span>' if more else "")
         + "</button></td>"
     )
@@ -118,15 +118,17 @@ def _cell(
 def our_line(cell: TableCell) -> str:
     """Return the second line of a cell as HTML: our value, or the reason why it is missing."""
     if cell.stat is not None:
-        value = cell.stat.text(cell.digits)
+        value = cell.stat.text(cell.value.digits)
         if cell.status == "rehearsed":
             return f"<i>{esc(value)}</i> no evidence"
         return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
     if cell.active:
-        value = "" if cell.current is None else f"<i>{cell.current:.{cell.digits}f}</i> {_evidence(cell)}"
+        value = (
+            "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> {_evidence(cell)}"
+        )
         return value + esc(progress_text(cell))
     words = {
-        "can be run": f"▷ {runs_text(len(cell.missing))}",
+        "can be run": f"▷ {counted(len(cell.missing), 'run')}",
         "needs weights": "▷ needs weights",
         "needs data": "- no data",
         "not implemented": "- no method",
@@ -151,8 +153,7 @@ def cost_line(cell: TableCell, seconds: float | None) -> str:
 def spoken(cell: TableCell, seconds: float | None) -> str:
     """Describe a cell in words, for screen readers and the hover text."""
     if cell.stat is not None:
-        seeds = f"over {cell.stat.n} seed{'s' * (cell.stat.n != 1)}"
-        text = f"ours {cell.stat.text(cell.digits)} {seeds}"
+        text = f"ours {cell.stat.text(cell.value.digits)} over {counted(cell.stat.n, 'seed')}"
         if cell.status == "rehearsed":
             return f"{text}, a rehearsal: no evidence"
         text += f", {cell.comparability.text or 'comparable'}"
@@ -162,7 +163,7 @@ def spoken(cell: TableCell, seconds: float | None) -> str:
     if cell.reason:
         return cell.reason
     lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
-    needed = f"needs {runs_text(len(cell.missing))}, {_time_alone(seconds)}"
+    needed = f"needs {counted(len(cell.missing), 'run')}, {_time_alone(seconds)}"
     return "; ".join(filter(None, (lacking, needed)))
 
 
@@ -170,14 +171,9 @@ def progress_text(cell: TableCell) -> str:
     """Return the progress of a cell: the round of a running run, and the number of finished runs."""
     training = next((r for r in cell.active if r.state != "queued"), None)
     total = cell.done + len(cell.active) + len(cell.missing)
-    done = f"{cell.done}/{runs_text(total)} done" if total > 1 else ""
+    done = f"{cell.done}/{counted(total, 'run')} done" if total > 1 else ""
     now = "queued" if training is None else f"round {training.rounds_done}/{training.rounds_total}"
     return ", ".join(filter(None, (now, done)))
-
-
-def runs_text(count: int) -> str:
-    """Return a number of runs in words."""
-    return f"{count} run{'s' * (count != 1)}"
 
 
 def cost_text(seconds: float | None) -> str:

@@ -83,7 +83,7 @@ def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: St
     html = grid(app)
     assert html.count("no evidence</span>") == len(TABLE.values)
     for cell in rehearsed(filled_table).values():
-        assert cell.stat.text(cell.digits) in html
+        assert cell.stat.text(cell.value.digits) in html
     real = grid(open_page("papers", table="feddeap-5"))
     assert "no evidence" not in real
 

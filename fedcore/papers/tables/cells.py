@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.measures import RunReader
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.reproductions import OTHER_TEST_SET, digits_of
+from fedcore.papers.reproductions import OTHER_TEST_SET
 from fedcore.papers.tables.recorded import Availability, Lack, Recorded
 from fedcore.papers.tables.sources import Part, RunSource, source_of
 from fedcore.results.metrics import RunResult
@@ -106,16 +106,6 @@ class TableCell:
         return self.measurement.stat if self.measurement else None
 
     @property
-    def digits(self) -> int:
-        """The number of decimals that the paper prints."""
-        return digits_of(self.value.value)
-
-    @property
-    def printed_text(self) -> str:
-        """The value as the paper prints it."""
-        return Stat(self.value.value, self.value.std, 1).text(self.digits)
-
-    @property
     def gap(self) -> float | None:
         """Our value minus the printed one; None if the two must not be compared, as in a rehearsal."""
         if self.stat is None or self.status not in ("comparable", "with a caveat"):
@@ -125,7 +115,7 @@ class TableCell:
     @property
     def gap_text(self) -> str:
         """The difference with its sign; empty if the two must not be compared."""
-        return "" if self.gap is None else signed(self.gap, self.digits)
+        return "" if self.gap is None else signed(self.gap, self.value.digits)
 
 
 def measure(

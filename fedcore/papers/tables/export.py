@@ -141,11 +141,11 @@ def _heads(panel: PrintedPanel, width: int) -> list[str]:
 
 
 def _latex_cell(cell: TableCell) -> str:
-    lines = [tex(cell.printed_text)]
+    lines = [tex(cell.value.text)]
     if cell.stat is None:
         lines.append("--")
     else:
-        ours = tex(cell.stat.text(cell.digits))
+        ours = tex(cell.stat.text(cell.value.digits))
         ours = rf"\textit{{{ours}}}" if cell.status == "rehearsed" else ours + _MARKS.get(cell.status, "")
         lines.append(f"{ours} ({cell.stat.n})")
     if cell.gap_text:

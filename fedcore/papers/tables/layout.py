@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -57,53 +57,46 @@ class PrintedTable:
         return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
 
 
-class _Place:
-    """The place of each value of a table, from its fields and its position in the paper's file."""
+class _Headings:
+    """The headings of each value of a table, from its fields and its position in the paper's file."""
 
     def __init__(self, values: Sequence[PublishedValue]) -> None:
         self.values = values
 
-    def method(self, i: int) -> str:
-        return self.values[i].method
-
-    def dataset(self, i: int) -> str:
-        return self.values[i].dataset
-
-    def setting(self, i: int) -> str:
-        return self.values[i].setting
-
-    def backbone(self, i: int) -> str:
-        return self.values[i].backbone
-
-    def metric(self, i: int) -> str:
-        return self.values[i].metric
+    def of(self, names: str, i: int) -> Heads:
+        """Return the headings with these names: fields of the value, or methods of this class."""
+        heads = []
+        for name in names.split():
+            computed = getattr(self, name, None)
+            heads.append(computed(i) if computed else getattr(self.values[i], name))
+        return tuple(heads)
 
     def target(self, i: int) -> str:
         return "Avg" if self.values[i].target == "avg" else self.values[i].target
 
     @cached_property
     def _targets(self) -> dict[str, list[str]]:
-        return self._by_dataset(self.target)
+        return self._by_dataset("target")
 
     @cached_property
     def _settings(self) -> dict[str, list[str]]:
-        return self._by_dataset(self.setting)
+        return self._by_dataset("setting")
 
-    def _by_dataset(self, field: Callable[[int], str]) -> dict[str, list[str]]:
-        """Return the distinct values of a field for each data set, in order."""
+    def _by_dataset(self, name: str) -> dict[str, list[str]]:
+        """Return the distinct headings of one name for each data set, in order."""
         names: dict[str, dict[str, None]] = {}
-        for i in range(len(self.values)):
-            names.setdefault(self.dataset(i), {})[field(i)] = None
+        for i, value in enumerate(self.values):
+            names.setdefault(value.dataset, {})[self.of(name, i)[0]] = None
         return {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
 
     def same_target(self, i: int) -> str:
         """The heading of a row of FedOT's Table 2: the names of one domain per data set."""
-        position = self._targets[self.dataset(i)].index(self.target(i))
+        position = self._targets[self.values[i].dataset].index(self.target(i))
         return " · ".join(dict.fromkeys(names[position] for names in self._targets.values()))
 
     def block(self, i: int) -> str:
         """The held-out domains of a block of FedOT's Tables 7 and 8, one per data set."""
-        position = self._settings[self.dataset(i)].index(self.setting(i))
+        position = self._settings[self.values[i].dataset].index(self.values[i].setting)
         return ", ".join(names[position] for names in self._settings.values())
 
     def side(self, i: int) -> str:
@@ -112,14 +105,14 @@ class _Place:
 
     def rank_and_layer(self, i: int) -> str:
         """The rank on the left and the layer on the right of a row of FedAlign's Table 4."""
-        left, right = self.setting(i - i % 4), self.setting(i - i % 4 + 2)
+        left, right = self.values[i - i % 4].setting, self.values[i - i % 4 + 2].setting
         return f"r = {left.split(',')[0].removeprefix('rank ')} | l = {right.rpartition(' ')[2]}"
 
     def partition(self, i: int) -> str:
-        return self.setting(i).partition(", ")[0]
+        return self.values[i].setting.partition(", ")[0]
 
     def similarity(self, i: int) -> str:
-        return self.setting(i).partition(", ")[2]
+        return self.values[i].setting.partition(", ")[2]
 
 
 _LAYOUTS: dict[tuple[str, str], tuple[str, str, str]] = {
@@ -148,7 +141,7 @@ _LAYOUTS: dict[tuple[str, str], tuple[str, str, str]] = {
     ("feddeap", "4"): ("", "metric", "method"),
     ("feddeap", "5"): ("", "setting", "target"),
 }
-"""Table -> methods of ``_Place`` that name its panels, its rows and its columns, separated by spaces."""
+"""Table -> the headings (``_Headings.of``) of its panels, its rows and its columns."""
 _USUAL = ("", "method", "dataset target")
 
 
@@ -218,12 +211,12 @@ def all_tables() -> tuple[PrintedTable, ...]:
 
 
 def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
-    place = _Place(values)
+    headings = _Headings(values)
     panel_names, row_names, column_names = _LAYOUTS.get((paper, table), _USUAL)
     panels: dict[Heads, list[int]] = {}
     for i in range(len(values)):
-        panels.setdefault(_heads(place, panel_names, i), []).append(i)
-    place_in = {i: (_heads(place, row_names, i), _heads(place, column_names, i)) for i in range(len(values))}
+        panels.setdefault(headings.of(panel_names, i), []).append(i)
+    place_in = {i: (headings.of(row_names, i), headings.of(column_names, i)) for i in range(len(values))}
     made = []
     for heads, members in panels.items():
         rows = _grouped(dict.fromkeys(place_in[i][0] for i in members))
@@ -235,10 +228,6 @@ def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedT
     number = f"Table {table}" if table.isdecimal() else f"{table} results" if table == "main" else table
     title = f"{conference}{number}"
     return PrintedTable(paper, table, title, _CAPTIONS[paper, table], tuple(values), tuple(made))
-
-
-def _heads(place: _Place, names: str, i: int) -> Heads:
-    return tuple(getattr(place, name)(i) for name in names.split())
 
 
 def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:

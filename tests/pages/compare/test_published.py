@@ -23,7 +23,7 @@ def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -
     app = show(open_page("compare", ids=["1"]), "Published")
     head, *rows = table(app, "Published values of")
     found = reproductions(Store(db), preset)
-    assert [r[head.index("Printed")] for r in rows] == [b.published_text for b in found]
+    assert [r[head.index("Printed")] for r in rows] == [b.published.text for b in found]
     assert {b.status for b in found} == {"measured", "not run"}
     for row, entry in zip(rows, found, strict=True):
         assert all(row), "never blank"
