@@ -91,14 +91,14 @@ def misplaced_in(entry: MethodEntry) -> str | None:
     if not suspects:
         return None
     load_methods()
-    method = registry.known().get(entry.name)
+    method = registry.registered().get(entry.name)
     return next((n for n in suspects if method is not None and n not in method.Config.model_fields), None)
 
 
 def places_of(name: str, excluded: object = None) -> list[str]:
     """Return the places in a file where a field of this name is allowed, except in the table of one model."""
     load_methods()
-    methods = [n for n, method in registry.known().items() if name in method.Config.model_fields]
+    methods = [n for n, method in registry.registered().items() if name in method.Config.model_fields]
     owned = "in the config of a method that has it ({}): config = {{ {} = ... }}"
     of_methods = [owned.format(method, name) for method in methods]
     return _tables_with(name, excluded) + of_methods[:1]
@@ -152,7 +152,7 @@ def dumps(experiment: Experiment) -> str:
         FedLensError: for any other None among the hyper-parameters, since TOML cannot express it.
     """
     for i, entry in enumerate(experiment.methods):
-        known = registry.known().get(entry.name)
+        known = registry.registered().get(entry.name)
         for name, value in entry.config.items():
             field = known.Config.model_fields.get(name) if known is not None and value is None else None
             if _holds_none(value) or (field is not None and field.get_default() is not None):

@@ -123,7 +123,7 @@ def _declarations(path: str) -> tuple[Models, str]:
     if not before and (name in Experiment.model_fields or name in RunConfig.model_fields):
         return (Experiment,), name
     load_methods()
-    methods = registry.known()
+    methods = registry.registered()
     who = before.removeprefix("methods.")
     if part == "methods" and who in methods:
         return (methods[who].Config,), name

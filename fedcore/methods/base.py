@@ -1,9 +1,28 @@
-"""The contract between a method and the engine: a few pure functions on plain dicts of tensors.
+"""The contract between a method and the engine: the hooks of ``Method``, and the values that they exchange.
 
-A method is made once per run from its config and the problem, and keeps no other state. Parameters of
-several clients carry the client axis first. ``State`` and ``upload`` show everything that a method shares,
-keeps and sends: whatever is not in an upload cannot leave a client. ``Method`` lists all hooks; the engine
-calls no others, and ``@method`` refuses a class with public members that it does not know.
+A method is a few functions on plain dicts of tensors. The engine makes one object of it per run, from its
+config and the ``Problem`` (``fedcore/federation.py``: the frozen CLIP, the classes, the clients' names), and
+calls its hooks in this order:
+
+==================  ===================================================================================
+when                hooks
+==================  ===================================================================================
+planning            ``check``, ``freeze_config``, ``plan_warnings``, ``reads``: nothing is loaded yet
+start of a run      ``__init__``, ``drawn_texts``, ``init``
+a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``);
+                    ``upload``; ``before_aggregation``
+a round, server     ``aggregate``; ``diagnostics``, ``round_log``
+evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once
+afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
+==================  ===================================================================================
+
+``init``, ``train_step`` and ``logits`` have to be defined. Every other hook has a default, and together the
+defaults are federated averaging of the parameters that ``shared`` names.
+
+Parameters of several clients or models carry the client axis first, and "participants" are the clients of
+the chunk that is trained or evaluated. A method keeps nothing between rounds: what is remembered is in
+``State``, and what leaves a client is in ``upload``. ``@method`` refuses a class that has a public member
+which is not part of the contract; names of helpers begin with an underscore.
 """
 
 from __future__ import annotations
@@ -30,27 +49,272 @@ if TYPE_CHECKING:
 Params = dict[str, "Tensor"]
 """Tensors by name."""
 Generators = Callable[..., "Generator"]
-"""``generator("purpose", ...)`` gives the random generator of this run for one purpose."""
+"""``generator("purpose", ...)`` returns a random generator that is seeded by the run and that purpose."""
+Phase = Callable[["Params", "Params", "Batch"], "Step"]
+"""One training phase, with the signature of ``Method.train_step``."""
+BatchOrder = Literal["shuffled", "sorted"]
+ConfigT = TypeVar("ConfigT", bound=MethodConfig, default=Any)
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """What is known of a run before anything is loaded (no torch): enough to refuse a bad config early.
+class Method(Generic[ConfigT]):
+    """Base of all methods: set ``name``, ``about`` and ``Config``, and define the three hooks named above."""
 
-    Attributes:
-        client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.
-        descriptions: written descriptions of those classes that have any; the file is read on first access.
-        embedded: whether the data set and its descriptions come with FedLens and so never change.
-    """
+    # Declarations
 
-    spec: BackboneSpec
-    classes: tuple[str, ...]
-    clients: int
-    domains: tuple[str, ...]
-    template: str
-    client_domain: tuple[int, ...] | None = None
-    descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    embedded: bool = True
+    name: ClassVar[str]
+    """Name in TOML files and tables of the database, in lower case: "fedot"."""
+    about: ClassVar[About]
+    """Title, source, summary and charts, as pages show them."""
+    Config: ClassVar[type[BaseModel]] = MethodConfig
+    """Its hyper-parameters, a subclass of ``MethodConfig``."""
+    trains: ClassVar[bool] = True
+    """False if the method trains nothing; its ``Config`` then needs none of ``MethodConfig``'s fields."""
+    shared: tuple[str, ...] = ()
+    """Names of the parameters that the default ``upload`` sends and the default ``aggregate`` averages."""
+    clients_use_global: bool = False
+    """True if every client predicts with the global model, which is then evaluated once for all."""
+    backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
+    """Whether the clients of a run may have different CLIPs: "equal token widths" if only prompts in token
+    space are learned, "any" if nothing depends on the backbone. ``aggregate`` and ``diagnostics`` then run
+    with the first cohort's backbone; the engine refuses a state whose shapes depend on the backbone, and
+    diagnostics that read samples."""
+
+    # Planning: class methods, called in the browser too, before torch, weights or images are loaded
+
+    @classmethod
+    def check(cls, config: ConfigT, context: RunContext) -> None:
+        """Refuse a config that cannot run in this context, once per cohort. Default: accepts everything.
+
+        Raises:
+            FedLensError: with ``field`` naming the hyper-parameter to change.
+        """
+
+    @classmethod
+    def freeze_config(cls, config: ConfigT, context: RunContext) -> ConfigT:
+        """Return the config as it is stored with the run, after ``check`` has accepted it.
+
+        What the config takes from the data set (descriptions of classes, say) is written out here, so that
+        the run can be repeated from its config alone. ``check`` has to accept the result too.
+        Default: the config as it is.
+        """
+        return config
+
+    @classmethod
+    def plan_warnings(cls, config: ConfigT, context: RunContext) -> list[str]:
+        """Return warnings about a config that can run but may not do what its user expects. Default: none.
+
+        They are shown before launch and repeated in the run's log.
+        """
+        return []
+
+    @classmethod
+    def reads(cls, config: ConfigT, spec: BackboneSpec) -> str:
+        """Return the encoding of images that the method trains on; each is computed once and cached.
+
+        Returns:
+            "embedding" (default); "regions" (an embedding of every patch); "patches" (patch tokens before
+            the class and positional embeddings are added); "layer:k" (activations that enter layer k); or
+            "pixels".
+        """
+        return "embedding"
+
+    # Start of a run
+
+    def __init__(self, config: ConfigT, problem: Problem) -> None:
+        """Prepare constants of the run, such as tokens of the class names. Called once per cohort.
+
+        With several devices each process makes its own object, so anything random is drawn from
+        ``problem.generator``.
+        """
+        self.config = config
+        self.problem = problem
+
+    def drawn_texts(self) -> dict[str, str]:
+        """Return the class texts that this run's seed has drawn, by class, for the log. Default: none."""
+        return {}
+
+    def init(self, generator: Generators) -> State:
+        """Return the state before round 1. Default: an empty one, for a method that trains nothing.
+
+        Shape: shared and server without a client axis, personal and local (clients, ...).
+        """
+        return State()
+
+    # A round on the clients
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return values that stay constant during one round of local training, such as SDFed's projector.
+
+        Called once before the first step, without gradient. Default: none.
+
+        Shape: params and result (participants, ...).
+        """
+        return {}
+
+    def lr_factors(self) -> dict[str, float]:
+        """Return multiples of the learning rate by parameter name, once per round. Default: 1 for all."""
+        return {}
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        """Return the losses of one batch as functions of ``params``; the engine differentiates and steps.
+
+        Called for every batch of every local epoch. A client whose samples are used up is left out, so the
+        leading axis may be shorter than the number of participants: ``batch.clients`` says who is in it.
+
+        Args:
+            params: all that the clients hold: the shared, personal and local parameters, by name.
+            const: what ``round_constants`` returned.
+
+        Shape: params and const (clients, ...).
+        """
+        raise FedLensMethodError(f"{type(self).__name__} defines no train_step; define it, or trains = False")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Training phases in order, each with an optimiser step per batch. Default: ``train_step`` alone.
+
+        A later phase sees the parameters that an earlier one has moved (FedDEAP and Ditto have two).
+        """
+        return (self.train_step,)
+
+    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+        """Return everything that the clients send after local training. Default: the ``shared`` parameters.
+
+        Traffic is counted from the result.
+
+        Args:
+            params: the parameters after local training.
+            record: ``Step.record`` of every sample in the last local epoch, in the order of ``data``.
+
+        Shape: params and result (participants, ...), record (participants, longest, ...).
+        """
+        return {name: params[name] for name in self.shared}
+
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """Return the participants' models for the evaluation before aggregation. Default: as trained.
+
+        Args:
+            trained: the parameters after local training, the local ones included.
+            received: what the server sent at the start of the round.
+
+        Shape: (participants, ...) each.
+        """
+        return trained
+
+    # A round on the server
+
+    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+        """Take the server's step. Default: ``shared`` becomes the uploads' mean, weighted by ``weighting``.
+
+        ``state.local`` is empty: the server never sees it. A method that overrides neither this hook nor
+        ``diagnostics`` nor ``round_log`` has its uploads summed as they arrive, so that memory does not grow
+        with the number of participants.
+        """
+        means = {name: uploads.mean(name, self.config.weighting) for name in self.shared}
+        return replace(state, shared=means)
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """Return values of the round to be stored; ``about.charts`` says how to draw them. Default: none.
+
+        Called after ``aggregate``, without gradient; ``Step.terms`` are stored without it.
+
+        Args:
+            before: the state at the start of the round.
+            trained: the participants' parameters after local training.
+
+        Shape: trained (participants, ...); results (), (participants,) or (participants, participants).
+        """
+        return {}
+
+    def round_log(self, uploads: Uploads) -> list[str]:
+        """Return lines for the log of this round, such as a client without a prototype. Default: none."""
+        return []
+
+    # Evaluation, without gradient
+
+    def models(self, state: State) -> Models:
+        """Return the models that are evaluated, before round 1 and after every evaluated aggregation.
+
+        Default: the shared parameters are the global model, and a client has its own parts beside them.
+        """
+        shared = {name: value[None] for name, value in state.shared.items()}
+        return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return constants of prediction, such as class features, once for many calls of ``logits``.
+
+        Args:
+            params: some of the ``models``.
+            data: their clients' training data; None for the global model.
+
+        Shape: params and result (models, ...). Default: none.
+        """
+        return {}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
+        raise FedLensMethodError(f"{type(self).__name__} defines no logits")
+
+    def batch_order(self) -> BatchOrder | None:
+        """Return the order of test samples if a prediction depends on the other samples of its batch.
+
+        Samples of two test sets then never share a batch; "sorted" is by class, as in FedDEAP's code.
+        Default: None, predictions are independent.
+        """
+        return None
+
+    def numbers_per_sample(self) -> int:
+        """Return how many numbers the prediction of one sample by one model holds, beside the sample.
+
+        The engine predicts as many samples at once as fit into memory. A method whose class features depend
+        on the image holds many. Default: 0.
+        """
+        return 0
+
+    # Analyses of a finished run
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the image and class features that ``logits`` compares; None if it compares none.
+
+        Default: the samples, and ``head["text"]`` if there is one.
+
+        Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d), or
+        (models, samples, classes, d) if class features depend on the image.
+        """
+        return (x, head["text"]) if "text" in head else None
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return learned vectors in token space by prompt; the page shows their nearest words. Default: none.
+
+        Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
+        tokens, m) if each class has a prompt.
+        """
+        return {}
+
+    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """Return scores that Grad-CAM shows beside that of the predicted class. Default: none.
+
+        Shape: x (models, samples, ...) -> (models, samples) each.
+        """
+        return {}
+
+    @classmethod
+    def result_caveat(cls, config: ConfigT, embedded: bool) -> str:
+        """Return a caution to show beside the results of a finished run. Default: empty, none is needed.
+
+        Args:
+            embedded: whether its data set comes with FedLens.
+        """
+        return ""
+
+    # Not a hook
+
+    def repeat(self, params: Params) -> Params:
+        """Repeat parameters without a client axis for all clients (a view, not a copy)."""
+        n = len(self.problem.clients)
+        return {name: value.expand(n, *value.shape) for name, value in params.items()}
 
 
 STATE_PARTS = ("shared", "personal", "local", "server")
@@ -63,7 +327,7 @@ class State:
 
     Attributes:
         shared: broadcast to every client. No client axis.
-        personal: made by the server for each client and sent down to it (FedAlign). Shape: (clients, ...).
+        personal: made by the server for each client and sent to it (FedAlign). Shape: (clients, ...).
         local: never leaves its client. Shape: (clients, ...).
         server: never sent (FedAlign's text LoRA). No client axis.
         rounds_trained: number of rounds in which each client took part. Shape: (clients,) int64.
@@ -115,9 +379,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Ragged:
-    """An upload whose size differs between clients: traffic counts lengths, not padding.
+    """An upload whose size differs between clients; traffic counts the lengths, without padding.
 
-    Shape: values (clients, longest, ...), lengths (clients,) rows that a client really sends.
+    Shape: values (clients, longest, ...), lengths (clients,) rows that a client sends.
     """
 
     values: Tensor
@@ -166,7 +430,7 @@ class Uploads:
         assert isinstance(value, Ragged), f"'{name}' is not ragged"
         return value
 
-    def weights(self, weighting: Literal["uniform", "samples"]) -> Tensor:
+    def weights(self, weighting: Weighting) -> Tensor:
         """Return the participants' weights, which sum to one. Shape: (participants,) float64."""
         raw = torch.ones_like(self.samples) if weighting == "uniform" else self.samples
         raw = raw.to(torch.float64)
@@ -189,210 +453,30 @@ class Models:
     clients: Params
 
 
-Phase = Callable[[Params, Params, Batch], Step]
-BatchOrder = Literal["shuffled", "sorted"]
-ConfigT = TypeVar("ConfigT", bound=MethodConfig, default=Any)
+@dataclass(frozen=True)
+class RunContext:
+    """What is known about a run before anything is loaded: enough to refuse a bad config early.
 
-
-class Method(Generic[ConfigT]):
-    """Base of all methods: set ``name``, ``about``, ``Config``; define ``init``, ``train_step``, ``logits``.
-
-    Everything else has a default, which a method overrides where its paper differs from federated averaging.
+    Attributes:
+        client_domain: every client's index into ``domains``, -1 if it mixes them; None: one each.
+        descriptions: written descriptions by class, if there are any; the file is read on first access.
+        embedded: whether the data set and its descriptions come with FedLens and so never change.
     """
 
-    name: ClassVar[str]
-    """Registry key, lower case: "fedot"."""
-    about: ClassVar[About]
-    """Title, source, summary and charts, as pages show them."""
-    Config: ClassVar[type[BaseModel]] = MethodConfig
-    """Its hyper-parameters."""
-    trains: ClassVar[bool] = True
-    """False for a method that trains nothing; its Config then needs none of ``MethodConfig``'s fields."""
-    shared: tuple[str, ...] = ()
-    """Names of the parameters that the default ``upload`` sends and the default ``aggregate`` averages."""
-    clients_use_global: bool = False
-    """True where every client predicts with the global model, which is then evaluated once for all."""
-    backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
-    """Whether clients may have different CLIPs: 'equal token widths' where only prompts in token space are
-    learned; 'any' where nothing depends on the backbone. ``aggregate`` and ``diagnostics`` then run with the
-    first cohort's backbone; a state that depends on it and diagnostics that read samples are refused."""
+    spec: BackboneSpec
+    classes: tuple[str, ...]
+    clients: int
+    domains: tuple[str, ...]
+    template: str
+    client_domain: tuple[int, ...] | None = None
+    descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    embedded: bool = True
 
-    def __init__(self, config: ConfigT, problem: Problem) -> None:
-        self.config = config
-        self.problem = problem
 
-    @classmethod
-    def check(cls, config: ConfigT, context: RunContext) -> None:
-        """Refuse a config that cannot run in this context.
-
-        Raises:
-            FedLensError: with ``field`` naming the hyper-parameter, before anything is loaded.
-        """
-
-    @classmethod
-    def freeze_config(cls, config: ConfigT, context: RunContext) -> ConfigT:
-        """Return the config with what it takes from the data set written out (texts of classes, say).
-
-        The run can then be repeated from its config alone. If ``check`` accepts a config, it accepts the
-        frozen one.
-        """
-        return config
-
-    @classmethod
-    def plan_warnings(cls, config: ConfigT, context: RunContext) -> list[str]:
-        """Return warnings about a config that can run but may not do what its user expects."""
-        return []
-
-    @classmethod
-    def result_caveat(cls, config: ConfigT, embedded: bool) -> str:
-        """Return a caution that is shown beside the results of a finished run; empty: none is needed.
-
-        Args:
-            embedded: whether its data set comes with FedLens.
-        """
-        return ""
-
-    @classmethod
-    def reads(cls, config: ConfigT, spec: BackboneSpec) -> str:
-        """Return the cached encoding that the method trains on.
-
-        Returns:
-            "embedding"; "regions" (an embedding of every patch); "patches" (patch tokens before the class and
-            positional embeddings are added); "layer:k" (activations entering layer k); or "pixels".
-        """
-        return "embedding"
-
-    def init(self, generator: Generators) -> State:
-        """Return the state before round 1."""
-        return State()
-
-    def drawn_texts(self) -> dict[str, str]:
-        """Return the class texts that this run's seed has drawn, by class, for the run's log."""
-        return {}
-
-    def round_constants(self, params: Params, data: LocalData) -> Params:
-        """Return values that stay constant for one round of local training, such as SDFed's projector.
-
-        They are computed without gradient before the first step.
-
-        Shape: params and result (participants, ...).
-        """
-        return {}
-
-    def lr_factors(self) -> dict[str, float]:
-        """Return multiples of the learning rate by parameter name, such as FedOT's; 1 for all others."""
-        return {}
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        """Return the losses of one batch, as functions of ``params`` that torch can differentiate.
-
-        Shape: params (clients, ...) everything the clients hold; const is what ``round_constants`` gave.
-        """
-        raise FedLensMethodError(f"{type(self).__name__} defines no train_step; define it, or trains = False")
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Training phases in order, one optimiser step each per batch (FedDEAP has two)."""
-        return (self.train_step,)
-
-    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
-        """Return everything that the clients send after local training. Shape: (participants, ...)."""
-        return {name: params[name] for name in self.shared}
-
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Take the server's step, by default the shared parameters' mean; ``state.local`` is empty here.
-
-        A method that overrides neither this nor ``diagnostics`` nor ``round_log`` has its uploads summed as
-        they arrive, so that memory does not grow with the participants.
-        """
-        means = {name: uploads.mean(name, self.config.weighting) for name in self.shared}
-        return replace(state, shared=means)
-
-    def before_aggregation(self, trained: Params, received: Params) -> Params:
-        """Return the participants' models as they are evaluated before aggregation.
-
-        Args:
-            trained: the participants' parameters after local training, their local ones included.
-            received: what was sent to them at the start of the round.
-
-        Shape: (participants, ...) each.
-        """
-        return trained
-
-    def round_log(self, uploads: Uploads) -> list[str]:
-        """Return log lines about this round, e.g. that a client fell back to the global model."""
-        return []
-
-    def models(self, state: State) -> Models:
-        """Return the models that are evaluated after aggregation."""
-        shared = {name: value[None] for name, value in state.shared.items()}
-        return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
-
-    def head(self, params: Params, data: LocalData | None) -> Params:
-        """Compute a model's constants of prediction, e.g. class features; data is None for the global model.
-
-        Shape: params and result (models, ...).
-        """
-        return {}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
-        raise FedLensMethodError(f"{type(self).__name__} defines no logits")
-
-    def batch_order(self) -> BatchOrder | None:
-        """Return the order of test samples, if prediction depends on the other samples of a batch; else None.
-
-        Samples of two test sets then never share a batch. "sorted" is by class, as in FedDEAP's code.
-        """
-        return None
-
-    def numbers_per_sample(self) -> int:
-        """Return how many numbers predicting one sample of one model holds at once, beside the sample.
-
-        The engine predicts as many samples at once as it has room for. A method whose class features depend
-        on the image needs many; for all others the sample decides.
-        """
-        return 0
-
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the image and class features that ``logits`` compares, for plots; None if it compares none.
-
-        Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d), or
-        (models, samples, classes, d) where each image has class features of its own.
-        """
-        return (x, head["text"]) if "text" in head else None
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return learned vectors in token space by name of the prompt; Run shows their nearest words.
-
-        Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
-        tokens, m) for prompts of each class.
-        """
-        return {}
-
-    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
-        """Return scores that Grad-CAM shows beside the score of the predicted class.
-
-        Shape: x (models, samples, ...) -> (models, samples) each.
-        """
-        return {}
-
-    def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
-    ) -> dict[str, Tensor]:
-        """Return values of the round to store: scalars, (participants,) or (participants, participants)."""
-        return {}
-
-    def repeat(self, params: Params) -> Params:
-        """Repeat parameters without a client axis for all clients (a view, not a copy)."""
-        n = len(self.problem.clients)
-        return {name: value.expand(n, *value.shape) for name, value in params.items()}
+class FedLensMethodError(FedLensError):
+    """A fault of a method that every seed meets: it breaks the contract, or its code raised an error."""
 
 
 def overrides(cls: type[Method], *hooks: str) -> bool:
     """Return whether a method defines any of these hooks itself."""
     return any(getattr(cls, hook) is not getattr(Method, hook) for hook in hooks)
-
-
-class FedLensMethodError(FedLensError):
-    """A fault of a method, which every seed meets: it breaks the contract, or its own code raised."""

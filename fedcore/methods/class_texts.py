@@ -1,6 +1,6 @@
-"""Written descriptions of classes in place of the prompt: kept with a run, one drawn by seed.
+"""Written descriptions can replace the prompt of a class; they are stored with a run, one drawn by seed.
 
-A method has them by the base ``ClassTextConfig`` of its config, and its own base ``Described``.
+A method that uses them derives from ``Described``, and its config from ``ClassTextConfig``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ClassTextConfig(BaseModel):
     class_text: ClassText = hyper(
         "template",
         "Class texts: template, the data set's prompt, or description, written ones (the prompt "
-        "where a class has none)",
+        "if a class has none)",
         title="class texts",
         words={"description": "written descriptions", "template": "from the prompt"},
     )
@@ -81,7 +81,7 @@ class ClassTextConfig(BaseModel):
         None,
         title="written descriptions",
         description="Written descriptions of each class for class_text = description, one drawn by seed; "
-        "default: the data set's own, kept with the run when it is planned",
+        "default: those of the data set, stored with the run when it is planned",
         json_schema_extra={
             "editor": EDITOR,
             "when": {"class_text": "description"},
@@ -112,22 +112,22 @@ def summary(written: Texts) -> str:
 
 
 def descriptions_by_class(
-    config: ClassTextConfig, classes: Sequence[str], own: Texts
+    config: ClassTextConfig, classes: Sequence[str], of_data_set: Texts
 ) -> dict[str, tuple[str, ...]]:
     """Return the descriptions of each class, in the data set's order; () for a class that uses the prompt.
 
     Args:
-        own: the data set's descriptions, read only where the config has none.
+        of_data_set: descriptions that come with the data; they are read only if the config has none.
     """
     if config.class_text == "template":
         return dict.fromkeys(classes, ())
-    written = own if config.descriptions is None else config.descriptions
+    written = of_data_set if config.descriptions is None else config.descriptions
     tidy = {spoken(name): tuple(" ".join(t.split()) for t in texts) for name, texts in written.items()}
     return {name: tidy.get(spoken(name), ()) for name in classes}
 
 
 class Described(Method[Any]):
-    """Base of methods whose config has ``class_text`` and ``descriptions``.
+    """Base of methods with a ``ClassTextConfig``.
 
     Attributes:
         texts: the text of every class, in their order: a description drawn by seed, or the prompt.
@@ -149,9 +149,9 @@ class Described(Method[Any]):
         """
         if config.class_text == "template":
             return
-        known = {spoken(name): name for name in context.classes}
+        classes = {spoken(name) for name in context.classes}
         for name in config.descriptions or ():
-            if spoken(name) not in known:
+            if spoken(name) not in classes:
                 hint = did_you_mean(spoken(name), context.classes, f"it has {_listed(context.classes)}")
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
         if context.spec.prompts is not None:
@@ -235,7 +235,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _draw_text(name: str, written: Sequence[str], problem: Problem) -> str:
-    """Draw one of a class's descriptions by seed; the prompt where it has none.
+    """Draw one of a class's descriptions by seed; the prompt if it has none.
 
     Raises:
         FedLensError: for a description that is too long for the text tower, drawn or not: the seed must not

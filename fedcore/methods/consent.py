@@ -1,8 +1,8 @@
-"""Method files that the user has agreed to run; a file is a program with all rights of its account.
+"""The user agrees to each method file before it runs, because it is a program with all rights of the account.
 
 A file that the user names (``--methods``, ``FEDLENS_METHODS``, ``load_file``) is agreed to by that. One that
-an experiment names may have come with somebody else's file, so it is loaded only after the user was asked.
-What was agreed to is remembered by path and content: a changed file is asked about again.
+an experiment names may come from somebody else, so it is loaded only after the user has agreed. Agreements
+are remembered by path and content; a changed file needs a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedcore.paths import state_folder
 
 FILE = "method-files.json"
 _THIS_PROCESS: set[tuple[str, str]] = set()
-"""Path and SHA-256 of what was agreed to here, also where it cannot be kept on disk."""
+"""Path and SHA-256 of files agreed to in this process, in case they cannot be stored on disk."""
 
 
 class NotAgreed(FedLensError):
@@ -46,7 +46,7 @@ def digest(content: bytes) -> str:
 
 def is_agreed(file: Path, sha256: str) -> bool:
     """Return whether the user has agreed to a file with this content."""
-    return (str(file), sha256) in _THIS_PROCESS or sha256 in _kept().get(str(file), ())
+    return (str(file), sha256) in _THIS_PROCESS or sha256 in _agreements().get(str(file), ())
 
 
 def agree(file: Path, sha256: str) -> None:
@@ -54,13 +54,13 @@ def agree(file: Path, sha256: str) -> None:
     if is_agreed(file, sha256):
         return
     _THIS_PROCESS.add((str(file), sha256))
-    kept = _kept()
-    kept[str(file)] = [sha256]
+    agreed = _agreements()
+    agreed[str(file)] = [sha256]
     folder = state_folder()
     part = folder / f"{FILE}.{os.getpid()}"
-    with suppress(OSError):  # then it holds for this process
+    with suppress(OSError):  # the agreement then holds for this process only
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part.write_text(json.dumps(kept, indent=2), encoding="utf-8")
+        part.write_text(json.dumps(agreed, indent=2), encoding="utf-8")
         part.chmod(0o600)
         part.replace(folder / FILE)
 
@@ -71,14 +71,14 @@ def agree_here(file: Path, sha256: str) -> None:
 
 
 def version() -> str:
-    """Return a text that changes whenever the user agrees to a file, for what is kept of answers."""
-    return digest(json.dumps([_kept(), sorted(_THIS_PROCESS)]).encode())
+    """Return a text that changes whenever the user agrees to a file, as part of the key of cached plans."""
+    return digest(json.dumps([_agreements(), sorted(_THIS_PROCESS)]).encode())
 
 
-def _kept() -> dict[str, list[str]]:
-    """Return what was agreed to: path -> SHA-256 of contents; empty where nothing can be read."""
+def _agreements() -> dict[str, list[str]]:
+    """Return the stored agreements, path -> SHA-256 of contents; empty if they cannot be read."""
     try:
-        kept = json.loads((state_folder() / FILE).read_text(encoding="utf-8"))
+        agreed = json.loads((state_folder() / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) and all(isinstance(v, list) for v in kept.values()) else {}
+    return agreed if isinstance(agreed, dict) and all(isinstance(v, list) for v in agreed.values()) else {}

@@ -1,4 +1,15 @@
-"""FedOT: a shared classifier on orthogonally rotated CLIP features (Kong et al., 2025)."""
+"""FedOT learns one classifier with all clients and a rotation of CLIP's features on each (Kong et al., 2025).
+
+A round (Algorithm 1): client i starts from the server's w_g and its own X_i, and SGD moves both.
+
+    P_i = (X_i - X_i^T) / 2,   Q_i = (I + P_i)(I - P_i)^-1     Section 3.3, the Cayley map
+    scores tau w_g Q_i h / |Q_i h|,   L_i = CE(scores)
+    server: w_g <- mean of the clients' w_g                    X_i never leaves its client
+
+The global model is w_g with Q = I. With r > 1 blocks Q_i is block-diagonal (FedOT(+B), Section 4.3).
+
+Changed from the paper: its algorithm moves w_g before X; here both gradients come from one forward pass.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +76,8 @@ class FedOTConfig(MethodConfig):
     )
     init: Literal["text", "random", "linear"] = hyper(
         "text",
-        "Initial classifier: features of the class prompts (text), random rows of length 1 "
-        "(random, our reading of RandInit), or rows of length 0.58, as a linear layer draws them (linear)",
+        "Initial classifier: features of the class prompts (text), random rows of length 1 (random, "
+        "our interpretation of RandInit), or rows of length 0.58, as a linear layer draws them (linear)",
         title="initial classifier",
         words={"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"},
     )
@@ -151,7 +162,7 @@ def nearest_divisors(d: int, r: int) -> tuple[int, int]:
 
 @method
 class FedOT(Method[FedOTConfig]):
-    """tau w_g Q h / |Q h|: the classifier w_g is shared, the rotation Q = cayley(X) each client's own."""
+    """tau w_g Q h / |Q h| with a shared classifier w_g and a rotation Q = cayley(X) of each client."""
 
     name = "fedot"
     about = About(
@@ -169,7 +180,7 @@ class FedOT(Method[FedOTConfig]):
                 "Condition number kappa of the transforms",
                 {"condition_number": ""},
                 better="lower",
-                note="1 where the transform is orthogonal.",
+                note="1 if the transform is orthogonal.",
                 default_visible=True,
             ),
             DiagnosticChart(
@@ -202,8 +213,8 @@ class FedOT(Method[FedOTConfig]):
         self.d = problem.backbone.spec.embed_dim
         self.tau = config.tau or problem.backbone.logit_scale
         self.divisor = {"half": 2, "quarter": 4}[config.skew]
-        own = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
-        self.names = ("classifier", *own[config.local_transform])
+        transform = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
+        self.names = ("classifier", *transform[config.local_transform])
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
 
     @classmethod
@@ -226,7 +237,7 @@ class FedOT(Method[FedOTConfig]):
         """Return a classifier made of the class prompts, and identity transforms.
 
         Shape: classifier (K, d), matrix (clients, r, d/r, d/r), down (clients, d/4, d), up (clients, d, d/4),
-        without the client axis where they are shared.
+        without the client axis if they are shared.
         """
         backbone = self.problem.backbone
         first = {"classifier": self._first_classifier(generator), **self._first_transform(generator)}
@@ -343,16 +354,18 @@ class FedOT(Method[FedOTConfig]):
     def _full_gradients(self, params: Params, data: LocalData) -> Tensor:
         """Return each client's gradient of w_g on all its samples, the mean of tau (softmax - y) (h'/|h'|)^T.
 
-        Shape: -> (participants, K, d), float64. One client at a time: memory does not grow with clients.
+        One client at a time, so that memory does not grow with the number of clients.
+
+        Shape: -> (participants, K, d), float64.
         """
         gradients = []
         with torch.no_grad():
             for i, count in enumerate(data.rows.counts.tolist()):
                 rows = data.rows.index[i : i + 1, :count]
-                own = {name: value[i : i + 1] for name, value in params.items()}
+                one = {name: value[i : i + 1] for name, value in params.items()}
                 x = data.pool.x(rows)
-                h = apply_blocks(self._matrix(own), x) if "matrix" in own else self._adapt(own, x)
-                error = self._classify(own, h).softmax(-1)
+                h = apply_blocks(self._matrix(one), x) if "matrix" in one else self._adapt(one, x)
+                error = self._classify(one, h).softmax(-1)
                 error = error - F.one_hot(data.pool.y(rows), error.shape[-1])
                 gradient = error.transpose(-1, -2).double() @ F.normalize(h, dim=-1).double()
                 gradients.append(self.tau * gradient[0] / max(1, count))

@@ -96,14 +96,14 @@ class MethodConfig(BaseModel):
     )
     weighting: Weighting = hyper(
         "uniform",
-        "How the server averages clients: all alike, or weighted by their sample counts",
+        "How the server averages clients: equally, or weighted by their sample counts",
         title="client weights",
         words={"uniform": "all alike", "samples": "by sample count"},
     )
     proximal: LossWeight = hyper(
         0.0,
         "FedProx's mu: the term (mu/2) |w - w_t|^2 holds a client near the parameters w_t that "
-        "it received; 0: no such term",
+        "it received; 0 turns it off",
         title="proximal weight",
     )
     arithmetic: Arithmetic = hyper(

@@ -1,4 +1,4 @@
-"""The methods by name: every file of this package, and the user's own files, register by one decorator."""
+"""Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _RECEIVED: dict[Path, bytes] = {}
 
 
 def method(cls: type[Method]) -> type[Method]:
-    """Class decorator: make a method known under its ``name``.
+    """Class decorator: register a method under its ``name``.
 
     Raises:
         FedLensError: when another class already has that name, or the class does not keep the contract: a
@@ -69,10 +69,10 @@ def method(cls: type[Method]) -> type[Method]:
                     f"{base.__name__}.{name}; {hint} (the name of a helper begins with an underscore)",
                     "methods",
                 )
-    known = _METHODS.get(cls.name)
-    if known is not None and known.__module__ != cls.__module__:
+    other = _METHODS.get(cls.name)
+    if other is not None and other.__module__ != cls.__module__:
         raise FedLensError(
-            f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one"
+            f"two methods are called '{cls.name}' ({other.__module__}, {cls.__module__}); rename one"
         )
     _METHODS[cls.name] = cls
     return cls
@@ -126,9 +126,9 @@ def _agreed(path: str | Path, sha256: str | None) -> tuple[Path, bytes]:
 
 
 def receive(path: str | Path, content: bytes) -> None:
-    """Take a method file that came with a run, to whose content the user agreed where the run was queued.
+    """Accept a method file that came with a run; the user agreed to its content on the machine that sent it.
 
-    It need not exist on this machine; the run's config goes on naming it by its path there.
+    The file need not exist on this machine; the run's config names it by its path on the other one.
     """
     file = user_path(path, "methods").resolve()
     _RECEIVED[file] = content
@@ -136,7 +136,7 @@ def receive(path: str | Path, content: bytes) -> None:
 
 
 def forget_received() -> None:
-    """Unregister the methods of the files that came with earlier runs, whose names this one may use."""
+    """Unregister the methods that came with earlier runs, so that the next run may use their names."""
     files = {str(file) for file in _RECEIVED}
     for name in [name for name, file in _FILES.items() if file in files]:
         del _FILES[name]
@@ -174,11 +174,11 @@ def _run(file: Path, content: bytes) -> list[str]:
     sys.modules[module.__name__] = module
     try:
         exec(compile(content, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:  # whatever a user's file raises is theirs to read, in one line
-        what = str(error)
+    except (Exception, SystemExit) as error:  # a fault of the user's file, told in one line
+        reason = str(error)
         if not isinstance(error, FedLensError):
-            what = f"{file} does not import: {type(error).__name__}: {error}"
-        raise FedLensError(what, "methods") from error
+            reason = f"{file} does not import: {type(error).__name__}: {error}"
+        raise FedLensError(reason, "methods") from error
     names = [
         name
         for name, cls in _METHODS.items()
@@ -192,7 +192,7 @@ def _run(file: Path, content: bytes) -> list[str]:
 
 
 def load_all() -> dict[str, type[Method]]:
-    """Load all methods by name: FedLens' own, then those of the files in FEDLENS_METHODS (like PATH)."""
+    """Load the methods of FedLens, then those of the files in FEDLENS_METHODS (a list like PATH)."""
     package = importlib.import_module("fedcore.methods")
     for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
         importlib.import_module(info.name)
@@ -202,7 +202,7 @@ def load_all() -> dict[str, type[Method]]:
     return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
 
 
-def known() -> dict[str, type[Method]]:
+def registered() -> dict[str, type[Method]]:
     """Return the methods registered so far; unlike ``load_all`` it imports nothing."""
     return dict(_METHODS)
 
@@ -211,13 +211,13 @@ def get(name: str, field: str = "methods") -> type[Method]:
     """Return a method by name.
 
     Raises:
-        FedLensError: for an unknown name, with the nearest known ones.
+        FedLensError: for an unknown name, with the nearest valid ones.
     """
-    methods = known()
+    methods = registered()
     if name not in methods:
         methods = load_all()
     if name not in methods:
-        hint = did_you_mean(name, methods, "known: " + ", ".join(methods))
+        hint = did_you_mean(name, methods, "choose from " + ", ".join(methods))
         raise FedLensError(f"unknown method '{name}'; {hint}", field)
     return methods[name]
 
@@ -244,7 +244,7 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
     """Return pydantic's first error in one line: the field, what is allowed, and the value given.
 
     Args:
-        fields: the fields that there are, for a name that is none of them.
+        fields: the valid names, to suggest one for an unknown field.
     """
     detail = error.errors(include_url=False)[0]
     field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
@@ -260,7 +260,7 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
 
 
 def _plain(detail: ErrorDetails) -> str:
-    """Return pydantic's message in the words of this project."""
+    """Return pydantic's message in plain words."""
     kind, bounds = detail["type"], detail.get("ctx", {})
     for prefix, words in PLAIN.items():
         if kind.startswith(prefix):

@@ -53,13 +53,13 @@ def mean_cosine(updates: Tensor) -> Tensor:
 
 
 MAX_COMPARED = 200
-"""Of more participants than this, only this many are compared in pairs: pairs grow with the square."""
+"""Participants that are compared in pairs at most, because pairs grow with the square."""
 
 
 def compared(participants: int) -> Tensor:
     """Return the positions of the participants that a round compares in pairs: all, or some in equal steps.
 
-    Participants are in client order, so the same ones are compared wherever the same clients take part.
+    Participants are in client order, so that equal participants give equal pairs.
 
     Shape: -> (compared,), ascending.
     """
@@ -79,13 +79,13 @@ def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, 
 
 
 def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
-    """Measure the memory that one more sample takes until the backward pass: what autograd keeps for it.
+    """Return the bytes that autograd holds for one more sample until the backward pass.
 
     Args:
         samples: arguments of the function, of two samples or more along the first axis.
     """
-    kept: list[dict[int, int]] = [{}, {}]
-    for storages, count in zip(kept, (1, 2), strict=True):
+    saved: list[dict[int, int]] = [{}, {}]
+    for storages, count in zip(saved, (1, 2), strict=True):
 
         def note(tensor: Tensor, storages: dict[int, int] = storages) -> Tensor:
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -94,11 +94,11 @@ def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             result = function(*(s[:count].detach().clone().requires_grad_() for s in samples))
             del result
-    return max(1, sum(kept[1].values()) - sum(kept[0].values()))  # weights are in both, and cancel
+    return max(1, sum(saved[1].values()) - sum(saved[0].values()))  # weights are in both, and cancel
 
 
 PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}
-"""Activations of the samples that training holds at once, where a method works in pieces."""
+"""Bytes of activations that training holds at once if a method works in pieces, by type of device."""
 
 
 def piece_size(bytes_of_sample: int, device: torch.device) -> int:

@@ -88,7 +88,9 @@ def with_field_titles(text: str) -> str:
         "backbone": BackboneConfig,
     }
     paths = {
-        name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
+        name: f"methods.{m}.{name}"
+        for m, cls in registry.registered().items()
+        for name in cls.Config.model_fields
     }
     for section, model in sections.items():
         paths |= {n: f"{section}.{name}" for name in model.model_fields for n in (name, f"{section}.{name}")}

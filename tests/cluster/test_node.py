@@ -142,7 +142,7 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
         trained.append(rounds(node.train(order(run.model_copy(update={"method": own}), tmp_path, content))))
     assert [len(events) for events in trained] == [2, 2]
     node.prepare(order(planned(), tmp_path))
-    assert "of-one-name" not in registry.known()
+    assert "of-one-name" not in registry.registered()
 
 
 def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):

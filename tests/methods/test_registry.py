@@ -26,7 +26,7 @@ def test_a_file_without_a_presentation_says_what_is_missing(tmp_path: Path) -> N
     file.write_text(FILE)
     with pytest.raises(FedLensError, match=r"about = About\(title=.*\) is missing") as caught:
         registry.load_file(file)
-    assert caught.value.field == "methods" and "silent" not in registry.known()
+    assert caught.value.field == "methods" and "silent" not in registry.registered()
 
 
 def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_public_member_that_is_no_hook_is_refused(
     file.write_text(HOOKS.format(member=member, of_base=of_base or "..."))
     with pytest.raises(FedLensError, match=message) as caught:
         registry.load_file(file)
-    assert caught.value.field == "methods" and "misspelt" not in registry.known()
+    assert caught.value.field == "methods" and "misspelt" not in registry.registered()
 
 
 LONE_HOOKS = """
@@ -89,7 +89,7 @@ class Alone(FedCLIP):
 
 def test_one_hook_alone_is_enough_to_be_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Warnings of a plan once needed three other members beside them, and were silent without."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry.known()))
+    monkeypatch.setattr(registry, "_METHODS", dict(registry.registered()))
     file = tmp_path / "alone.py"
     file.write_text(LONE_HOOKS)
     assert registry.load_file(file) == ["alone"]

@@ -159,7 +159,7 @@ def faults_named(method: str) -> Iterator[None]:
     except FedLensError:
         raise
     except Exception as error:
-        place = _last_line(registry.known().get(method), error)
+        place = _last_line(registry.registered().get(method), error)
         if place is None or _is_of_machine(error):
             raise
         raise FedLensMethodError(f"{place}: the method '{method}' raised {first_line(error)}") from error

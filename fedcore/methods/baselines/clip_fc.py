@@ -1,4 +1,9 @@
-"""CLIP-FC: one linear layer on CLIP's frozen image embeddings, under federated averaging."""
+"""CLIP-FC trains one linear layer on CLIP's image embeddings by federated averaging.
+
+    client: scores W h + b,  L = CE(scores);  server: averages W and b
+
+It has no paper. FedDEAP compares with it and states no optimiser, so the defaults are the common ones.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CLIPFCConfig(MethodConfig):
-    """Hyper-parameters of CLIP-FC; no paper states its own."""
+    """Hyper-parameters of CLIP-FC; no paper states them."""
 
     init: Literal["random", "text"] = hyper(
         "random",
@@ -51,12 +56,12 @@ class CLIPFC(Method[CLIPFCConfig]):
     name = "clip-fc"
     about = About(
         title="CLIP-FC",
-        source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper of its own",
+        source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper",
         summary="CLIP's image encoder stays frozen and its text encoder is left out. "
-        "What is learned is one fully connected layer from the image embedding to the classes. "
+        "One fully connected layer from the image embedding to the classes is learned. "
         "Every client trains a copy of it by cross-entropy on its own images. "
         "The server averages the copies (FedAvg), so that all clients share one classifier. "
-        "It shows what CLIP's image features alone are worth, without prompts or adapters.",
+        "It shows how far CLIP's image features alone go, without prompts or adapters.",
         family="baseline",
     )
     clients_use_global = True

@@ -1,4 +1,12 @@
-"""FACMIC: FedCLIP's adapter with batch normalisation, and a term that aligns domains class by class."""
+"""FACMIC adds batch normalisation and an alignment of domains to FedCLIP's adapter (Wu et al., 2024).
+
+    A(h) = softmax(W_2 LeakyReLU(BN(W_1 h + b_1)) + b_2),  scores s cos(A(h) * h, t_k)
+    L = FedCLIP's loss + mu D,  D the local maximum mean discrepancy of a batch and images of a target domain
+    server: averages the weights and the running statistics by sample counts
+
+Changed from its code: D is off unless ``target = held_out``, because it reads unlabelled images of the domain
+that the model is tested on. Target images are drawn once and move no running statistics.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +127,7 @@ class FACMIC(Method[FACMICConfig]):
         "2024",
         summary="As FedCLIP: a small network weighs the dimensions of the image embeddings, and the server "
         "averages it. "
-        "The network has batch normalisation, whose running statistics are averaged too. "
+        "The network has batch normalisation; its running statistics are averaged too. "
         "A term of the loss can align each client's images, class by class, with those of a domain that no "
         "client has. "
         "That reads unlabelled images of the domain that the model is tested on: it is off by default, "
@@ -144,14 +152,14 @@ class FACMIC(Method[FACMICConfig]):
 
     @classmethod
     def check(cls, config: FACMICConfig, context: RunContext) -> None:
-        """Refuse to align with a held-out domain where none is held out.
+        """Refuse to align with a held-out domain if none is held out.
 
         Raises:
             FedLensError: with field ``target``.
         """
         if config.target == "held_out" and not held_out_domains(context):
             raise FedLensError(
-                "no domain is held out whose images the clients could be aligned with; hold one out "
+                "no domain is held out, with which target = held_out could align the clients; hold one out "
                 '(held_out = ["..."]), or choose target = none',
                 "target",
             )
@@ -240,7 +248,7 @@ class FACMIC(Method[FACMICConfig]):
 
 
 def held_out_domains(context: RunContext) -> list[str]:
-    """Return the domains that no client has, where every client has one domain."""
+    """Return the domains that no client has, if every client has one domain."""
     if context.client_domain is None or -1 in context.client_domain:
         return []
     return [name for i, name in enumerate(context.domains) if i not in context.client_domain]

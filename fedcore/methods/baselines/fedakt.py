@@ -1,4 +1,13 @@
-"""FedAKT on CLIP: a shared adapter beside each client's model, read by one header (Liu et al., 2025)."""
+"""FedAKT on CLIP shares an adapter beside each client's model; one header reads both (Liu et al., 2025).
+
+    A(h) = W_2 relu(W_1 h + b_1) + b_2,  header W, b
+    L = CE(W h + b) + CE(W A(h) + b) + beta |A(h) - h|^2 / d
+    server: averages A by sample counts; the header never leaves its client
+
+Mostly our interpretation: FedOT's comparison says only that CLIP is the clients' model, and there is no
+public code. The adapter's form and width, beta, the learning rate and the weights are our choice. The
+global model, which the paper does not have, reads A(h) with the header as it was drawn.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +75,12 @@ class FedAKT(Method[FedAKTConfig]):
         title="FedAKT(C)",
         source="Liu et al., Adapter-guided Knowledge Transfer for Heterogeneous Federated Learning, Journal "
         "of Systems Architecture 159, 2025, with CLIP as every client's model",
-        summary="FedAKT lets clients have different models; beside each stands a small adapter that is alike "
-        "everywhere. "
+        summary="FedAKT lets clients have different models, each with a small adapter of the same form. "
         "Here all models are CLIP, which stays frozen, and the adapter maps its embedding to another one. "
-        "One linear header, the client's own, learns to read both, and distillation keeps the two near. "
+        "Each client's linear header learns to read both features, and distillation keeps them close. "
         "Only the adapter is sent, and the server averages it; it has no trained header. "
-        "There is no public code, and FedOT's comparison states no settings: much of this is our reading.",
+        "There is no public code, and FedOT's comparison states no settings; most of this is our "
+        "interpretation.",
         family="baseline",
         charts=(
             DiagnosticChart(

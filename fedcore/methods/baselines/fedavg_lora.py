@@ -1,4 +1,12 @@
-"""FedAvg and FedProx on low-rank updates of CLIP's image tower (McMahan et al., 2017; Li et al., 2020)."""
+"""FedAvg and FedProx train low-rank updates of CLIP's image tower (McMahan et al., 2017; Li et al., 2020).
+
+    client: W = W_0 + gamma B A,  scores = scale cos(image, t_k),  L = CE(scores)
+    FedProx adds (mu/2) |w - w_t|^2 with w = (A, B) and w_t as received              Algorithm 2
+    server: A <- sum_i n_i A_i / sum_i n_i, and B likewise
+
+Reading: A and B are averaged separately. The mean of products differs from the product of means; all clients
+start from one A, which keeps the difference small. Settings are FedAlign's, since the papers state none.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class FedAvgLoRAConfig(LoRAConfig):
-    """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ only in what is exchanged."""
+    """FedAlign's hyper-parameters, so that the two differ only in what clients and server exchange."""
 
     scale: float = hyper(
         14.3,
@@ -56,7 +64,7 @@ class FedProxLoRAConfig(FedAvgLoRAConfig):
 
 @method
 class FedAvgLoRA(Method[FedAvgLoRAConfig]):
-    """W0 + gamma B A on q, k and v of the image tower; A and B are averaged apart."""
+    """W0 + gamma B A on q, k and v of the image tower; A and B are averaged separately."""
 
     name = "fedavg-lora"
     about = About(
@@ -151,9 +159,9 @@ class FedProxLoRA(FedAvgLoRA):
         "prompts. "
         "A proximal term pulls every client's factors A and B towards those received at the start of the "
         "round. "
-        "With unequal data the clients then drift apart less during local training. "
+        "With unequal data the clients then diverge less during local training. "
         "What is sent and averaged is the same as in FedAvg. "
-        "With mu = 0 the two are one.",
+        "With mu = 0 the two methods are the same.",
         family="baseline",
         charts=(
             DiagnosticChart(

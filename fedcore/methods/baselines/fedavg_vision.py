@@ -1,4 +1,10 @@
-"""FedAvg of a whole ResNet or Vision Transformer, from scratch or from ImageNet weights, without CLIP."""
+"""FedAvg (ResNet, ViT) trains a whole network without CLIP, from scratch or from ImageNet weights.
+
+    client: L = CE(f_theta(image)) on pixels;  server: theta <- mean of theta_i, with the running statistics
+
+Each client normalises by its own batches; predictions use the averaged statistics (McMahan et al., 2017).
+Reading: FedDEAP's comparison does not say which ViT; ViT-B/16 is that of the work it cites.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +73,7 @@ class FedAvgVisionConfig(MethodConfig):
 
 @method
 class FedAvgVision(Method[FedAvgVisionConfig]):
-    """A network of torchvision whose weights and running statistics are all averaged."""
+    """A network of torchvision; all of its weights and running statistics are averaged."""
 
     name = "fedavg-vision"
     about = About(
@@ -117,7 +123,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
             return
         if network not in WEIGHTS:
             raise FedLensError(
-                f"{network} has no ImageNet weights here; choose resnet50, vit_b_16 or weights = scratch",
+                f"{network} has no ImageNet weights; choose resnet50, vit_b_16 or weights = scratch",
                 "network",
             )
         if network.startswith("vit") and side != PRETRAINED_SIDE:
@@ -155,26 +161,26 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         self._network.train()
         losses, moved = [], []
         for i, mask in enumerate(batch.mask):
-            own = {name: value[i] for name, value in params.items()}
-            own |= {name: own[name].detach().clone() for name in self.statistics}
-            scores = self._scores(own, batch.x[i][mask])
+            values = {name: value[i] for name, value in params.items()}
+            values |= {name: values[name].detach().clone() for name in self.statistics}
+            scores = self._scores(values, batch.x[i][mask])
             losses.append(F.cross_entropy(scores, batch.labels[i][mask]))
-            moved.append(own)
-        statistics = {name: torch.stack([own[name] for own in moved]) for name in self.statistics}
+            moved.append(values)
+        statistics = {name: torch.stack([values[name] for values in moved]) for name in self.statistics}
         return Step({self.weights: torch.stack(losses)}, moved=statistics)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return class scores. Shape: x (models, samples, 3, side, side) -> (models, samples, classes)."""
         self._network.eval()
         models = [{name: value[i] for name, value in params.items()} for i in range(len(x))]
-        return torch.stack([self._scores(own, images) for own, images in zip(models, x, strict=True)])
+        return torch.stack([self._scores(model, images) for model, images in zip(models, x, strict=True)])
 
-    def _scores(self, own: Params, x: Tensor) -> Tensor:
+    def _scores(self, values: Params, x: Tensor) -> Tensor:
         """Return one model's scores. Shape: x (samples, 3, side, side) -> (samples, classes)."""
         if self.config.weights == "pretrained":
             scale, shift = self._to_imagenet
             x = x * scale + shift
-        scores: Tensor = torch.func.functional_call(self._network, own, (x,))
+        scores: Tensor = torch.func.functional_call(self._network, values, (x,))
         return scores
 
     @cached_property
@@ -188,8 +194,8 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         clip = self.problem.backbone.model.visual.preprocess_cfg
         mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
         pair = torch.tensor(clip["std"]) / std, (torch.tensor(clip["mean"]) - mean) / std
-        where = (self.problem.device, self.problem.backbone.dtype)
-        scale, shift = (value.view(3, 1, 1).to(*where) for value in pair)
+        target = (self.problem.device, self.problem.backbone.dtype)
+        scale, shift = (value.view(3, 1, 1).to(*target) for value in pair)
         return scale, shift
 
     def _drawn(self, seed: int) -> Any:
@@ -207,7 +213,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
 
 
 def weights_file(network: str) -> Path:
-    """Return the place where torch keeps the downloaded ImageNet weights of a network."""
+    """Return the path of a network's ImageNet weights in torch's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("TORCH_HOME") or f"{cache}/torch"
     return Path(home).expanduser() / "hub" / "checkpoints" / WEIGHTS[network]

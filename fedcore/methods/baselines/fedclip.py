@@ -1,4 +1,11 @@
-"""FedCLIP: an attention adapter on CLIP's image embeddings, averaged over clients (Lu et al., 2023)."""
+"""FedCLIP learns an attention adapter on CLIP's image embeddings with all clients (Lu et al., 2023).
+
+    A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2),  scores s cos(A(h) * h, t_k)
+    L = CLIP's symmetric contrastive loss of a batch, or CE(scores) with ``loss = ce``
+    server: averages A
+
+Reading: images of one class in a batch count as each other's negatives, since their texts are equal.
+"""
 
 from __future__ import annotations
 
@@ -72,17 +79,17 @@ def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
 
     Shape: image_to_text (clients, batch, batch) scores, mask (clients, batch) -> (clients,).
     """
-    own = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0 and is masked
+    paired = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0, masked
 
     def choose(scores: Tensor) -> Tensor:
-        return cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), own, mask)
+        return cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), paired, mask)
 
     return (choose(image_to_text) + choose(image_to_text.transpose(1, 2))) / 2
 
 
 @method
 class FedCLIP(Method[FedCLIPConfig]):
-    """cos(A(h) * h, class prompt), where A weighs the embedding's dimensions."""
+    """cos(A(h) * h, class prompt) with a network A that weighs the embedding's dimensions."""
 
     name = "fedclip"
     about = About(

@@ -1,4 +1,11 @@
-"""FedGH on CLIP: the server trains one header on the clients' class means (Yi et al., 2023)."""
+"""FedGH on CLIP trains one header on the server from class means that the clients send (Yi et al., 2023).
+
+    client i: trains W, b by CE(W h + b), and sends u_i,k = mean of h over its images of class k
+    server:   SGD on all (u_i,k, k), in an order drawn for the round; W, b go to every client
+
+Changed from the paper: classes with a single image are not sent, because their mean is the image's embedding
+(``fewest_images``). Reading: CLIP is frozen, so that the means do not depend on the clients' training.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +53,10 @@ class FedGHConfig(CLIPFCConfig):
     momentum: Momentum = hyper(0.9, "SGD momentum of the clients (authors' code: 0.9; the paper names none)")
     local_epochs: Epochs = hyper(
         10,
-        "Passes over a client's data in one round (E; authors' code: 10); what a client sends "
-        "does not depend on them",
+        "Passes over a client's data in one round (E; authors' code: 10); a client's "
+        "upload does not depend on them",
     )
-    weighting: Weighting = hyper("uniform", "No effect: the server trains, it averages nothing")
+    weighting: Weighting = hyper("uniform", "No effect: the server trains the header and averages nothing")
     fewest_images: int = hyper(
         2,
         "Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
@@ -77,8 +84,8 @@ class FedGH(CLIPFC):
         summary="FedGH lets clients have different models with a common last layer, the header. "
         "Here all models are CLIP, which stays frozen, and the header is a linear layer on its embeddings. "
         "Clients train the header on their own images, but send the mean embeddings of their classes. "
-        "The server trains the header on these means, and every client goes on from the server's. "
-        "The trained headers themselves are seen before aggregation only.",
+        "The server trains the header on these means, and every client continues from it. "
+        "The clients' trained headers are only evaluated before aggregation.",
         family="baseline",
         charts=(DiagnosticChart("Class means that a client sends", {"class_means": ""}),),
     )
@@ -124,7 +131,7 @@ class FedGH(CLIPFC):
         return {"class_means": uploads.ragged("means").lengths}
 
     def round_log(self, uploads: Uploads) -> list[str]:
-        """Name the clients that sent nothing, for want of two images of one class."""
+        """Name the clients that sent nothing because no class has enough images."""
         sent = zip(uploads.clients.tolist(), uploads.ragged("means").lengths.tolist(), strict=True)
         fewest = self.config.fewest_images
         return [

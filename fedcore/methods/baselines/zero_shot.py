@@ -1,4 +1,7 @@
-"""Zero-shot CLIP: nothing is trained (Radford et al., 2021)."""
+"""Zero-shot CLIP predicts the class with the most similar text; nothing is trained (Radford et al., 2021).
+
+scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a written description
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class ZeroShotConfig(ClassTextConfig):
-    """The kind of sentence that stands for a class; the prompt is the data set's (``data.template``)."""
+    """The choice between the data set's prompt (``data.template``) and written descriptions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @method
 class ZeroShot(Described):
-    """Class prompts against images: the line that every trained method has to beat."""
+    """Class prompts against images: the baseline that every trained method has to beat."""
 
     name = "zero-shot"
     about = About(
@@ -36,7 +39,7 @@ class ZeroShot(Described):
         "with class_text = description, one of its written descriptions. "
         "An image gets the class whose sentence has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
-        "It is the line above which federated training begins to pay.",
+        "It is the accuracy that federated training has to exceed.",
         family="baseline",
     )
     trains = False

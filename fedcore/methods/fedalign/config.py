@@ -99,7 +99,7 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
     )
     class_text: ClassText = hyper(
         "description",
-        "Class texts: description, written ones (paper; the prompt where a class has none), or "
+        "Class texts: description, written ones (paper; the prompt if a class has none), or "
         "template, the prompt",
     )
     upload_ratio: float = hyper(
@@ -129,14 +129,14 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
     )
     ex_query: bool = hyper(
         True,
-        "Leave a client's own update out of the mean that it starts from next (paper: yes)",
+        "Leave a client's own update out of the mean that it starts the next round from (paper: yes)",
         title="leave out own update",
     )
     average: Literal["exact", "product", "factors"] = hyper(
         "exact",
         "Average the products B A and cut to rank r only the factors that the next round starts "
-        "from (exact; paper, Eq. 13, 14), cut what is evaluated too (product, as in earlier releases), or "
-        "average B and A separately",
+        "from (exact; paper, Eq. 13, 14), cut the evaluated models too (product), or "
+        "average B and A separately (factors)",
         title="averaging of updates",
         words={"exact": "products B A", "product": "products, cut to rank r", "factors": "B and A apart"},
     )

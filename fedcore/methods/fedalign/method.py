@@ -1,4 +1,17 @@
-"""FedAlign: image encoders on the clients, the text encoder on the server (Ma et al., 2024)."""
+"""FedAlign trains image encoders on the clients and the text encoder on the server (Ma et al., 2024).
+
+A round, with low-rank updates W = W_0 + gamma B A in the attention layers of both towers:
+
+    client k   L = CE(scale cos) + mu |Z Z^T - I|, Z the mean features of the batch's classes     Eq. 7, 8
+               uploads A, B, prototypes u_k,c, counts N_k,c and the features of its hits         Eq. 9
+    server     trains the text tower on these features and broadcasts the class features         Eq. 10
+               alpha_kj = softmax_j sum_c N_k,c / N_k sum_c' sim(u_k,c, u_j,c')                  Eq. 11, 12
+               next update of k: sum_j alpha_kj B_j A_j from ``boundary_layer`` on, below it     Eq. 13, 14
+               the mean by sample counts, which in all layers is the global encoder
+
+For training alpha_kk is masked, for prediction it is not (Section 4.5): the server makes two encoders for
+each client. Means of products are exact; only the factors that a round starts from are cut to rank r.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +70,7 @@ LARGEST_SERVED_RANK = 64
 
 @method
 class FedAlign(Described):
-    """W0 + gamma B A in every client's image tower and in the server's text tower."""
+    """FedAlign: W0 + gamma B A in every client's image tower and in the server's text tower."""
 
     name = "fedalign"
     about = About(
@@ -70,7 +83,7 @@ class FedAlign(Described):
         "these features the server trains the text encoder and broadcasts new class features. "
         "A client's next update mixes the others' by the similarity of prototypes in the upper layers and "
         "is the weighted mean in the lower ones; that mean in all layers is the global model. "
-        "A client's own share is left out for training, so that it learns from the others, and is in for "
+        "A client's own share is left out for training, so that it learns from the others, and included for "
         "prediction.",
         charts=(
             DiagnosticChart(
@@ -100,7 +113,7 @@ class FedAlign(Described):
             MatrixChart(
                 "attention",
                 "Attention: who learns from whom",
-                note="A row says how much of whom is in a client's next starting point.",
+                note="A row holds each client's weight in one client's next starting point.",
                 verb="learns from",
                 rows="who learns",
                 columns="from whom",
@@ -150,11 +163,11 @@ class FedAlign(Described):
         return encoding(config, spec)
 
     def init(self, generator: Generators) -> State:
-        """Return B = 0 and one A for all: with an A each, averaging the factors would mix unrelated bases.
+        """Return B = 0 and the same A for all: averaging factors with unequal A would mix unrelated bases.
 
         Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
-        table4 what ``Towers`` names; serving_* alike, with ranks that hold an exact mean; without the client
-        axis global_*, the global encoder, and text_*, the text tower; text (K, d).
+        table4 the parts that ``Towers`` names; serving_* likewise, with a rank that holds an exact mean;
+        without the client axis global_*, the global encoder, and text_*, the text tower; text (K, d).
         """
         image, text = self.towers.first_image(generator), self.towers.first_text(generator)
         wide, served = (
@@ -225,14 +238,14 @@ class FedAlign(Described):
         start, serve, _ = self._attention(uploads)
         server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
         personal: Params = {}
-        for kind, kept, new, alpha, rank in (
+        for kind, former, new, alpha, rank in (
             ("image", state.personal, personal, start, self.config.rank),
             ("serving", state.server, server, serve, self.served_rank),
         ):
             mean = common if rank == self.global_rank else mix_parts(trained, weights[None], average, rank)
             parts = personalise(trained, mean, alpha, self.low, average, rank)
             for name, value in named(kind, parts).items():
-                new[name] = kept[name].index_copy(0, uploads.clients.to(value.device), value)
+                new[name] = former[name].index_copy(0, uploads.clients.to(value.device), value)
         with torch.no_grad():
             features = self.towers.text(text, self.texts)
         return replace(state, shared={"text": features}, personal=personal, server=server)

@@ -1,4 +1,4 @@
-"""FedAlign's uploads and its server's attention: which client learns from which, and means of updates."""
+"""FedAlign's server computes which client learns from which, and averages updates accordingly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Ten
     real = torch.arange(keys.shape[1], device=keys.device) < prototypes.lengths[:, None]
     rows = []
     for query, number in zip(prototypes.per_client(), counts.per_client(), strict=True):
-        d = (similarity(config, query.double(), keys) * real).sum(-1)  # (own classes, clients)
+        d = (similarity(config, query.double(), keys) * real).sum(-1)  # (classes of the query, clients)
         if config.reduce == "mean":
             d = d / prototypes.lengths.clamp(min=1)
         rows.append(number.double() / number.sum().clamp(min=1) @ d)
@@ -85,9 +85,9 @@ def mix(a: Tensor, b: Tensor, weights: Tensor, average: Average, rank: int) -> t
     """Return the factors of several weighted means of the clients' updates B_j A_j.
 
     The products are averaged, and cut to ``rank`` by SVD; a mean of C clients has rank r C at most, so that
-    it is exact from there on. As sum_j w_j B_j A_j is [B_1 .. B_C] D [A_1; ..; A_C] with D diagonal, QR of
-    both stacks leaves an SVD of size r C for each mean. On the CPU in float64, since an SVD's bits differ
-    between devices. "factors" averages the factors instead, and its means have their rank.
+    it is exact from that rank on. As sum_j w_j B_j A_j is [B_1 .. B_C] D [A_1; ..; A_C] with D diagonal, QR
+    of both stacks leaves an SVD of size r C for each mean. It runs on the CPU in float64, because the bits of
+    an SVD differ between devices. "factors" averages the factors instead; these means have the factors' rank.
 
     Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r), weights (means, clients)
     -> a (means, layers, 3, rank, width), b (means, layers, 3, width, rank).  Source: Eq. 13, 14.
@@ -140,8 +140,8 @@ def personalise(
 
     The factors of both, and so of ``common``, have this rank.
 
-    Of what else is trained, the embeddings lie below all layers and take the mean; the projection lies above
-    and takes attention, unless no layer does.
+    Of the other trained parts, the embeddings lie below all layers and take the mean; the projection lies
+    above them and takes attention, unless no layer does.
 
     Shape: parts (clients, ...), common (1, ...), alpha (clients, clients) -> (clients, ...).
     """

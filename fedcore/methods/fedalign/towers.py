@@ -1,6 +1,6 @@
-"""The parts of CLIP's towers that FedAlign trains, and the penalty that keeps classes apart.
+"""FedAlign trains low-rank updates of attention in both towers of CLIP, or all parts that its Table 4 counts.
 
-Trained are low-rank updates of attention, or all that Table 4 of the paper counts.
+Beside them stands the penalty that keeps the classes' features orthogonal.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def orthogonality(
 
 
 def gradient_share(term: Tensor, rest: Tensor, parameters: list[Tensor]) -> Tensor:
-    """Return |grad of term| / (|grad of term| + |grad of rest|) for each client; 0 where both are zero.
+    """Return |grad of term| / (|grad of term| + |grad of rest|) for each client; 0 if both are zero.
 
-    The graph is kept, so that the step's own gradient can follow.
+    The graph is retained, so that the step's gradient can follow.
 
     Shape: term and rest (clients,), parameters (clients, ...) each -> (clients,).
     """
@@ -103,12 +103,12 @@ class Towers:
         parts = self._lora("image", spec.vision_layers - self.start, spec.vision_width, generator)
         if self.everything:
             visual = self.backbone.image.visual
-            own = {
+            first = {
                 "class": visual.class_embedding,
                 "positions": visual.positional_embedding,
                 "projection": visual.proj,
             }
-            parts |= {name: value.detach().clone() for name, value in own.items()}
+            parts |= {name: value.detach().clone() for name, value in first.items()}
         return parts
 
     def first_text(self, generator: Generators) -> Params:
@@ -142,12 +142,12 @@ class Towers:
 
     def text(self, parts: Params, texts: list[str]) -> Tensor:
         """Return normalised features of class texts. Shape: -> (K, d)."""
-        own, gamma = self.backbone.text.embed, self.config.gamma
+        embedding, gamma = self.backbone.text.embed, self.config.gamma
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
 
         def adapted(ids: Tensor) -> Tensor:
-            return own(ids) + gamma * parts["tokens_b"][ids] @ parts["tokens_a"]
+            return embedding(ids) + gamma * parts["tokens_b"][ids] @ parts["tokens_a"]
 
-        embed = adapted if self.everything else own
+        embed = adapted if self.everything else embedding
         out = encode_texts(self.backbone, texts, lora, embed, parts.get("positions"))
         return F.normalize(out, dim=-1)

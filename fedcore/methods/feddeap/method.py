@@ -1,4 +1,18 @@
-"""FedDEAP: a shared semantic prompt and a private domain prompt, separated by ETFs (Zheng et al., 2025)."""
+"""FedDEAP separates a shared semantic prompt from a private domain prompt by ETFs (Zheng et al., 2025).
+
+V^s and V^d are fixed simplex ETFs, one column per class and per domain. A batch takes two steps:
+
+    networks   L_s, L_d = CE(cos(Phi(h), V) / tau) of the images, by class and by domain          Eq. 3, 4
+    prompts    text features of [SOS] p_s, mean(h) * p_d, "a photo of a {class}." [EOT]           Eq. 5, 6
+               p_s moves by L_c + lambda L_sp, p_d by L_c + eta L_dp                              Eq. 8-11
+    server     averages p_s, Phi_s and Phi_d; p_d never leaves its client
+
+L_c is the cross-entropy of images and texts; L_sp and L_dp are L_s and L_d of the text features. Both
+gradients are taken before either prompt moves.
+
+Readings: the paper does not say which step comes first. Eq. 5 is read as the input of the text tower, so
+that the product with mean(h) is never stored in p_d.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +121,7 @@ class FedDEAPConfig(MethodConfig):
     )
     test_order: Literal["shuffled", "sorted"] = hyper(
         "shuffled",
-        "Order in which test images form batches where a batch's mean enters the prediction; "
+        "Order in which test images form batches if a batch's mean enters the prediction; "
         "sorted: by class (authors' code), so that the mean can tell the classes",
         title="order of test images",
         words={"sorted": "sorted by class"},
@@ -146,7 +160,7 @@ class FedDEAPConfig(MethodConfig):
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Lengths of p_s and, where there is one, p_d in tokens, by the field that sets them."""
+        """Lengths of p_s and, if there is one, p_d in tokens, by the field that sets them."""
         lengths = {"prompt_length": self.prompt_length}
         if self.personal_prompt:
             lengths["personal_length"] = self.personal_length or self.prompt_length
@@ -154,7 +168,7 @@ class FedDEAPConfig(MethodConfig):
 
     @property
     def longer(self) -> str:
-        """The field to shorten where the prompts are too long."""
+        """The field to shorten if the prompts are too long."""
         return max(self.lengths, key=self.lengths.__getitem__)
 
 
@@ -191,7 +205,7 @@ def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) 
         wanted.append((domains, what, "domain_etf", other + "turn domain_alignment off"))
     for columns, what, field, remedy in wanted:
         if columns < 2:
-            raise FedLensError(f"an ETF takes two or more {what}, here there is {columns}; {remedy}", field)
+            raise FedLensError(f"an ETF takes two or more {what}, not {columns}; {remedy}", field)
         if columns > width:
             raise FedLensError(
                 f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
@@ -200,7 +214,7 @@ def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) 
 
 @method
 class FedDEAP(Method[FedDEAPConfig]):
-    """[SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
+    """FedDEAP: [SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
 
     name = "feddeap"
     about = About(
@@ -209,11 +223,11 @@ class FedDEAP(Method[FedDEAPConfig]):
         summary="CLIP stays frozen; every class gets two learned prompts, one shared by all clients and "
         "one of the client's own, which is scaled by the mean image embedding of its domain. "
         "Two small networks read semantics and domain out of CLIP's embeddings: each is trained to turn "
-        "images towards fixed directions, as far apart as can be (a simplex ETF), one per class or domain. "
+        "images towards fixed directions with maximal angles (a simplex ETF), one per class or domain. "
         "The same networks then align the text features: the shared prompt learns the classes, the private "
         "one the domain. "
         "Clients send the shared prompt and both networks, which the server averages. "
-        "A domain that nobody trained on is served by the shared prompt alone.",
+        "A domain without a client is served by the shared prompt alone.",
         charts=(
             DiagnosticChart(
                 "ETF alignment of the networks",
@@ -233,7 +247,7 @@ class FedDEAP(Method[FedDEAPConfig]):
                 },
                 unit="%",
                 note="The averaged networks, on the clients' training images. "
-                "A client trains its own on one domain.",
+                "A client trains its networks on one domain only.",
             ),
             DiagnosticChart(
                 "FedDEAP's loss terms",
@@ -315,9 +329,9 @@ class FedDEAP(Method[FedDEAPConfig]):
             shared |= init_network(net, backbone.spec.embed_dim, generator("network", net))
         if self.config.personal_prompt:
             local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
-        where = (backbone.device, backbone.dtype)
+        target = (backbone.device, backbone.dtype)
         return State(
-            {n: v.to(*where) for n, v in shared.items()}, local={n: v.to(*where) for n, v in local.items()}
+            {n: v.to(*target) for n, v in shared.items()}, local={n: v.to(*target) for n, v in local.items()}
         )
 
     @property
@@ -362,7 +376,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         """Say that a sorted test set can give its labels away."""
         if config.test_order == "shuffled":
             return ""
-        return "tested on images sorted by class, whose batch means can tell the classes"
+        return "tested on images sorted by class: the mean of a batch can reveal their class"
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""
@@ -376,7 +390,7 @@ class FedDEAP(Method[FedDEAPConfig]):
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
 
-        Without text features in the head, every ``batch_size`` samples in the order given make their own.
+        Without text features in the head, each ``batch_size`` samples in the given order make theirs.
         """
         if "text" in head:
             return cosine_logits(x, head["text"], self.scale)
@@ -403,9 +417,9 @@ class FedDEAP(Method[FedDEAPConfig]):
     ) -> dict[str, Tensor]:
         """Measure how closely the networks turn training images towards their ETF vectors.
 
-        ``*_etf_cosine`` and ``*_network_accuracy`` are of the networks that a client trained. Its domain
-        network saw one domain only and may name it for any image; so ``*_shared_accuracy`` is of the averaged
-        networks, which have to tell all clients' images apart.
+        ``*_etf_cosine`` and ``*_network_accuracy`` measure the networks that a client trained. Its domain
+        network saw one domain only and may predict it for any image, so ``*_shared_accuracy`` measures the
+        averaged networks, which have to distinguish all clients' images.
         """
         values = {}
         batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
@@ -413,8 +427,8 @@ class FedDEAP(Method[FedDEAPConfig]):
         for net in self.etf:
             target = self._target(net, batch)
             cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
-            own = cosine.gather(2, target[..., None])[..., 0]
-            values[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
+            of_target = cosine.gather(2, target[..., None])[..., 0]
+            values[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(of_target, data.mask)
             names = [f"{net}_{part}" for part in LAYERS]
             shared = {n: weighted_mean(uploads.dense(n), weights).expand_as(trained[n]) for n in names}
             nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
@@ -426,14 +440,14 @@ class FedDEAP(Method[FedDEAPConfig]):
     def _text(self, params: Params, mean: Tensor) -> Tensor:
         """Return text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
 
-        Without p_d (a domain that nobody trained on) mean(h) itself takes its place.
+        Without p_d (a domain without a client) mean(h) itself takes its place.
         """
         context = params["p_s"]
         if self.config.personal_prompt:
-            own = mean[:, None, None]
+            second = mean[:, None, None]
             size = (-1, context.shape[1], self.lengths["personal_length"], -1)
-            own = own * params["p_d"] if "p_d" in params else own.expand(size)
-            return self.texts.encode(context, own)
+            second = second * params["p_d"] if "p_d" in params else second.expand(size)
+            return self.texts.encode(context, second)
         return encode_class_context(self.problem.backbone, context, self.suffix)
 
     def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:

@@ -1,4 +1,18 @@
-"""SDFed: a shared prompt of one length beside local prompts of any length, kept apart deliberately (2026)."""
+"""SDFed trains a shared prompt and local prompts of any length, and keeps them apart deliberately (2026).
+
+Client i holds the shared prompt G_s and a prompt G_c; d_k is the normalised text feature of class k.
+
+    G_s = H Z X^T,   R = X_2 X_2^T without the first floor(lambda m) columns of X     Eq. 8-10, Definition 1
+    L_str = mean_k |d_k(G_c) - d_k(G_c R)|^2                                          Eq. 12
+    L_sep = mean_k relu(gamma - |d_k(G_c) - d_k(G_s)|)                                Eq. 13
+    L = CE(G_c) + CE(G_s) + L_str + L_sep                                             Eq. 14
+    server: G_s <- mean of the clients' G_s by sample counts                          Eq. 5
+
+A client predicts with G_c, the global model with G_s.
+
+Readings: both losses are means over classes of unit features, since only then does gamma = 0.8 mean anything.
+How often R is made, which gradient L_str has and which directions R removes are fields of ``SDFedConfig``.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +115,7 @@ class SDFedConfig(MethodConfig):
     )
     null_basis: Literal["svd", "seeded"] = hyper(
         "svd",
-        "Directions beyond the global prompt's rank: the SVD's own choice, or a fixed random "
+        "Directions beyond the global prompt's rank: chosen by the SVD, or a fixed random "
         "basis drawn by seed. The SVD's can jump with the last bits of the prompt; choose seeded to compare "
         "runs with and without --over, or from several machines",
         title="null space basis",
@@ -178,7 +192,7 @@ def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tens
 
     Shape: as ``stretch``.  Source: Eq. 13.
     """
-    # its gradient at 0 is 0, where a root's is not a number
+    # vector_norm has gradient 0 at 0; a square root's would not be a number
     distance = torch.linalg.vector_norm(local - common, dim=-1)
     return masked_mean(F.relu(margin - distance), held)
 
@@ -193,7 +207,7 @@ class SDFed(Method[SDFedConfig]):
         source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
         "Federated Prompt Learning, 2026",
         summary="Every client learns two prompts: a shared one of one length, which the server averages, "
-        "and its own, whose length fits the client and which never leaves it. "
+        "and its own, which never leaves it and has a length that suits the client. "
         "The shared prompt's dominant directions are filtered out of the local prompt (subspace "
         "refinement). "
         "A stretch loss keeps the local prompt's meaning close to its filtered version, and a separate "
@@ -264,7 +278,7 @@ class SDFed(Method[SDFedConfig]):
                 "local_length",
             )
         tokens.check_room(context.spec, context.classes, config.global_length, "global_length")
-        if config.components != "none":  # what is drawn may be the shortest
+        if config.components != "none":  # random lengths may all be the shortest
             surely = max(listed, default=parse_lengths(config.local_length)[0])
             tokens.check_room(context.spec, context.classes, surely, "local_length")
 
@@ -369,7 +383,7 @@ class SDFed(Method[SDFedConfig]):
         return Models(common, clients)
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:
-        """As trained: where R is made once per round, G_c R uses the R that the client trained with."""
+        """Return the models as trained; G_c R uses the R of training if that is made once per round."""
         if self.config.components != "pfhf+srlp" or self.config.refine_every == "step":
             return trained
         return {**trained, "refined_by": received["global_prompt"]}
@@ -409,9 +423,9 @@ class SDFed(Method[SDFedConfig]):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """Return the length of each participant's prompt, and how much of it lies in the span of its own G_s.
+        """Return the length of each participant's prompt, and how much of it lies in the span of its G_s.
 
-        Both are as local training left them; the paper's Figure 6 shows accuracy by length.
+        Both prompts are those after local training; the paper's Figure 6 shows accuracy by length.
         """
         if not self.has_local:
             return {}

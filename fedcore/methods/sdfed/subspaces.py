@@ -1,4 +1,4 @@
-"""SDFed's computations on row spaces of prompts: the projector R, and the overlap of two prompts."""
+"""SDFed computes with row spaces of prompts: the projector R, and the overlap of two prompts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def projectors(
 ) -> Tensor:
     """Return R = X_2 X_2^T, without the ``removed`` leading right-singular directions of each prompt.
 
-    Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
-    choice, which should depend only on the prompt, not on the device. With ``noise`` (m, removed) that
+    Computed in float64 on the CPU: a prompt spans at most S_s directions and the SVD chooses the others,
+    which should depend only on the prompt, not on the device. With ``noise`` (m, removed) that
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
     prompt's rows leaves it alone. Clients with the same prompt, as it was broadcast, share one decomposition.
 
@@ -39,10 +39,10 @@ def projectors(
         assert noise is not None, "a random projector needs noise"
         r = _complement(torch.linalg.qr(noise).Q).expand(len(work), -1, -1)
     elif kind == "rank":
-        r = torch.stack([_complement(_own_directions(one, removed)) for one in work])
+        r = torch.stack([_complement(_spanned_directions(one, removed)) for one in work])
     elif noise is None:
-        kept = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
-        r = kept.transpose(1, 2) @ kept
+        x2 = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
+        r = x2.transpose(1, 2) @ x2
     else:
         r = torch.stack([_seeded_projector(one, removed, noise) for one in work])
     chosen: Tensor = r[place].to(prompt.device, prompt.dtype)
@@ -50,21 +50,21 @@ def projectors(
 
 
 def _seeded_projector(prompt: Tensor, removed: int, noise: Tensor) -> Tensor:
-    own = _own_directions(prompt, removed)
-    rest = noise[:, : removed - own.shape[1]]
-    rest = torch.linalg.qr(rest - own @ (own.T @ rest)).Q
-    return _complement(torch.cat([own, rest], 1))
+    spanned = _spanned_directions(prompt, removed)
+    rest = noise[:, : removed - spanned.shape[1]]
+    rest = torch.linalg.qr(rest - spanned @ (spanned.T @ rest)).Q
+    return _complement(torch.cat([spanned, rest], 1))
 
 
-def _own_directions(prompt: Tensor, most: int) -> Tensor:
+def _spanned_directions(prompt: Tensor, most: int) -> Tensor:
     """Return an orthonormal basis of a prompt's rows, the strongest first.
 
     Shape: prompt (S, m) -> (m, directions), at most S and ``most`` of them.
     """
     _, sigma, vh = torch.linalg.svd(prompt, full_matrices=False)
     tolerance = sigma.max() * max(prompt.shape) * torch.finfo(sigma.dtype).eps
-    own: Tensor = vh[: min(int((sigma > tolerance).sum()), most)].T
-    return own
+    basis: Tensor = vh[: min(int((sigma > tolerance).sum()), most)].T
+    return basis
 
 
 def _complement(basis: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def _complement(basis: Tensor) -> Tensor:
 def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:
     """Return the mean squared cosine of the principal angles between two prompts' row spaces, in [0, 1].
 
-    With orthonormal bases Q_1, Q_2 of the row spaces it is |Q_1 Q_2^T|_F^2 / min(rank, rank): 1 where one
+    With orthonormal bases Q_1, Q_2 of the row spaces it is |Q_1 Q_2^T|_F^2 / min(rank, rank): 1 if one
     space lies within the other, 0 if they are orthogonal; two random prompts of S and L <= m tokens have
     about max(S, L)/m. A prompt of zeros has no row space: not a number. Rows of zeros (padding) do not count.
 
@@ -92,5 +92,5 @@ def _row_space(prompts: Tensor) -> tuple[Tensor, Tensor]:
     """
     _, sigma, vh = torch.linalg.svd(prompts.detach().to("cpu", torch.float64), full_matrices=False)
     tolerance = sigma[:, :1] * max(prompts.shape[1:]) * torch.finfo(prompts.dtype).eps
-    own = sigma > tolerance
-    return vh * own[..., None], own.sum(1)
+    spanned = sigma > tolerance
+    return vh * spanned[..., None], spanned.sum(1)

@@ -31,7 +31,7 @@ def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...
         (
             wide(classes=1),
             {},
-            "two or more classes, here there is 1; turn semantic_alignment off",
+            "two or more classes, not 1; turn semantic_alignment off",
             "semantic_alignment",
         ),
         (
@@ -106,7 +106,7 @@ def test_a_client_of_several_domains_needs_another_etf(tiny_backbone, tiny_feder
         FedDEAP.check(FedDEAPConfig(), wide(client_domain=(0, -1, 1)))
     FedDEAP.check(FedDEAPConfig(domain_etf="client"), wide(client_domain=(0, -1, 1)))
     single = replace(federation.problem, client_domain=torch.tensor([1, 1, 1]))  # one of two domains held out
-    with pytest.raises(FedLensError, match="two or more domains to train on, here there is 1"):
+    with pytest.raises(FedLensError, match="two or more domains to train on, not 1"):
         FedDEAP(FedDEAPConfig(), single)
 
 

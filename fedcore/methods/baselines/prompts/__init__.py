@@ -1,4 +1,4 @@
-"""Base of the methods that learn a context of some vectors before every class name, as CoOp does."""
+"""The methods that learn prompts, and the base of those that learn a context before every class name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PromptedConfig(MethodConfig):
-    """Hyper-parameters of methods that learn a context."""
+    """Hyper-parameters of methods that learn a context, as CoOp does."""
 
     context_length: PromptLength = hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16)"
@@ -30,7 +30,7 @@ class Prompted(Method[Any]):
     """Base of methods whose config has ``context_length``.
 
     Attributes:
-        suffix: the token embeddings behind the context, of every class.
+        suffix: the token embeddings that follow the context, for every class.
     """
 
     def __init__(self, config: Any, problem: Problem) -> None:

@@ -1,4 +1,11 @@
-"""CoCoOp: a context that a small network shifts for each image, in three federated forms (Zhou et al.)."""
+"""CoCoOp shifts the context for each image by a small network, in three federated forms (Zhou et al., 2022).
+
+    Meta-Net  pi(h) = W_2 relu(W_1 h/|h| + b_1) + b_2
+    scores    s cos(h, t_k(v + pi(h))),  L = CE(scores)
+    server    averages v, and under ``share = all_global`` the Meta-Net
+
+Changed from its code, which trains one image at a time for lack of memory: batches, computed in pieces.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +93,7 @@ class CoCoOpConfig(PromptedConfig):
 
 @method
 class CoCoOp(Prompted):
-    """[SOS] (context + MetaNet(h/|h|)) class name . [EOT]: every image has class features of its own."""
+    """[SOS] (context + MetaNet(h/|h|)) class name . [EOT]: class features depend on the image."""
 
     name = "cocoop"
     about = About(
@@ -95,7 +102,7 @@ class CoCoOp(Prompted):
         "federated forms of FedOT's comparison",
         summary="CLIP stays frozen; a short context before every class name is learned, as in CoOp. "
         "A small network, the Meta-Net, reads the image and shifts the context, so that every image is "
-        "compared with class features of its own. "
+        "compared with its own class features. "
         "The server averages the context. "
         "The Meta-Net is averaged too (All Global), or stays with each client while the server has none "
         "(Server CoOp) or an untrained one (Meta-Net random init). "
@@ -114,7 +121,7 @@ class CoCoOp(Prompted):
         """Return the context, and one Meta-Net for all, drawn as torch.nn.Linear does.
 
         Shape: context (M, m), w1 (d/16, d), b1 (d/16,), w2 (m, d/16), b2 (m,), the network's with the client
-        axis where it is the clients' own.
+        axis if it stays with the clients.
         """
         backbone = self.problem.backbone
         width, d = backbone.spec.token_width, backbone.spec.embed_dim
@@ -130,9 +137,9 @@ class CoCoOp(Prompted):
         context = {"context": first}
         if self.config.share == "all_global":
             return State(shared=context | network)
-        own = {name: value.clone() for name, value in self.repeat(network).items()}
+        networks = {name: value.clone() for name, value in self.repeat(network).items()}
         server = network if self.config.share == "random_meta_net" else {}
-        return State(shared=context, local=own, server=server)
+        return State(shared=context, local=networks, server=server)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, {}, batch.x)
@@ -196,7 +203,7 @@ class CoCoOp(Prompted):
 
     @cached_property
     def _piece(self) -> int:
-        """Images that the text tower reads at once in training, by what the backbone keeps for one image."""
+        """Number of images that the text tower reads at once in training, by the activations of one."""
         backbone = self.problem.backbone
         width, d = backbone.spec.token_width, backbone.spec.embed_dim
         contexts, x = (torch.ones(2, *size) for size in ((self.config.context_length, width), (d,)))

@@ -1,4 +1,8 @@
-"""CoOp, local: every client learns a prompt of its own and nothing is shared (Zhou et al., 2022)."""
+"""CoOp (local) learns a prompt on every client and shares nothing (Zhou et al., 2022).
+
+The equations are those of PromptFL with a context v_i for each client i, and without a server. All clients
+start from PromptFL's first context, so that the two differ only in what is shared.
+"""
 
 from __future__ import annotations
 

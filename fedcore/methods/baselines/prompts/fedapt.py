@@ -1,4 +1,12 @@
-"""FedAPT: a class-specific prompt for all, shaped by a key of each client and chosen for each image."""
+"""FedAPT learns one prompt per class, shaped by a key per client and mixed per image (Su et al., 2024).
+
+    client n  L = CE(s cos(h, t_k(v_k + v_k * e_n))) + lambda CE(q(h), n),  q(h) = W h
+    server    averages v and W; the keys e_n ~ U(0, 1) are drawn by seed, never trained and never sent
+    predict   e(h) = sum_n pi_n e_n,  pi = softmax(standardised q(h) / 0.01)
+
+The equations are those of the authors' code. Reading: in the paper a client is a domain; here every client
+has a key.
+"""
 
 from __future__ import annotations
 
@@ -82,10 +90,10 @@ class FedAPT(Method[FedAPTConfig]):
         "2024",
         summary="CLIP stays frozen; all clients learn one meta prompt, a context for each class. "
         "Each client has a fixed random key, which scales the vectors of the meta prompt and so gives the "
-        "client a prompt of its own. "
-        "A linear query learns to tell from an image which client it is like. "
-        "At test time the query mixes the keys, so that every image has a prompt of its own: a pass of the "
-        "text encoder for each image. "
+        "client its own prompt. "
+        "A linear query learns to tell from an image which client it resembles. "
+        "At test time the query mixes the keys for every image, which costs a pass of the text encoder per "
+        "image. "
         "Meta prompt and query are averaged; keys follow from the run's seed and are never sent.",
         family="baseline",
         charts=(
@@ -152,10 +160,10 @@ class FedAPT(Method[FedAPTConfig]):
         prompts = params["context"] * (1 + _own(self._keys(params), batch.clients)[:, None])
         text = encode_class_context(self.problem.backbone, prompts, self.suffix)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
-        own = batch.clients[:, None].expand_as(batch.labels)
+        client = batch.clients[:, None].expand_as(batch.labels)
         terms = {
             "cross_entropy": cross_entropy(logits, batch.labels, batch.mask),
-            "query": cross_entropy(self._query(params, batch.x), own, batch.mask),
+            "query": cross_entropy(self._query(params, batch.x), client, batch.mask),
         }
         loss = terms["cross_entropy"] + self.config.query_weight * terms["query"]
         return Step({tuple(params): loss}, terms=terms)
@@ -183,12 +191,13 @@ class FedAPT(Method[FedAPTConfig]):
         """
         scale, weights = self.problem.backbone.logit_scale, self._weights(params, x)
         rows = []
-        for context, keys, own, images in zip(params["context"], self._keys(params), weights, x, strict=True):
+        models = zip(params["context"], self._keys(params), weights, x, strict=True)
+        for context, keys, shares, images in models:
 
             def scores(share: Tensor, h: Tensor, context: Tensor = context, keys: Tensor = keys) -> Tensor:
                 return cosine_logits(h[:, None], self._texts(context, keys, share), scale)[:, 0]
 
-            rows.append(in_pieces(scores, self._piece, own, images))
+            rows.append(in_pieces(scores, self._piece, shares, images))
         return torch.stack(rows)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +209,7 @@ class FedAPT(Method[FedAPTConfig]):
         return x, torch.stack([self._texts(*part) for part in parts])
 
     def numbers_per_sample(self) -> int:
-        """Return the numbers of a pass of the text tower over all classes, each with its own prompt."""
+        """Return the numbers of a pass of the text tower over all classes, each with its prompt."""
         length = int((self.suffix.eot + 2 + self.config.context_length).sum())
         return HELD * length * self.problem.backbone.spec.token_width
 
@@ -210,7 +219,7 @@ class FedAPT(Method[FedAPTConfig]):
 
     @staticmethod
     def _query(params: Params, x: Tensor) -> Tensor:
-        """Return how much an image, as the encoder gives it, is like each client's.
+        """Return how much an image, as the encoder gives it, resembles each client's.
 
         Shape: x (models, samples, d) -> (models, samples, clients).
         """
@@ -234,7 +243,7 @@ class FedAPT(Method[FedAPTConfig]):
 
     @cached_property
     def _piece(self) -> int:
-        """Images whose texts' activations fit into memory, by what the backbone keeps for one."""
+        """Number of images that fit into memory, measured by the activations of one image's texts."""
         backbone = self.problem.backbone
         size = (len(self.problem.classes), self.config.context_length, backbone.spec.token_width)
         contexts = torch.ones(2, *size, device=backbone.device, dtype=backbone.dtype)

@@ -1,4 +1,11 @@
-"""FedMaPLe: prompts of both encoders, coupled by linear maps, under federated averaging (Khattak et al.)."""
+"""FedMaPLe couples prompts of both encoders by linear maps, under federated averaging (Khattak et al., 2023).
+
+Layer i <= D of the text tower reads v_i behind [SOS], layer i of the image tower F_i(v_i) behind its tokens:
+
+    scores  s cos(h(F_1(v_1), ..., F_D(v_D)), t_k(v_1, ..., v_D)),  L = CE(scores)
+
+The server averages all v_i and F_i. From layer 2 on the prompts replace the outputs of those before.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +54,7 @@ class FedMaPLeConfig(MethodConfig):
     )
     depth: int = hyper(
         9,
-        "Layers of both encoders that have prompts of their own (MaPLe: 9), counted as in towers of 12",
+        "Layers of both encoders that have prompts (MaPLe: 9), counted as in towers of 12",
         title="prompted layers",
         ge=1,
         le=12,
@@ -162,5 +169,5 @@ class FedMaPLe(Prompted):
 
 
 def prompted_layers(config: FedMaPLeConfig, spec: BackboneSpec) -> int:
-    """Return how many layers of both towers have prompts of their own."""
+    """Return how many layers of both towers have prompts."""
     return max(1, scaled_layer(config.depth, min(spec.vision_layers, spec.text_layers)))

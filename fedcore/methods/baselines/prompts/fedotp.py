@@ -1,4 +1,14 @@
-"""FedOTP: a shared and a local prompt, matched with image regions by optimal transport (Li et al., 2024)."""
+"""FedOTP matches image regions with a shared and a local prompt by optimal transport (Li et al., 2024).
+
+For every image and class, with C_vj = 1 - cos(region v, t_k(p_j)):
+
+    T = argmin <T, C> - eps H(T)  with  T 1 <= 1/V  and  T^T 1 = gamma/2      Section 3.3, Algorithm 1
+    scores  s sum_vj T_vj cos(region v, t_k(p_j)),  L = CE(scores), without a gradient through T
+
+The server averages p_1; p_2 never leaves its client. The global model has p_1 alone, which gets all of gamma.
+
+Changed from its code: every transport stops by itself, so that a prediction does not depend on its batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""FedPGP: a shared prompt and a client's own low-rank addition to it, held apart (Cui et al., 2024)."""
+"""FedPGP adds a low-rank matrix of each client to a shared prompt, and holds them apart (Cui et al., 2024).
+
+    p_i = sigma + U_i V_i;  sigma is averaged by the server, U_i and V_i never leave client i
+    L = CE(s cos(h, t_k(p_i))) + mu mean_k -log e^(a_k/T) / (e^(a_k/T) + e^(b_k/T))
+    a_k = cos(t_k(sigma), anchor_k),  b_k = cos(t_k(sigma), t_k(p_i))
+
+Reading: the paper's anchor is what CLIP knows of a class, its code's the untrained prompt: ``anchor``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +48,7 @@ class FedPGPConfig(PromptedConfig):
     local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (paper: 2)")
     rank: Rank = hyper(
         8,
-        "Rank of a client's own addition U V to the shared context (paper: 8, also 4)",
+        "Rank of a client's addition U V to the shared context (paper: 8, also 4)",
         title="rank of the personal part",
     )
     contrastive_weight: LossWeight = hyper(1.0, "Weight mu of the contrastive loss (paper: 1)")
@@ -50,7 +57,7 @@ class FedPGPConfig(PromptedConfig):
     )
     anchor: Literal["untrained", "prompt"] = hyper(
         "untrained",
-        "What the shared context stays near: untrained, 'X X ... X class name.' with an X for "
+        "Text that the shared context stays close to: untrained, 'X X ... X class name.' with an X for "
         "each vector (authors' code), or prompt, the data set's prompt (paper's text)",
         title="contrastive anchor",
         words={"untrained": "X X ... X class name", "prompt": "the class prompt"},
@@ -59,17 +66,17 @@ class FedPGPConfig(PromptedConfig):
 
 @method
 class FedPGP(Prompted):
-    """[SOS] (sigma + U V) class name . [EOT]: sigma is shared, U and V are each client's own."""
+    """[SOS] (sigma + U V) class name . [EOT] with a shared sigma and U, V of each client."""
 
     name = "fedpgp"
     about = About(
         title="FedPGP",
         source="Cui et al., Harmonizing Generalization and Personalization in Federated Prompt Learning, "
         "ICML 2024",
-        summary="CLIP stays frozen; all clients learn one context before the class names together. "
-        "Each client adds a low-rank matrix of its own to it, which never leaves the client. "
-        "A contrastive loss keeps what the shared context says of the classes near to an anchor, which knows "
-        "what CLIP knows, and away from what the client's own context says. "
+        summary="CLIP stays frozen; all clients together learn one context before the class names. "
+        "Each client adds a low-rank matrix to it, which never leaves the client. "
+        "A contrastive loss keeps the class features of the shared context close to those of an untrained "
+        "anchor, and away from those of the client's context. "
         "Only the shared context is sent; the global model predicts with it alone.",
         family="baseline",
         charts=(
@@ -112,12 +119,12 @@ class FedPGP(Prompted):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return CE(sigma + U V) + mu L_con, L_con = -log e^(a/T) / (e^(a/T) + e^(b/T)) over the classes.
 
-        a is the cosine of the shared context's class feature with the anchor's, b with the client's own.
+        a is the cosine of the shared context's class feature with the anchor's, b with the client's.
         """
-        shared, own = F.normalize(self._text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
-        logits = cosine_logits(batch.x, own, self.problem.backbone.logit_scale)
+        shared, personal = F.normalize(self._text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
+        logits = cosine_logits(batch.x, personal, self.problem.backbone.logit_scale)
         fit = cross_entropy(logits, batch.labels, batch.mask)
-        near, away = (shared * self.anchor).sum(-1), (shared * own).sum(-1)
+        near, away = (shared * self.anchor).sum(-1), (shared * personal).sum(-1)
         contrast = F.softplus((away - near) / self.config.temperature).mean(1)
         loss = fit + self.config.contrastive_weight * contrast
         terms = {"cross_entropy": fit, "contrastive": contrast}

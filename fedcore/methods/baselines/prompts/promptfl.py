@@ -1,4 +1,11 @@
-"""PromptFL: one prompt learned by all clients together, CoOp under federated averaging (Guo et al., 2022)."""
+"""PromptFL learns one prompt with all clients: CoOp under federated averaging (Guo et al., 2022).
+
+    t_k(v): text feature of [SOS] v class name . [EOT] with a context v of M vectors
+    client: scores s cos(h, t_k(v)),  L = CE(scores)
+    server: v <- sum_i n_i v_i / sum_i n_i
+
+Changed from its code: images are encoded once, without random crops and flips.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +69,7 @@ class PromptFL(Prompted):
         title="PromptFL",
         source="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
         "Models, 2022",
-        summary="CLIP stays frozen; what is learned is a short sequence of word vectors before every class "
-        "name. "
+        summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned. "
         "Every client trains a copy of it on its own images by cross-entropy, as CoOp does. "
         "The server averages the copies, so that all clients end up with one common prompt. "
         "Only these vectors travel: 16 x 512 numbers for ViT-B-32. "

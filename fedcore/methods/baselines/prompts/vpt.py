@@ -1,4 +1,12 @@
-"""VPT in FedOT's form: each client's own visual prompts, and one classifier for all (Jia et al., 2022)."""
+"""VPT learns visual prompts on each client and one classifier with all, in FedOT's form (Jia et al., 2022).
+
+Layer i <= depth of the image tower reads the class token, the p vectors P_i and the image's tokens:
+
+    scores  s w_g h(P) / |h(P)|,  L = CE(scores);  the server averages w_g, P never leaves its client
+
+Reading: FedOT says "localized VPT with a global text classifier"; so P takes the place of FedOT's rotation,
+and the global model has no prompts.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +42,11 @@ class VPTConfig(MethodConfig):
     """Hyper-parameters of federated VPT."""
 
     prompt_length: int = hyper(
-        2, "Learned tokens beside an image's own, in each layer (p; paper: 2, 10)", ge=1, le=200
+        2, "Learned tokens beside those of the image, in each layer (p; paper: 2, 10)", ge=1, le=200
     )
     depth: int = hyper(
         1,
-        "Layers that have prompts of their own (d; 1 is VPT-Shallow, paper: also 2 and 9), "
-        "counted as in a tower of 12",
+        "Layers that have prompts (d; 1 is VPT-Shallow, paper: also 2 and 9), counted as in a tower of 12",
         title="prompted layers",
         ge=1,
         le=12,
@@ -49,7 +56,7 @@ class VPTConfig(MethodConfig):
 
 @method
 class VPT(Method[VPTConfig]):
-    """s w_g h(P) / |h(P)|: the classifier w_g is shared, the visual prompts P are each client's own."""
+    """s w_g h(P) / |h(P)| with a shared classifier w_g and visual prompts P of each client."""
 
     name = "vpt"
     about = About(
@@ -101,10 +108,10 @@ class VPT(Method[VPTConfig]):
         size = (layers, config.prompt_length, spec.vision_width)
         prompts = torch.empty(*size, dtype=torch.float64)
         prompts.uniform_(-bound, bound, generator=generator("vpt", "prompts"))
-        own = self.repeat({"prompts": prompts.to(backbone.device, backbone.dtype)})
+        copies = self.repeat({"prompts": prompts.to(backbone.device, backbone.dtype)})
         return State(
             shared={"classifier": self.problem.class_features.to(backbone.dtype)},
-            local={name: value.clone() for name, value in own.items()},
+            local={name: value.clone() for name, value in copies.items()},
         )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
