@@ -50,7 +50,7 @@ def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
         # its checksum identifies the user's own defaults, and the file need not be on this machine
         return _defaults(MethodConfig)
     load_methods()
-    registered = registry.known().get(method.name)
+    registered = registry.registered().get(method.name)
     if registered is None or registry.file_of(method.name) is not None:
         return {}
     return _defaults(registered.Config)
