@@ -37,11 +37,11 @@ class Node:
     """A living node of the cluster, as Ray describes it.
 
     Attributes:
-        id: Ray's, which changes when the node is started again.
-        name: its host name, made unique where several nodes share one.
+        id: Ray's id, which changes when the node is started again.
+        name: its host name, made unique if several nodes share one.
         cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
         memory: bytes that Ray may give to tasks.
-        is_local: it runs on this machine, beside this process.
+        is_local: whether it runs on the machine of this process.
     """
 
     id: str
@@ -67,19 +67,15 @@ def load_ray() -> Any:
     if not is_installed():
         raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
     os.environ.update(SETTINGS)
-    if not _has_token():
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    token_file = Path(named) if named else Path.home() / _TOKEN_FILE
+    if not os.environ.get("RAY_AUTH_TOKEN") and not token_file.is_file():
         raise FedLensError(
             "there is no token for Ray on this machine; make one with `ray get-auth-token --generate` and "
             f"copy ~/{_TOKEN_FILE} to every node, with permissions 600",
             "ray",
         )
     return importlib.import_module("ray")
-
-
-def _has_token() -> bool:
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(named) if named else Path.home() / _TOKEN_FILE
-    return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
 
 
 def connect(address: str = AUTO) -> Any:
@@ -118,7 +114,7 @@ def connect(address: str = AUTO) -> Any:
 
 
 def _look_for_head(address: str) -> None:
-    """Refuse an address at which nothing answers; Ray itself would try for a minute."""
+    """Refuse an address at which nothing answers; Ray would try for a minute."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():  # "auto", or something that Ray explains
         return
@@ -148,7 +144,7 @@ def list_nodes(ray: Any) -> list[Node]:
     """
     try:
         described = [row for row in ray.nodes() if row["Alive"]]
-        here = ray.get_runtime_context().get_node_id()
+        our_id = ray.get_runtime_context().get_node_id()
     except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
     hosts = [_host(row) for row in described]
@@ -160,7 +156,7 @@ def list_nodes(ray: Any) -> list[Node]:
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
             memory=int(row["Resources"].get("memory", 0)),
-            is_local=row["NodeID"] == here,
+            is_local=row["NodeID"] == our_id,
         )
         for row, host in zip(described, hosts, strict=True)
     ]
@@ -168,6 +164,6 @@ def list_nodes(ray: Any) -> list[Node]:
 
 
 def _host(row: dict[str, Any]) -> str:
-    """Return the name that the node was started with (``ray start --node-name``), else its host's."""
+    """Return the name given to the node (``ray start --node-name``), or else the name of its host."""
     given: str = row["NodeName"]
     return given if given != row["NodeManagerAddress"] else str(row["NodeManagerHostname"])

@@ -1,4 +1,4 @@
-"""The code that runs on a node: it describes the node and trains one run. It never opens the database."""
+"""The code that runs on a node: it describes the node and trains a run, and never opens the database."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NodeReport:
         versions: of FedLens, Python and the packages that compute a run's numbers.
         missing: the requested folders that it cannot read.
         readable: the requested folders that it can read.
-        shares: whether it can write to the shared folder of checkpoints; True if none is used.
+        shares: whether it can write to the shared folder of checkpoints; True if no folder is shared.
     """
 
     devices: tuple[Device, ...]
@@ -199,15 +199,10 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
             content = None
             if isinstance(event, RoundFinished) and event.checkpoint is not None:
                 content = transfer.send(Path(event.checkpoint), request.shared)
-                _delete_others(folder, Path(event.checkpoint))
+                for path in folder.glob("round-*.safetensors"):
+                    if path != Path(event.checkpoint):  # earlier ones have been sent
+                        path.unlink()
             yield Sent(event, content, devices.peak_memory(request.device))
-
-
-def _delete_others(folder: Path, newest: Path) -> None:
-    """Delete the checkpoints before the newest, which have been sent."""
-    for path in folder.glob("round-*.safetensors"):
-        if path != newest:
-            path.unlink()
 
 
 def _failure(error: Exception, folder: Path) -> Failed:

@@ -28,11 +28,11 @@ LOOK_SECONDS = 0.2
 CANCEL_SECONDS = 15.0
 """Seconds that a cancelled task has to end between two steps; then its process is killed."""
 AHEAD = 4
-"""Rounds that a node may train ahead of the recorded ones; a lost node then costs at most these."""
+"""Rounds that a node may train ahead of the recorded ones; at most these are lost with the node."""
 
 
 class NodeFault(SystemFault):
-    """A node or the connection to it failed; recorded rounds stay, and the run can go on elsewhere."""
+    """A node or the connection to it failed; recorded rounds stay, and the run can continue elsewhere."""
 
 
 class NodeError(RuntimeError):

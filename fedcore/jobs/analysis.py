@@ -39,7 +39,7 @@ def find(store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set
 
 
 def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int) -> str:
-    """Return a key of everything that an analysis depends on; it changes when the run has new rounds."""
+    """Return a key of everything on which an analysis depends; it changes when the run has new rounds."""
     (run,) = store.runs.get([run_id])
     return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
 
@@ -54,7 +54,7 @@ def submit_disagreement(
     *,
     again: bool = False,
 ) -> int:
-    """Queue the search for the images on which one run's model is right and the other's is not.
+    """Queue the search for images that one run's model classifies correctly and the other's does not.
 
     Args:
         against: the other run.
@@ -66,13 +66,9 @@ def submit_disagreement(
     """
     asked = disagreement_key(store, run_id, against, model, test_set, rounds)
     args = {
-        "run": run_id,
-        "what": "disagreement",
-        "model": model,
-        "test_set": test_set,
-        "against": against,
-        "rounds": list(rounds),
-    }
+        "run": run_id, "what": "disagreement", "model": model, "test_set": test_set,
+        "against": against, "rounds": list(rounds),
+    }  # fmt: skip
     return store.tasks.submit("analyse", asked, args, run_id, again=again)
 
 
@@ -86,7 +82,7 @@ def find_disagreement(
 def disagreement_key(
     store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
 ) -> str:
-    """Return a key of everything that a comparison of two runs' predictions depends on."""
+    """Return a key of everything on which a comparison of two runs' predictions depends."""
     done = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
     first, second = (
         f"run {i} round {done[i]}" + ("" if wanted in (None, done[i]) else f" at {wanted}")
@@ -96,7 +92,7 @@ def disagreement_key(
 
 
 def why_no_checkpoint(store: Store, run_id: int) -> str:
-    """Say why a run has no checkpoint on this machine."""
+    """Return why a run has no checkpoint on this machine."""
     if store.runs.config(run_id).keep_checkpoints == "none":
         return "its experiment keeps none (keep_checkpoints = none)"
     return "it was trained elsewhere, or its checkpoints were deleted"
@@ -145,12 +141,13 @@ def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[Snapshot
     from fedcore.engine import inspect
 
     runs = job.store.runs
-    kept = sorted(runs.checkpoints(run_id), key=lambda file: (file[0] == wanted, file[0]), reverse=True)
-    checkpoint, damaged = newest_intact(kept)
+    checkpoints = runs.checkpoints(run_id)
+    preferred_first = sorted(checkpoints, key=lambda file: (file[0] == wanted, file[0]), reverse=True)
+    checkpoint, damaged = newest_intact(preferred_first)
     if checkpoint is None:
         why = "; ".join(damaged) or why_no_checkpoint(job.store, run_id)
         raise FedLensError(
-            f"run {run_id} has no checkpoint to look into: {why}; clone it and run it again to look into it"
+            f"run {run_id} has no checkpoint to analyse: {why}; clone the run and train it again"
         )
     for finding in damaged:
         job.log(finding)

@@ -1,4 +1,4 @@
-"""Forecasts time, memory and disk space of planned runs from finished runs of their kind."""
+"""Forecasts of the time, memory and disk space of planned runs, from finished runs of their kind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fedcore.engine.plan import Plan
 
 NEWEST = 200
-"""Number of newest finished runs that are read; only runs of this machine count, since others differ."""
+"""Number of newest finished runs that are read; runs of other machines do not count, since those differ."""
 BYTES_PER_CELL = 36
-"""Bytes that an accuracy cell takes in the database with all that is recorded beside it, measured."""
+"""Measured bytes per accuracy cell in the database, including everything that is recorded beside it."""
 Kind = tuple[str, str, str]
 """Method, data set and backbone."""
 
@@ -30,7 +30,7 @@ Kind = tuple[str, str, str]
 class Precedents:
     """The cost of finished runs by kind; a kind that was never measured is missing.
 
-    seconds: of a round, mean. memory: bytes at most. written: bytes of the newest run's files but its
+    seconds: mean over rounds. memory: peak bytes. written: bytes of the newest run's files without its
     checkpoints. checkpoint: bytes of one checkpoint.
     """
 
@@ -42,13 +42,13 @@ class Precedents:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes that planned runs will write, about.
+    """The approximate number of bytes that planned runs will write.
 
-    whole: whether every run was estimated from runs of its kind; otherwise ``size`` may be too low.
+    complete: whether every run was estimated from runs of its kind; otherwise ``size`` may be too low.
     """
 
     size: int
-    whole: bool
+    complete: bool
 
 
 def precedents(db: str | Path) -> Precedents:
@@ -72,7 +72,8 @@ def precedents(db: str | Path) -> Precedents:
         if sizes:
             states = [size for name, size in sizes.items() if name.startswith("round-")]
             written.setdefault(kind, sum(sizes.values()) - sum(states))
-            checkpoint |= {kind: max(states)} if states else {}  # it may keep none
+            if states:  # it may keep none
+                checkpoint[kind] = max(states)
     for run_id in measured.keys() & kinds.keys():
         memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
     return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
@@ -117,15 +118,15 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     runs = [(_kind(run), checkpoints_kept(run)) for run in planned.runs]
-    size = sum(_alike(past.written, k) + kept * _alike(past.checkpoint, k) for k, kept in runs)
+    size = sum(_most_similar(past.written, k) + kept * _most_similar(past.checkpoint, k) for k, kept in runs)
     size += (
         sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.runs) * BYTES_PER_CELL
     )
-    whole = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
-    return Disk(sum(new) + size, whole)
+    complete = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
+    return Disk(sum(new) + size, complete)
 
 
-def _alike(sizes: Mapping[Kind, int], kind: Kind) -> int:
+def _most_similar(sizes: Mapping[Kind, int], kind: Kind) -> int:
     """Return the size of a kind, or else of the most similar kind with the same method, or else 0."""
     of_method = [k for k in sizes if k[0] == kind[0]]
     shared = {k: 2 * (k[2] == kind[2]) + (k[1] == kind[1]) for k in of_method}  # the backbone counts most
@@ -133,12 +134,14 @@ def _alike(sizes: Mapping[Kind, int], kind: Kind) -> int:
 
 
 def _cells(run: RunConfig, clients: int, domains: int) -> int:
-    """Return the number of accuracy cells that a run records, about."""
+    """Return the approximate number of accuracy cells that a run records."""
     evaluated = run.rounds // run.evaluate_every + 1
     models = min(clients, MAX_EVALUATED_CLIENTS)
-    own = 4 * models + domains  # own samples before and after, validation samples, the global model
+    diagonal = 4 * models + domains  # own samples before and after, validation samples, the global model
     matrix = (models + 1) * (models + domains)
-    return evaluated * (own + matrix) if clients <= FULL_MATRIX_CLIENTS else evaluated * own + 2 * matrix
+    if clients <= FULL_MATRIX_CLIENTS:
+        return evaluated * (diagonal + matrix)
+    return evaluated * diagonal + 2 * matrix
 
 
 def lack_of_room(db: str | Path, disk: Disk) -> str | None:
@@ -147,7 +150,7 @@ def lack_of_room(db: str | Path, disk: Disk) -> str | None:
     if not lacks_room(folder, disk.size):
         return None
     return (
-        f"The runs write {'about' if disk.whole else 'at least'} {size_text(disk.size)}, and the disk "
+        f"The runs write {'about' if disk.complete else 'at least'} {size_text(disk.size)}, and the disk "
         f"that holds {folder} has {size_text(disk_usage(folder)[1])} free: free some space, or keep the "
         "database on a larger disk. A run that finds the disk full stops, and can be resumed"
     )

@@ -40,7 +40,7 @@ class Job:
         args: JSON values of a task; empty for a run, whose config is its argument.
         folder: used by this job only; it may not exist yet, or contain files of an earlier attempt.
         device: torch's name of the device to use.
-        should_stop: whether to stop now; call it between steps. Results not yielded by then are lost.
+        should_stop: returns whether to stop now; call it between steps. What was not yielded by then is lost.
         log: appends a line to the job's log.
     """
 
@@ -74,13 +74,13 @@ class Job:
 
 
 class Handler(Protocol):
-    """Does a job: yields events (``Progress`` at least) and returns its result, a dict of JSON values."""
+    """Executes a job: yields events (``Progress`` at least) and returns its result, a dict of JSON values."""
 
     def __call__(self, job: Job) -> Generator[Event, None, dict[str, Any]]: ...
 
 
 def load_handler(kind: str) -> Handler:
-    """Import the function that does jobs of a kind; that may load torch.
+    """Import the function that executes jobs of a kind, which may load torch.
 
     Raises:
         FedLensError: for an unknown kind.
@@ -166,7 +166,7 @@ def weights(job: Job) -> Work[dict[str, Any]]:
 def import_file(job: Job) -> Work[dict[str, Any]]:
     """Record results from a file. args: file, name (as the user knows it); experiment, dataset of a CSV file.
 
-    Result: ``says``, what came of it.
+    Returns: ``says``, the outcome in one sentence.
     """
     yield Progress(f"recording {job.args['name']}", 0, 0)
     file, name = Path(job.args["file"]), job.args["name"]

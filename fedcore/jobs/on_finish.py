@@ -24,7 +24,7 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"
-"""Environment variable with the target of a supervisor that was given none, as the dashboard's is."""
+"""Environment variable with the target of supervisors without ``--on-finish``, such as the dashboard's."""
 COMMAND_SECONDS, WEB_SECONDS = 300.0, 20.0
 PAUSES = (2.0, 10.0)
 """Seconds before the second and the third attempt to post to an address."""
@@ -49,9 +49,9 @@ class FinishWatch:
     def __init__(self, store: Store, target: str) -> None:
         self._store = store
         self._send = sender(target)
-        self._noted = store.path.with_name(f"{store.path.name}.unfinished")
+        self._file = store.path.with_name(f"{store.path.name}.unfinished")
         self._active: dict[int, str] = {}  # id -> uuid
-        self._read_noted = False
+        self._has_read_file = False
         self._sending = ThreadPoolExecutor(1, "on-finish")  # a slow target must not delay the queue
 
     def follow(self) -> None:
@@ -62,44 +62,44 @@ class FinishWatch:
         """Notify the target, in the background, of experiments that ended since the last call."""
         active = self._store.runs.active_experiments()
         before = self._active
-        if not self._read_noted:
-            before = self._noted_experiments() | before
+        if not self._has_read_file:
+            before = self._recorded_experiments() | before
         ended = sorted(before.items() - active.items())
         self._active = active
         # The file is written before the notification is sent: if the worker dies in between, one notification
         # is lost, but none is sent twice (the receiver may start a job for each).
-        if not self._read_noted or active != before:
-            self._note(active)
-        self._read_noted = True
+        if not self._has_read_file or active != before:
+            self._record(active)
+        self._has_read_file = True
         for number, uuid in ended:
             try:
                 experiment = self._store.experiments.get(number)
                 if experiment.uuid != uuid:  # the database was replaced since the file was written
                     continue
-                content = finished(self._store, experiment)
+                content = notification(self._store, experiment)
             except FedLensError as error:  # it may have been deleted in the meantime
                 logger.warning("the end of experiment %d could not be reported: %s", number, error)
                 continue
             self._sending.submit(self._notify, number, content)
 
-    def _noted_experiments(self) -> dict[int, str]:
+    def _recorded_experiments(self) -> dict[int, str]:
         """Return the unfinished experiments (id -> uuid) that an earlier worker recorded."""
         try:
-            noted = json.loads(self._noted.read_text(encoding="utf-8"))
+            noted = json.loads(self._file.read_text(encoding="utf-8"))
             return {int(number): str(uuid) for number, uuid in noted.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError) as error:
-            logger.warning("%s cannot be read and is ignored: %s", self._noted, first_line(error))
+            logger.warning("%s cannot be read and is ignored: %s", self._file, first_line(error))
             return {}
 
-    def _note(self, active: dict[int, str]) -> None:
+    def _record(self, active: dict[int, str]) -> None:
         try:
-            part = self._noted.with_name(f"{self._noted.name}.part")
+            part = self._file.with_name(f"{self._file.name}.part")
             part.write_text(json.dumps(active), encoding="utf-8")
-            publish(part, self._noted)
+            publish(part, self._file)
         except OSError as error:  # the queue goes on
-            logger.warning("%s cannot be written: %s", self._noted, first_line(error))
+            logger.warning("%s cannot be written: %s", self._file, first_line(error))
 
     def _notify(self, number: int, content: dict[str, Any]) -> None:
         try:
@@ -110,8 +110,8 @@ class FinishWatch:
             logger.info("the end of experiment %d was reported", number)
 
 
-def finished(store: Store, row: ExperimentRow) -> dict[str, Any]:
-    """Return the content of a notification; accuracies are per cent. Chat services show only ``text``."""
+def notification(store: Store, row: ExperimentRow) -> dict[str, Any]:
+    """Return the content of a notification; accuracies are in per cent. Chat services show only ``text``."""
     states = Counter(run.state for run in row.runs)
     counted = ", ".join(f"{count} {state}" for state, count in states.items())
     return {
@@ -154,8 +154,7 @@ def sender(target: str) -> Send:
     if not command or shutil.which(command[0]) is None:
         name = command[0] if command else target
         raise FedLensError(
-            f"the command '{name}' was not found; name a program, or an address with https://",
-            "on-finish",
+            f"the command '{name}' was not found; name a program, or an address with https://", "on-finish"
         )
     return lambda content: run(command, content)
 

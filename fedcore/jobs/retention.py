@@ -55,23 +55,21 @@ def surplus(
 
     Args:
         keep: the checkpoints that each finished run keeps; if its best round has none, the newest.
-        quota: bytes that the folder of artifacts may take; only the oldest runs lose checkpoints, as many as
-            it needs. None: all runs do.
+        quota: bytes that the folder of artifacts may take; the oldest runs lose checkpoints until it is met.
+            None: all runs lose theirs.
         run_ids: only these runs; empty: all.
     """
     over = float("inf") if quota is None else artifacts_size(store) - quota
     chosen: list[RunCheckpoints] = []
-    for kept in finished(store, run_ids):
-        rounds = kept_rounds(kept.run, keep)
+    for entry in finished(store, run_ids):
+        rounds = kept_rounds(entry.run, keep)
         if rounds is None:
             continue
-        if (
-            rounds.isdisjoint(kept.sizes) and keep != "none"
-        ):  # its best round was not kept: the newest is left
-            rounds = {max(kept.sizes)}
-        extra = {r: size for r, size in kept.sizes.items() if r not in rounds}
+        if keep != "none" and rounds.isdisjoint(entry.sizes):
+            rounds = {max(entry.sizes)}  # its best round has no checkpoint, so it keeps the newest
+        extra = {r: size for r, size in entry.sizes.items() if r not in rounds}
         if extra and over > 0:
-            chosen.append(RunCheckpoints(kept.experiment, kept.run, extra))
+            chosen.append(RunCheckpoints(entry.experiment, entry.run, extra))
             over -= chosen[-1].size
     return chosen
 
@@ -82,8 +80,8 @@ def delete(store: Store, chosen: Collection[RunCheckpoints]) -> int:
     for extra in chosen:
         (run,) = store.runs.get([extra.run.id])
         if run.state == "done":  # it may have been restarted since
-            kept = {r for r, _ in store.runs.checkpoints(run.id)} - set(extra.sizes)
-            prune(store.runs.folder(run.id), kept)
+            remaining = {r for r, _ in store.runs.checkpoints(run.id)} - set(extra.sizes)
+            prune(store.runs.folder(run.id), remaining)
             freed += extra.size
     return freed
 

@@ -1,4 +1,4 @@
-"""Training as a job: the handler that runs the engine on a run's config."""
+"""Training as a job: the handler that runs the engine with a run's config, and the checkpoints it keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_engine() -> Engine:
 
 
 def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict[str, Any]]:
-    """Train a run, from its newest intact checkpoint where it has recorded rounds.
+    """Train a run, from its newest intact checkpoint if it has recorded rounds.
 
     Args:
         engine: default: ``load_engine()``.
@@ -36,7 +36,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
 
     Raises:
         Stopped: when the job was asked to stop; the current round is discarded.
-        FedLensError: when there are recorded rounds and no checkpoint to go on from.
+        FedLensError: when there are recorded rounds and no checkpoint to continue from.
     """
     run = RunWriter(job.claim)
     runs = job.store.runs
@@ -58,13 +58,15 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         should_stop=job.should_stop,
     ):
         if isinstance(event, Started):
-            # Only now has the engine accepted the checkpoint, the config, the data and the weights. Rounds
-            # that were deleted before would be lost if it refused one of them, e.g. another run's checkpoint.
+            # Only now has the engine accepted the checkpoint, the config, the data and the weights. If rounds
+            # were deleted earlier and it refused one of them, such as another run's checkpoint, they would be
+            # lost.
             run.rewind(None if checkpoint is None else checkpoint[0])
             yield from remarks
         yield event
         finished = finished or isinstance(event, Finished)
-        # ``yield`` returns once the event is recorded: only then may older checkpoints be deleted
+        # `yield` returns once the event is recorded. Only then may older checkpoints be deleted: a process
+        # that is killed in between resumes from the newest checkpoint that belongs to a recorded round.
         if isinstance(event, RoundFinished | Finished):
             prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
     if not finished:
@@ -92,7 +94,7 @@ def kept_rounds(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[in
 def _find_checkpoint(runs: Runs, run_id: int) -> tuple[tuple[int, Path] | None, list[Notice]]:
     """Find the checkpoint from which a run continues (None: it begins), and the notices to record with it.
 
-    A run with round 0 only begins again, as nothing has been trained. Otherwise recorded rounds are never
+    A run with only round 0 begins again, since nothing has been trained. Otherwise recorded rounds are never
     deleted without a checkpoint from which they can be trained again.
 
     Raises:
@@ -114,5 +116,5 @@ def _find_checkpoint(runs: Runs, run_id: int) -> tuple[tuple[int, Path] | None, 
     remarks = []
     if newest[0] < last:
         again = f"round {last} is" if newest[0] + 1 == last else f"rounds {newest[0] + 1} to {last} are"
-        remarks.append(Notice(f"{why}; the run goes on after round {newest[0]}, and {again} trained again"))
+        remarks.append(Notice(f"{why}; the run continues after round {newest[0]}, and {again} trained again"))
     return newest, remarks

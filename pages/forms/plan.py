@@ -168,7 +168,7 @@ def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> 
     seconds, memory = forecast.seconds(precedents, plan.runs), forecast.memory(precedents, plan.runs)
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
-        text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
+        text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     if memory is not None:
         text += f", up to {memory / 1e9:.1f} GB of memory"
     return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")

@@ -173,11 +173,12 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
         needed = forecast.disk(
             store.path, past, plan if i == 0 else _without_shared_encodings(planned[:i], plan)
         )
-        disk = forecast.Disk(disk.size + needed.size, disk.whole and needed.whole)
+        disk = forecast.Disk(disk.size + needed.size, disk.complete and needed.complete)
     rounds = sum(run.rounds for run in runs)
     text = f"**{counted(len(runs), 'run')}**, {rounds:,} rounds; time on this machine: "
     text += cost_text(forecast.seconds(past, runs))
-    text += f"; {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk" if disk.size else ""
+    if disk.size:
+        text += f"; {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     st.markdown(f"{text}.")
     warnings = dict.fromkeys(w for _, plan in planned for w in plan.warnings)
     lack = forecast.lack_of_room(store.path, disk)

@@ -16,7 +16,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import launcher, on_finish, supervisor
-from fedcore.jobs.on_finish import FinishWatch, finished, sender
+from fedcore.jobs.on_finish import FinishWatch, notification, sender
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
 from tests.support import fill
@@ -74,7 +74,7 @@ def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script,
     wait_for(lambda: told.exists() and told.read_text().endswith("\n"))
     (line,) = told.read_text().splitlines()
     content = json.loads(line)
-    assert content == finished(Store(db), Store(db).experiments.get(1))
+    assert content == notification(Store(db), Store(db).experiments.get(1))
     assert content["states"] == {"done": 2} and [r["run"] for r in content["runs"]] == ids
     assert content["text"] == "FedLens: a test: 2 done"
 
@@ -101,7 +101,7 @@ def test_an_address_gets_the_same_json_and_no_other_address_does(db, address, mo
     monkeypatch.setattr(on_finish, "PAUSES", ())
     url, asked = address
     fill.done(db, fill.an_experiment("Told", ("fedot",), (1,), 1))
-    content = finished(Store(db), Store(db).experiments.get(1))
+    content = notification(Store(db), Store(db).experiments.get(1))
     sender(f"{url}/hook")(json.dumps(content).encode())
     assert [(path, json.loads(body)) for path, body in asked] == [("/hook", content)]
     assert content["runs"][0]["personal_accuracy"] == round(100 * Store(db).runs.get([1])[0].last_test, 2)

@@ -65,7 +65,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_notice(db, interrupted, d
     assert execute(db, mended) == "done"
     assert recorded(db, run_id) == expected
     (said,) = notices(db, run_id)
-    assert said.endswith("; the run goes on after round 2, and round 3 is trained again")
+    assert said.endswith("; the run continues after round 2, and round 3 is trained again")
 
 
 @pytest.mark.parametrize("damage", [flip_last_bit, Path.unlink])

@@ -67,7 +67,7 @@ def test_the_disk_follows_the_number_of_runs_of_a_kind_that_never_ran(filled: Pa
             for r in planned.runs
         )
         found = forecast.disk(filled, past, replace(planned, runs=other))
-        assert not found.whole
+        assert not found.complete
         return found.size - sum(e.size for e in planned.encodings)
 
     run = next(r for r in Store(filled).runs.of_experiments([1]) if r.state == "done")
@@ -109,7 +109,7 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
         size = found.size - first.size + (each - 1) * 1000 * len(kept.runs)
         assert forecast.disk(filled, forecast.precedents(filled), kept) == forecast.Disk(size, True)
     unknown = plan(fill.an_experiment(methods=("zero-shot", "clip-fc"), seeds=(1,)))
-    assert not forecast.disk(filled, forecast.precedents(filled), unknown).whole
+    assert not forecast.disk(filled, forecast.precedents(filled), unknown).complete
 
 
 def test_only_runs_that_were_trained_here_are_precedents(filled: Path, tmp_path: Path) -> None:
