@@ -9,11 +9,11 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.results import curves
-from fedcore.results.comparison import shown_metrics
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import MIN_PAIRS
+from fedcore.results.summary import shown_metrics
 from fedcore.store import RunRow, Store
 from pages.leaderboard_view import separate
 from pages.widgets import background, charts, markup, session

@@ -16,7 +16,8 @@ from fedcore.engine.plan import plan
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
-from fedcore.results.comparison import compare, partial_fields
+from fedcore.results.comparison import compare
+from fedcore.results.differences import partial_fields
 from fedcore.store import Store
 from tests.support.exported import exported
 from tests.support.jobs import wait_for

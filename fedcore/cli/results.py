@@ -61,8 +61,7 @@ def export(
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
-    from fedcore.reports.content import ComparisonChoices, checked_comparison
-    from fedcore.reports.exports import SUFFIXES, WRITERS
+    from fedcore.reports.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
     from fedcore.results.exports import file_name
     from fedcore.store import Store
 
@@ -120,7 +119,8 @@ def report(
 
     The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
-    from fedcore.reports.content import ComparisonChoices, checked_comparison, read_report
+    from fedcore.reports.checked import ComparisonChoices, checked_comparison
+    from fedcore.reports.content import read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.results.metrics import METRICS, Metric

@@ -2,87 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedcore.errors import FedLensError
-from fedcore.papers.reproductions import printed_values
+from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.results import curves
-from fedcore.results.comparison import (
-    Comparison,
-    ComparisonRow,
-    compare,
-    reason_not_comparable,
-    shown_metrics,
-)
+from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.curves import AXES, Series
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric, Rule
+from fedcore.results.differences import reason_not_comparable
+from fedcore.results.metrics import METRICS, SCORE_COLUMNS
 from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
 from fedcore.results.panels.panel import Panel
-from fedcore.results.printed import PrintedValues
-from fedcore.results.statistics import Test
+from fedcore.results.summary import Summary, SummaryTable
 from fedcore.store import Store
-
-
-@dataclass(frozen=True)
-class ComparisonChoices:
-    """The reader's choices, as above the tabs of the page Compare.
-
-    Attributes:
-        metric: of the differences; None: the first that the comparison has.
-        baseline: label of the row from which differences are taken.
-        unfinished: include runs that have not done all their rounds.
-        where: keeps some runs only, see ``compare``.
-        digits: decimals of the LaTeX table.
-    """
-
-    rule: Rule = "last"
-    metric: Metric | None = None
-    baseline: str | None = None
-    test: Test = "t"
-    unfinished: bool = False
-    where: str = ""
-    digits: int = 2
-
-
-@dataclass(frozen=True)
-class CheckedComparison:
-    """A comparison that may leave FedLens: everything that is written of it comes from this one value.
-
-    Attributes:
-        store: the snapshot of the database that was checked and compared, open for ``checked_comparison``.
-        printed: the values that papers print for its rows.
-    """
-
-    store: Store
-    comparison: Comparison
-    choice: ComparisonChoices
-    printed: PrintedValues
-
-
-@contextmanager
-def checked_comparison(
-    store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
-) -> Iterator[CheckedComparison]:
-    """Check and compare some experiments once, for all files that are then written of them.
-
-    Raises:
-        FedLensError: for a damaged database, an unknown experiment, an unreadable filter, and when no row is
-            the baseline.
-    """
-    choice, ids = choice or ComparisonChoices(), list(experiment_ids)
-    with store.checked(ids) as sound:
-        compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
-        labels = dict.fromkeys(g.label for g in compared.rows)
-        if labels and choice.baseline is not None and choice.baseline not in labels:
-            raise FedLensError(
-                f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
-            )
-        printed = printed_values(compared, [e.config for e in compared.experiments])
-        yield CheckedComparison(sound, compared, choice, printed)
-
 
 HeatmapKind = Literal["accuracy", "difference", "recorded"]
 
@@ -109,12 +43,9 @@ class Curves:
 
 @dataclass(frozen=True)
 class Section:
-    """One setting (data, partition, backbone): its rows, matrices and curves."""
+    """One setting (data, partition, backbone): its table, matrices and curves."""
 
-    title: str
-    rows: tuple[ComparisonRow, ...]
-    baseline: ComparisonRow | None
-    metrics: tuple[Metric, ...]
+    table: SummaryTable
     heatmaps: tuple[Heatmaps, ...]
     curves: tuple[Curves, ...]
 
@@ -129,16 +60,18 @@ class Report:
     """Everything that a report shows.
 
     Attributes:
-        metric: of the differences from the baseline.
         environments: run -> the conditions that were recorded with it.
     """
 
-    comparison: Comparison
-    printed: PrintedValues
+    summary: Summary
     choice: ComparisonChoices
-    metric: Metric
     sections: tuple[Section, ...]
     environments: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def comparison(self) -> Comparison:
+        """The rows of all sections."""
+        return self.summary.comparison
 
     @property
     def name(self) -> str:
@@ -152,42 +85,34 @@ def read_report(checked: CheckedComparison) -> Report:
     Raises:
         FedLensError: when no run has finished, and when no row has the metric.
     """
-    store, compared, choice = checked.store, checked.comparison, checked.choice
+    store, compared, metric = checked.store, checked.comparison, checked.choice.metric
     if not compared.rows:
         raise FedLensError(
             "no run of these experiments has finished; wait for one, or include unfinished runs"
         )
-    known = [m for m in METRICS if m in {m for s in compared.settings for m in _metrics(compared, s)}]
-    if choice.metric is not None and choice.metric not in known:
-        raise FedLensError(
-            f"no row has the metric '{choice.metric}'; there are: {', '.join(known)}", "metric"
-        )
+    available = available_metrics(compared)
+    if metric is not None and metric not in available:
+        raise FedLensError(f"no row has the metric '{metric}'; there are: {', '.join(available)}", "metric")
     return Report(
-        compared,
-        checked.printed,
-        choice,
-        choice.metric or (known[0] if known else "personal"),
-        tuple(_section(store, compared, setting, choice) for setting in compared.settings),
+        checked.summary,
+        checked.choice,
+        tuple(_section(store, compared, table) for table in checked.summary.tables),
         {run.id: store.runs.environment(run.id) for run in compared.runs},
     )
 
 
-def _metrics(compared: Comparison, setting: str) -> tuple[Metric, ...]:
-    return shown_metrics(compared.rows_in(setting))
-
-
-def _section(store: Store, compared: Comparison, setting: str, choice: ComparisonChoices) -> Section:
-    groups = compared.rows_in(setting)
-    baseline = next((g for g in groups if g.label == choice.baseline), None)
+def _section(store: Store, compared: Comparison, table: SummaryTable) -> Section:
+    setting, baseline = table.setting, table.baseline
+    rows = compared.rows_in(setting)
     heatmaps: list[Heatmaps] = []
-    for name, view in matrix_views(r.run for g in groups for r in g.runs).items():
+    for name, view in matrix_views(r.run for g in rows for r in g.runs).items():
         panels = shown_panels(view, store, compared, setting)
         if not panels:
             continue
         kind: HeatmapKind = "recorded" if view.recorded else "accuracy"
         heatmaps.append(Heatmaps(name, view.title, tuple(panels.values()), kind))
         if baseline is not None and view.differences == "everywhere":
-            gaps = _differences(groups, panels, baseline)
+            gaps = _differences(rows, panels, baseline)
             if gaps:
                 title = f"{view.title}, difference from {baseline.label}"
                 heatmaps.append(Heatmaps(f"{name}-difference", title, gaps, "difference"))
@@ -196,16 +121,9 @@ def _section(store: Store, compared: Comparison, setting: str, choice: Compariso
             f"curves-{m}", f"{METRICS[m]} by round", tuple(curves.mean_curves(store, compared, setting, m))
         )
         for m in SCORE_COLUMNS
-        if any(m in g.stats for g in groups)
+        if any(m in g.stats for g in rows)
     ]
-    return Section(
-        compared.settings[setting],
-        groups,
-        baseline,
-        shown_metrics(groups),
-        tuple(heatmaps),
-        tuple(lines),
-    )
+    return Section(table, tuple(heatmaps), tuple(lines))
 
 
 def _differences(

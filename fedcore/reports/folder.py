@@ -13,9 +13,9 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.reports import tables
+from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.citation import fedlens_bibtex
-from fedcore.reports.content import CheckedComparison, Report, read_report
-from fedcore.reports.exports import SUFFIXES, WRITERS
+from fedcore.reports.content import Report, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
 from fedcore.reports.reproduce import SCRIPT, reproduction_files
@@ -68,7 +68,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         SCRIPT: "trains these runs again (see its first lines)",
         "citation.bib": "how to cite FedLens",
     }
-    settings = [f"{i}: {s.title}" for i, s in enumerate(report.sections, 1)]
+    settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
     papers = [f"{title}: {source}" for title, source in tables.sources(report)]
     parts = [
         [f"Report of {report.name}"],

@@ -66,21 +66,20 @@ def report_html(report: Report) -> str:
     scripts = [_plotly(), (ASSETS / "report" / "report.js").read_text(encoding="utf-8")]
     sections = [
         {
-            "title": s.title,
-            "summary": tables.summary_table(report, s),
-            "breakdowns": tables.breakdown_tables(s),
+            "title": s.table.title,
+            "summary": tables.summary_table(report.summary, s.table),
+            "breakdowns": tables.breakdown_tables(s.table),
             "drawings": [draw(d) for d in s.figures],
         }
         for s in report.sections
     ]
-    rows = summary_rows(report.comparison, report.choice.baseline, report.choice.test, report.printed)
     return environment.get_template("report.html.j2").render(
         policy=content_security_policy(scripts),
         style=Markup((ASSETS / "report" / "report.css").read_text(encoding="utf-8")),
         scripts=[Markup(s) for s in scripts],
         report=report,
         sections=sections,
-        metric=METRICS[report.metric],
+        metric=METRICS[report.summary.metric],
         rule=RULES[report.comparison.rule],
         notices=tables.notices(report),
         configs=tables.config_tables(report),
@@ -89,7 +88,7 @@ def report_html(report: Report) -> str:
         sources=tables.sources(report),
         bibtex=fedlens_bibtex(),
         trained=list(dict.fromkeys(trained_with(e) for e in report.environments.values() if e)),
-        data=_json_in_script(json.dumps(rows, ensure_ascii=False, allow_nan=False)),
+        data=_json_in_script(json.dumps(summary_rows(report.summary), ensure_ascii=False, allow_nan=False)),
         version=fedcore.__version__,
         written=time.strftime("%Y-%m-%d %H:%M"),
     )

@@ -7,29 +7,21 @@ from dataclasses import dataclass
 
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
-from fedcore.progress import counted
-from fedcore.reports.content import Report, Section
-from fedcore.results.comparison import (
-    ComparisonRow,
+from fedcore.reports.content import Report
+from fedcore.results.comparison import ComparisonRow
+from fedcore.results.differences import (
     config_differences,
-    difference,
     partial_fields,
-    ranks,
-    reason_not_comparable,
-    significance,
 )
 from fedcore.results.metrics import (
     BREAKDOWNS,
     METRIC_HEADINGS,
     METRIC_HELP,
-    RULES,
-    Breakdown,
-    Metric,
-    value_per_seed,
 )
-from fedcore.results.printed import MARKS
+from fedcore.results.printed import PrintedValue
 from fedcore.results.run_files import environment_texts
-from fedcore.results.statistics import TESTS, PairedTest, Stat, group_by, signed
+from fedcore.results.statistics import Stat, group_by
+from fedcore.results.summary import DifferenceCell, MeanCell, Summary, SummaryTable
 
 DIGITS = 2
 """Decimals of the accuracies, as in the LaTeX table."""
@@ -66,127 +58,74 @@ class TextTable:
     notes: Sequence[str] = ()
 
 
-def summary_table(report: Report, section: Section) -> TextTable:
+def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
     """Return mean and spread of every row and metric, and the test against the baseline."""
-    groups, baseline, metric = section.rows, section.baseline, report.metric
-    printed = report.printed.metrics(groups)
     columns = [("Method", False)]
-    for m in section.metrics:
+    for m in table.metrics:
         columns.append((f"{METRIC_HEADINGS[m]}, %", True))
-        columns += [(f"{METRIC_HEADINGS[m]} printed, %", True)] if m in printed else []
-    if baseline is not None:
-        columns += [(f"{METRIC_HEADINGS[metric]}: difference, points", True), ("p (Holm)", True)]
+        columns += [(f"{METRIC_HEADINGS[m]} printed, %", True)] if m in table.printed_metrics else []
+    if table.baseline is not None:
+        heading = METRIC_HEADINGS[summary.metric]
+        columns += [(f"{heading}: difference, points", True), ("p (Holm)", True)]
     columns += [("Seeds (n)", True), ("Rounds", True)]
-    marks = {m: ranks(groups, m, DIGITS) for m in section.metrics}
-    tested = {} if baseline is None else significance(groups, baseline, metric, report.choice.test)
     rows = []
-    for group in groups:
-        cells = [_name(group)]
-        for m in section.metrics:
-            cells.append(_accuracy(group, m, marks[m]))
-            cells += [_printed(report, group, m)] if m in printed else []
-        if baseline is not None:
-            cells += _against(group, baseline, metric, tested.get(group.key))
-        counts = sorted({group.stats[m].n for m in section.metrics if m in group.stats}, reverse=True)
-        cells += [TextCell("/".join(map(str, counts)) or "0"), TextCell(_rounds(group))]
-        rows.append(cells)
-    return TextTable(f"Summary of {section.title}", columns, rows, _summary_notes(report, section))
+    for row in table.rows:
+        cells = [_name(row.row)]
+        for m in table.metrics:
+            cells.append(_mean(row.means.get(m), summary.digits))
+            cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
+        if table.baseline is not None:
+            cells += _difference(row.differences[summary.metric], summary.digits)
+        rows.append([*cells, TextCell(row.seeds), TextCell(row.rounds)])
+    notes = [
+        *summary.notes,
+        "Hover over a cell for its seeds and reasons.",
+        *(f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in table.metrics),
+        *table.notes,
+    ]
+    return TextTable(f"Summary of {table.title}", columns, rows, notes)
 
 
-def _name(group: ComparisonRow) -> TextCell:
-    return TextCell(f"{group.label} {group.mark}".rstrip(), help=group.remark)
+def _name(row: ComparisonRow) -> TextCell:
+    return TextCell(f"{row.label} {row.mark}".rstrip(), help=row.remark)
 
 
-def _accuracy(group: ComparisonRow, metric: Metric, marks: tuple[set[str], set[str]]) -> TextCell:
-    stat = group.stats.get(metric)
-    if stat is None:
+def _mean(cell: MeanCell | None, digits: int) -> TextCell:
+    if cell is None:
         return TextCell(NONE)
-    seeds = value_per_seed(group.runs, metric).items()
-    return TextCell(
-        stat.text(DIGITS),
-        stat.mean,
-        "; ".join(f"seed {seed}: {value:.{DIGITS}f}" for seed, value in seeds),
-        "best" if group.key in marks[0] else "second" if group.key in marks[1] else "",
-    )
+    seeds = "; ".join(f"seed {seed}: {value:.{digits}f}" for seed, value in cell.by_seed.items())
+    return TextCell(cell.stat.text(digits), cell.stat.mean, seeds, cell.mark)
 
 
-def _printed(report: Report, group: ComparisonRow, metric: Metric) -> TextCell:
-    values = report.printed.of(group, metric)
+def _printed(values: Sequence[PrintedValue]) -> TextCell:
     texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
     reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
     return TextCell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
 
 
-def _against(
-    group: ComparisonRow, baseline: ComparisonRow, metric: Metric, test: PairedTest | None
-) -> list[TextCell]:
-    if group.key == baseline.key:
-        return [TextCell("baseline"), TextCell("")]
-    why = reason_not_comparable(group, baseline)
-    if why:
-        return [TextCell(NONE), TextCell("not comparable", help=why)]
-    gap = difference(group, baseline, metric)
-    if gap is None or test is None:
-        return [TextCell(NONE), TextCell(NONE)]
-    tested = f"{TESTS[test.test]} over {counted(test.n, 'seed')}"
-    tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
-    text = test.text.removeprefix("p = ").removeprefix("p ")
+def _difference(cell: DifferenceCell, digits: int) -> list[TextCell]:
+    text = cell.text(digits)
     return [
-        TextCell(signed(gap, DIGITS) + " *" * test.significant, gap),
-        TextCell(text, test.adjusted, tested),
+        TextCell(NONE if text is None else text + " *" * cell.significant, cell.points),
+        TextCell(
+            NONE if cell.p_text is None else cell.p_text,
+            cell.test.adjusted if cell.test is not None else None,
+            cell.p_help,
+        ),
     ]
 
 
-def _rounds(group: ComparisonRow) -> str:
-    done, asked = {v.run.rounds_done for v in group.runs}, group.config.rounds
-    return str(asked) if done == {asked} else f"{min(done)} of {asked}"
-
-
-def _summary_notes(report: Report, section: Section) -> list[str]:
-    several = any(len(g.seeds) > 1 for g in section.rows)
-    spread = (
-        "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
-    )
-    notes = [f"Test accuracy, {spread}; reported round: {RULES[report.comparison.rule]}."]
-    notes.append("Bold: best; underlined: second best. Hover over a cell for its seeds and reasons.")
-    notes += [f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in section.metrics]
-    if section.baseline is not None:
-        notes.append(
-            f"* significant at 5 %: {TESTS[report.choice.test]}, two-sided, over the seeds that both rows "
-            "have; p is Holm-corrected for all tested rows of the table."
-        )
-    elif report.choice.baseline is not None:
-        notes.append(f"The baseline {report.choice.baseline} has no run in this setting.")
-    printed = report.printed.of_rows(section.rows)
-    if printed.values:
-        notes.append(f"Printed: {'; '.join(printed.sources)}.")
-        marks = {v.comparability.mark for v in printed.all}
-        if MARKS["with a caveat"] in marks:
-            notes.append(
-                f"{MARKS['with a caveat']} with a caveat: the paper can be read in more than one way."
-            )
-        if MARKS["not comparable"] in marks:
-            notes.append(f"{MARKS['not comparable']} not comparable: ours measures something else.")
-    against = [f"{v.source}, {v.method}: {v.comparability.text}" for v in printed.all if v.comparability.mark]
-    return notes + list(dict.fromkeys(against))
-
-
-def breakdown_tables(section: Section) -> list[TextTable]:
+def breakdown_tables(table: SummaryTable) -> list[TextTable]:
     """Return the accuracies by domain, client and held-out domain, a column per name."""
     tables = []
-    for part in BREAKDOWNS:
-        stats = {g.key: g.breakdowns.get(part, {}) for g in section.rows}
-        names = list(dict.fromkeys(name for by_name in stats.values() for name in by_name))
+    for part, title in BREAKDOWNS.items():
+        stats = [(r.row, r.row.breakdowns.get(part, {})) for r in table.rows]
+        names = list(dict.fromkeys(name for _, by_name in stats for name in by_name))
         if names:
-            tables.append(_breakdown_table(section, part, names))
+            columns = [("Method", False), *((name, True) for name in names)]
+            rows = [[_name(row), *(_stat(by_name.get(name)) for name in names)] for row, by_name in stats]
+            tables.append(TextTable(f"{title}, %", columns, rows))
     return tables
-
-
-def _breakdown_table(section: Section, part: Breakdown, names: Sequence[str]) -> TextTable:
-    rows = [
-        [_name(g), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)] for g in section.rows
-    ]
-    return TextTable(f"{BREAKDOWNS[part]}, %", [("Method", False), *((name, True) for name in names)], rows)
 
 
 def _stat(stat: Stat | None) -> TextCell:

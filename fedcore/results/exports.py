@@ -17,16 +17,11 @@ from typing import Any, Literal
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_title
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
-from fedcore.results.comparison import (
-    Comparison,
-    ComparisonRow,
-    difference,
-    reason_not_comparable,
-    significance,
-)
-from fedcore.results.metrics import METRICS, RULES, value_per_seed
-from fedcore.results.printed import PrintedValue, PrintedValues
-from fedcore.results.statistics import PairedTest, Stat, Test
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.metrics import RULES
+from fedcore.results.printed import PrintedValue
+from fedcore.results.statistics import PairedTest, Stat
+from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
 
 TidyRow = dict[str, Any]
@@ -44,43 +39,31 @@ BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "
 DIGITS = 6
 
 
-def summary_rows(
-    comparison: Comparison,
-    baseline: str | None = None,
-    test: Test = "t",
-    printed: PrintedValues | None = None,
-) -> list[TidyRow]:
+def summary_rows(summary: Summary) -> list[TidyRow]:
     """Return a row per setting, method and metric; accuracies and differences are per cent and points.
 
-    Args:
-        baseline: label of the row from which differences are taken.
-        printed: values of papers; of several for one cell the first is written.
+    Of several printed values for one cell the first is written.
     """
-    rows, printed = [], printed or PrintedValues()
-    for setting in comparison.settings:
-        groups = comparison.rows_in(setting)
-        pinned = next((g for g in groups if g.label == baseline), None)
-        tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
-        for group in groups:
-            shared = _shared(group, comparison.names)
-            apart = pinned and not group.other_tests and reason_not_comparable(group, pinned)
-            remarks = [f"not compared with {pinned.label}: {apart}"] if pinned and apart else []
-            remarks += [group.remark] if group.remark else []
-            for metric, stat in group.stats.items():
-                gap = difference(group, pinned, metric)
-                row: TidyRow = dict.fromkeys(SUMMARY_COLUMNS) | shared | _numbers(stat)
-                row |= {
+    comparison, rows = summary.comparison, []
+    for table in summary.tables:
+        baseline = table.baseline.label if table.baseline is not None else None
+        for row in table.rows:
+            shared = _shared(row.row, comparison.names)
+            for metric, cell in row.means.items():
+                difference = row.differences.get(metric, DifferenceCell())
+                content: TidyRow = dict.fromkeys(SUMMARY_COLUMNS) | shared | _numbers(cell.stat)
+                content |= {
                     "metric": metric,
                     "rule": comparison.rule,
-                    "rounds": group.config.rounds,
-                    "seeds": " ".join(map(str, value_per_seed(group.runs, metric))),
-                    "runs": " ".join(str(v.run.id) for v in group.runs),
-                    "baseline": pinned.label if pinned else None,
-                    "difference": None if gap is None else round(gap, DIGITS),
-                    "remark": "; ".join(remarks) or None,
+                    "rounds": row.row.config.rounds,
+                    "seeds": " ".join(map(str, cell.by_seed)),
+                    "runs": " ".join(str(result.run.id) for result in row.row.runs),
+                    "baseline": baseline,
+                    "difference": _rounded(difference.points),
+                    "remark": "; ".join(row.remarks) or None,
                 }
-                row |= _of_test(tested.get(metric, {}).get(group.key), remarks)
-                rows.append(row | _of_paper(printed.of(group, metric)))
+                content |= _of_test(difference.test, row.remarks)
+                rows.append(content | _of_paper(row.printed[metric]))
     return rows
 
 
@@ -198,35 +181,19 @@ def guarded(value: object) -> object:
     return value
 
 
-TableName = Literal["summary", "domains", "breakdowns", "configs"]
-TABLES: dict[TableName, str] = {
-    "summary": "a row per method and metric",
-    "domains": "a row per method, a column per domain",
-    "breakdowns": "a row per method and domain, client or held-out domain",
-    "configs": "a row per method, a column per field of its config",
-}
-"""Tables of a comparison; the column ``row`` is the same in all of them."""
+def summary_csv(summary: Summary) -> str:
+    """Return the summary as CSV, a row per method and metric."""
+    return _table_csv(summary_rows(summary), SUMMARY_COLUMNS)
 
 
-def table_csv(
-    comparison: Comparison,
-    table: TableName = "summary",
-    baseline: str | None = None,
-    test: Test = "t",
-    printed: PrintedValues | None = None,
-) -> str:
-    """Return one of ``TABLES`` as CSV.
+def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:
+    """Return another table of a comparison as CSV; its column ``row`` is that of the summary."""
+    write = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table]
+    return _table_csv(write(comparison), BREAKDOWN_COLUMNS if table == "breakdowns" else ROW_COLUMNS)
 
-    Args:
-        baseline, test, printed: of the summary, see ``summary_rows``.
-    """
-    if table == "summary":
-        rows = summary_rows(comparison, baseline, test, printed)
-    else:
-        rows = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table](
-            comparison
-        )
-    first = {"summary": SUMMARY_COLUMNS, "breakdowns": BREAKDOWN_COLUMNS}.get(table, ROW_COLUMNS)
+
+def _table_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
+    """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     return _csv(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
 
@@ -289,12 +256,13 @@ def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def summary_json(store: Store, comparison: Comparison, printed: PrintedValues | None = None) -> str:
+def summary_json(store: Store, summary: Summary) -> str:
     """Return the summary and its breakdowns, with the config and environment of every run."""
+    comparison = summary.comparison
     configs = store.runs.configs([r.id for r in comparison.runs])
     content = {
         "format": "fedlens-summary-2",
-        "summary": summary_rows(comparison, printed=printed),
+        "summary": summary_rows(summary),
         "breakdowns": breakdown_rows(comparison),
         "runs": [
             {

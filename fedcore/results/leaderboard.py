@@ -25,7 +25,8 @@ import numpy as np
 from fedcore.config import SHARED, Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
-from fedcore.results.comparison import Comparison, ComparisonRow, compare, reason_not_comparable
+from fedcore.results.comparison import Comparison, ComparisonRow, compare
+from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (

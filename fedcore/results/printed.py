@@ -120,3 +120,22 @@ class PrintedValues:
             f"{paper}, Table{'s' * (len(names) > 1)} {', '.join(sorted(names))} ({RULES[rule]})"
             for (paper, rule), names in tables.items()
         ]
+
+    @property
+    def notes(self) -> list[str]:
+        """The papers behind the values, and the meaning of the marks that occur; empty without values."""
+        if not self.values:
+            return []
+        marks = {value.comparability.mark for value in self.all}
+        notes = [f"Printed: {'; '.join(self.sources)}."]
+        if CAVEAT_MARK in marks:
+            notes.append(f"{CAVEAT_MARK} with a caveat: the paper can be read in more than one way.")
+        if NOT_COMPARABLE_MARK in marks:
+            notes.append(f"{NOT_COMPARABLE_MARK} not comparable: ours measures something else.")
+        return notes
+
+    @property
+    def reasons(self) -> list[str]:
+        """Each reason against comparing once, with the method that it is about."""
+        marked = [value for value in self.all if value.comparability.mark]
+        return list(dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in marked))

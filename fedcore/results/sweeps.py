@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
-from fedcore.results.comparison import Comparison, ComparisonRow, reason_not_comparable, significance
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.differences import reason_not_comparable, significance
 from fedcore.results.metrics import Metric
 from fedcore.results.statistics import MIN_PAIRS, Stat, Test, group_by
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from fedcore.config.field_names import field_title
-from fedcore.results.comparison import Comparison, config_differences, partial_fields
+from fedcore.results.comparison import Comparison
+from fedcore.results.differences import config_differences, partial_fields
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
 

@@ -12,8 +12,8 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.plots.theme import STATUS
-from fedcore.reports.content import ComparisonChoices
-from fedcore.results.comparison import Comparison, ComparisonRow, compare, shown_metrics
+from fedcore.reports.checked import ComparisonChoices, available_metrics
+from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
@@ -130,9 +130,7 @@ def _choices(
         )  # fmt: skip
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
     with places[1]:
-        available: list[Metric] = [
-            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.rows_in(s))}
-        ] or ["personal"]
+        available = available_metrics(shown) or ["personal"]
         metric: Metric = st.selectbox(
             "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import streamlit as st
 
-from fedcore.reports.content import checked_comparison, read_report
-from fedcore.reports.exports import SUFFIXES, WRITERS, Format, Table
+from fedcore.reports.checked import SUFFIXES, WRITERS, Format, Table, checked_comparison
+from fedcore.reports.content import read_report
 from fedcore.results.exports import file_name
 from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
+from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
 
 
@@ -112,5 +113,6 @@ def draw(shown: ShownComparison) -> None:
     st.caption(
         f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
     )
-    latex = summary_latex(shown.comparison, printed if wanted else PrintedValues(), choice.digits)
+    values = printed if wanted else PrintedValues()
+    latex = summary_latex(summarise(shown.comparison, printed=values, tested=(), digits=choice.digits))
     st.code(latex, language="latex", wrap_lines=True)

@@ -7,7 +7,8 @@ import streamlit as st
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.results import diagnostics
-from fedcore.results.comparison import Comparison, reason_not_comparable
+from fedcore.results.comparison import Comparison
+from fedcore.results.differences import reason_not_comparable
 from fedcore.results.panels.matrices import FIRST, Panels, difference_panel, matrix_views, shown_panels
 from fedcore.results.panels.panel import ORDERS, ordered_panels
 from fedcore.store import Store

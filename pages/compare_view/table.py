@@ -13,6 +13,7 @@ from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import METRIC_HEADINGS
 from fedcore.results.settings import NOT_COMPARED
+from fedcore.results.summary import SummaryRow
 from pages.widgets import markup
 
 SORT = "sort"
@@ -51,14 +52,14 @@ class SummaryColumn:
 
     Attributes:
         help: what its values are; shown when the pointer rests on the heading.
-        cell: group -> HTML.
-        value: group -> what rows are sorted by; None stands last.
+        cell: row -> HTML.
+        value: row -> the value to sort by; rows with None come last.
     """
 
     key: str
     title: str
-    cell: Callable[[ComparisonRow], str]
-    value: Callable[[ComparisonRow], float | str | None]
+    cell: Callable[[SummaryRow], str]
+    value: Callable[[SummaryRow], float | str | None]
     help: str = ""
     css: str = "num"
 
@@ -113,24 +114,25 @@ def field_column(name: str) -> SummaryColumn:
     """Return the column of a config field or mark; a method without the field has a dash."""
     if name in MARKS:
         return SummaryColumn(
-            name, MARKS[name], lambda g: markup.esc(_marks(g, name)) or "-",
-            lambda g: _marks(g, name) or None,
+            name, MARKS[name], lambda r: markup.esc(_marks(r.row, name)) or "-",
+            lambda r: _marks(r.row, name) or None,
             f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'", "wide",
         )  # fmt: skip
 
-    def value(group: ComparisonRow) -> float | str | None:
-        raw = group.fields.get(name)
+    def value(row: SummaryRow) -> float | str | None:
+        raw = row.row.fields.get(name)
         return raw if isinstance(raw, int | float) else None if raw is None else value_text(name, raw)
 
-    def cell(group: ComparisonRow) -> str:
-        return markup.esc(value_text(name, group.fields[name])) if name in group.fields else "-"
+    def cell(row: SummaryRow) -> str:
+        fields = row.row.fields
+        return markup.esc(value_text(name, fields[name])) if name in fields else "-"
 
     return SummaryColumn(name, field_title(name), cell, value, f"Field {name} of the config")
 
 
-def _marks(group: ComparisonRow, name: str) -> str:
+def _marks(row: ComparisonRow, name: str) -> str:
     """Return the tags or notes of a row's runs, each once."""
-    runs = [value.run for value in group.runs]
+    runs = [result.run for result in row.runs]
     texts = [tag for r in runs for tag in r.tags] if name == "tags" else [r.notes for r in runs]
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
@@ -154,41 +156,38 @@ def follow_clicks() -> None:
         _headings(key="summary_headings", on_sorted_change=clicked)
 
 
-def ordered(
-    groups: Sequence[ComparisonRow], columns: Sequence[SummaryColumn], sort: str
-) -> list[ComparisonRow]:
-    """Return rows sorted by a column; rows without a value stand last, and equal rows keep their order."""
-    key, falling = sort.removeprefix("-"), sort.startswith("-")
+def ordered(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], sort: str) -> list[SummaryRow]:
+    """Return rows sorted by a column; rows without a value come last, and equal rows keep their order."""
+    key, descending = sort.removeprefix("-"), sort.startswith("-")
     column = next((c for c in columns if c.key == key), None)
     if column is None:
-        return list(groups)
-    known = [(column.value(g), g) for g in groups]
-    there = [(v, g) for v, g in known if v is not None]
-    numbers = all(isinstance(v, int | float) for v, _ in there)
+        return list(rows)
+    valued = [(value, row) for row in rows if (value := column.value(row)) is not None]
+    numeric = all(isinstance(value, int | float) for value, _ in valued)
 
-    def rank(item: tuple[Any, ComparisonRow]) -> Any:
-        return item[0] if numbers else str(item[0]).lower()
+    def rank(item: tuple[Any, SummaryRow]) -> Any:
+        return item[0] if numeric else str(item[0]).lower()
 
-    return [g for _, g in sorted(there, key=rank, reverse=falling)] + [g for v, g in known if v is None]
+    empty = [row for row in rows if column.value(row) is None]
+    return [row for _, row in sorted(valued, key=rank, reverse=descending)] + empty
 
 
 def table_html(
-    groups: Sequence[ComparisonRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
+    rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], layout: SummaryLayout, label: str
 ) -> str:
     """Return the table, with headings to sort by and a heading above each section."""
     head = "".join(_heading(column, layout.sort) for column in columns)
-    shown = [g for g in groups if g.label not in layout.hidden_rows]
+    shown = [row for row in rows if row.row.label not in layout.hidden_rows]
     body = ""
     for title, members in sections(shown, layout.group).items():
+        body += "<tbody>"
         if layout.group:
             body += (
-                f'<tbody><tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
+                f'<tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
                 f"{markup.esc(title)}</th></tr>"
             )
-        else:
-            body += "<tbody>"
-        for group in ordered(members, columns, layout.sort):
-            cells = "".join(f'<td class="{c.css}">{c.cell(group)}</td>' for c in columns)
+        for row in ordered(members, columns, layout.sort):
+            cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
             body += f"<tr>{cells}</tr>"
         body += "</tbody>"
     return (
@@ -198,24 +197,22 @@ def table_html(
     )
 
 
-def sections(groups: Sequence[ComparisonRow], name: str) -> Mapping[str, list[ComparisonRow]]:
-    """Return the rows by a config field in words, by size where its values are numbers."""
+def sections(rows: Sequence[SummaryRow], name: str) -> Mapping[str, list[SummaryRow]]:
+    """Return the rows by a config field in words, by size if its values are numbers."""
     if not name:
-        return {"": list(groups)}
-    parts: dict[str, list[ComparisonRow]] = {}
-    raw: dict[str, object] = {}
-    for group in groups:
-        value = group.fields.get(name)
-        text = (
-            f"{field_title(name)}: {value_text(name, value)}"
-            if name in group.fields
-            else (f"Without {field_title(name)}")
-        )
-        parts.setdefault(text, []).append(group)
-        raw[text] = value
-    if all(isinstance(value, int | float | None) for value in raw.values()):
-        known = sorted((t for t in parts if raw[t] is not None), key=lambda t: raw[t])  # type: ignore[arg-type,return-value]
-        return {t: parts[t] for t in [*known, *(t for t in parts if raw[t] is None)]}
+        return {"": list(rows)}
+    parts: dict[str, list[SummaryRow]] = {}
+    values: dict[str, Any] = {}
+    for row in rows:
+        fields = row.row.fields
+        text = f"Without {field_title(name)}"
+        if name in fields:
+            text = f"{field_title(name)}: {value_text(name, fields[name])}"
+        parts.setdefault(text, []).append(row)
+        values[text] = fields.get(name)
+    if all(isinstance(value, int | float | None) for value in values.values()):
+        numbers = sorted((text for text in parts if values[text] is not None), key=values.__getitem__)
+        return {text: parts[text] for text in [*numbers, *(t for t in parts if values[t] is None)]}
     return parts
 
 

@@ -31,6 +31,7 @@ from fedcore.results import exports as tables
 from fedcore.results import latex
 from fedcore.results.comparison import compare
 from fedcore.results.printed import STATES, Comparability
+from fedcore.results.summary import summarise
 from fedcore.store import Store
 from tests.support.papers import find, preset, train, value_of
 
@@ -289,12 +290,12 @@ def test_exports_name_the_state_and_the_reasons(feddeap) -> None:
     db, experiment = feddeap
     comparison = compare(Store(db), [1])
     found = printed_values(comparison, [experiment])
-    table = csv.DictReader(io.StringIO(tables.table_csv(comparison, printed=found)))
+    table = csv.DictReader(io.StringIO(tables.summary_csv(summarise(comparison, printed=found))))
     rows = {(r["label"], r["metric"]): r for r in table}
     row = rows["FedDEAP", "personal"]
     assert row["comparability"] == "with a caveat" and "rounded up" in row["reasons_against_comparing"]
     assert not rows["FedDEAP", "worst"]["comparability"]
-    lines = latex.summary_latex(comparison, found)
+    lines = latex.summary_latex(summarise(comparison, printed=found))
     assert r"$^\dagger$" in lines and "FedDEAP printed: the printed accuracies fit" in lines
 
 

@@ -18,6 +18,7 @@ from fedcore.results import latex
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
+from fedcore.results.summary import summarise
 from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support import papers as presets
@@ -147,7 +148,9 @@ def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Expe
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
-    lines = latex.summary_latex(comparison, printed_values(comparison, [experiment])).splitlines()
+    lines = latex.summary_latex(
+        summarise(comparison, printed=printed_values(comparison, [experiment]))
+    ).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -158,7 +161,7 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = latex.summary_latex(comparison)
+    without = latex.summary_latex(summarise(comparison))
     assert "rinted" not in without and "94.68" not in without
 
 
@@ -166,12 +169,12 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
     found = printed_values(comparison, [experiment])
-    table = list(csv.DictReader(io.StringIO(tables.table_csv(comparison, printed=found))))
+    table = list(csv.DictReader(io.StringIO(tables.summary_csv(summarise(comparison, printed=found)))))
     filed = {(r["label"], r["metric"]): r for r in table}
     for group in comparison.rows:
         for metric in group.stats:
             row, figures = filed[group.label, metric], found.of(group, metric)
             assert row["printed"] == (str(figures[0].value) if figures else "")
     assert filed["FedOT", "generalisation"]["printed_in"] == ("FedOT, Table 1: FedOT (best on validation)")
-    rows = json.loads(tables.summary_json(Store(db), comparison, found))["summary"]
+    rows = json.loads(tables.summary_json(Store(db), summarise(comparison, printed=found)))["summary"]
     assert [r["printed"] for r in rows] == [float(r["printed"]) if r["printed"] else None for r in table]

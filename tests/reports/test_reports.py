@@ -18,8 +18,8 @@ import pytest
 
 from fedcore.config import MethodEntry, load
 from fedcore.errors import FedLensError
-from fedcore.reports.content import ComparisonChoices, Report, checked_comparison, read_report
-from fedcore.reports.exports import WRITERS
+from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.reports.content import Report, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
@@ -300,7 +300,8 @@ def test_a_notice_of_several_runs_names_them_in_the_plural(filled: Path) -> None
     noted = [replace(run, notices=[{"message": "same for all"}]) for run in report.comparison.runs[:2]]
 
     def said(runs: list[RunRow]) -> list[str]:
-        return notices(replace(report, comparison=replace(report.comparison, runs=tuple(runs))))
+        changed = replace(report.comparison, runs=tuple(runs))
+        return notices(replace(report, summary=replace(report.summary, comparison=changed)))
 
     assert "Runs 1 to 2: same for all" in said(noted)
     assert "Run 1: same for all" in said(noted[:1])

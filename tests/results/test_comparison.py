@@ -14,17 +14,17 @@ from fedcore.methods import registry
 from fedcore.records.codes import VALIDATION
 from fedcore.records.events import Started
 from fedcore.results import curves, settings
-from fedcore.results.comparison import (
-    compare,
+from fedcore.results.comparison import compare
+from fedcore.results.differences import (
     config_differences,
     difference,
     partial_fields,
-    ranks,
     reason_not_comparable,
     significance,
 )
 from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_per_seed
 from fedcore.results.statistics import Stat, spread
+from fedcore.results.summary import best_and_second
 from fedcore.store import RunRow, Store
 from tests.support import fill
 
@@ -307,10 +307,9 @@ def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> No
 def test_best_and_second_as_printed(filled: Path) -> None:
     found = compare(Store(filled), [1])
     names = {g.key: g.label for g in found.rows}
-    best, second = ranks(found.rows, "personal")
-    assert {names[k] for k in best} == {"FedOT"}
-    assert {names[k] for k in second} == {"FedAlign"}
-    assert ranks(found.rows[:1], "personal") == (set(), set()), "alone"
+    marks = best_and_second(found.rows, "personal")
+    assert {names[key]: mark for key, mark in marks.items()} == {"FedOT": "best", "FedAlign": "second"}
+    assert best_and_second(found.rows[:1], "personal") == {}, "alone"
 
 
 def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:

@@ -12,21 +12,17 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import PartitionConfig
-from fedcore.reports.content import ComparisonChoices, checked_comparison, read_report
+from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
 from fedcore.reports.tables import breakdown_tables, summary_table
-from fedcore.results.comparison import (
-    ComparisonRow,
-    compare,
-    difference,
-    ranks,
-    reason_not_comparable,
-    significance,
-)
+from fedcore.results.comparison import ComparisonRow, compare
 from fedcore.results.curves import pareto_front, row_costs
+from fedcore.results.differences import difference, reason_not_comparable, significance
 from fedcore.results.latex import summary_latex
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.results.progress import experiment_summaries
+from fedcore.results.summary import best_and_second, summarise
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill
@@ -82,8 +78,8 @@ def test_what_differs_is_said_and_nothing_is_best_or_compared(store: Store) -> N
     found = {label: g.other_tests for label, g in rows.items()}
     assert found == {"FedOT": "", "PromptFL": ""} | {name: text for name, (_, text) in FOREIGN.items()}
     assert max(rows.values(), key=lambda g: g.stats["personal"].mean).label in FOREIGN, "they look better"
-    best, second = ranks(list(rows.values()), "personal")
-    assert (best, second) == ({rows["FedOT"].key}, {rows["PromptFL"].key})
+    marks = best_and_second(list(rows.values()), "personal")
+    assert marks == {rows["FedOT"].key: "best", rows["PromptFL"].key: "second"}
     tested = significance(list(rows.values()), rows["PromptFL"], "personal")
     assert set(tested) == {rows["FedOT"].key}
     for name, (_, text) in FOREIGN.items():
@@ -97,7 +93,7 @@ def test_what_differs_is_said_and_nothing_is_best_or_compared(store: Store) -> N
 
 
 def test_every_file_has_the_remark_and_no_claim(store: Store) -> None:
-    latex = summary_latex(compare(store, [1]))
+    latex = summary_latex(summarise(compare(store, [1])))
     (fedot,) = [line for line in latex.splitlines() if line.startswith("    {FedOT}")]
     assert r"\textbf" in fedot and latex.count(r"\textbf") == fedot.count(r"\textbf")
     assert not any(
@@ -125,14 +121,14 @@ def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
     with checked_comparison(store, [1], ComparisonChoices(baseline="PromptFL")) as checked:
         report = read_report(checked)
     (section,) = report.sections
-    table = summary_table(report, section)
+    table = summary_table(report.summary, section.table)
     cells = {row[0].text: row for row in table.rows}
     for name, (_, text) in FOREIGN.items():
         row = cells[f"{name} ‡"]
         assert row[0].help.startswith(text) and not any(c.mark for c in row)
         assert "not comparable" in [c.text for c in row] and text in [c.help for c in row]
-    assert [c.mark for c in cells["FedOT"]].count("best") == len(section.metrics)
-    assert any(r[0].text == "two ‡" for t in breakdown_tables(section) for r in t.rows)
+    assert [c.mark for c in cells["FedOT"]].count("best") == len(section.table.metrics)
+    assert any(r[0].text == "two ‡" for t in breakdown_tables(section.table) for r in t.rows)
     gaps = [f for f in section.heatmaps if f.kind == "difference"]
     assert gaps and all(p.title.startswith("FedOT") for f in gaps for p in f.panels)
     page = report_html(report)
@@ -169,7 +165,7 @@ def test_rows_that_measure_the_same_are_compared_wherever_they_come_from(
         "few costs less and reaches more"
     )
     assert (rows["mine"].other_tests, rows["mine"].mark) == ("", "")
-    assert ranks(list(rows.values()), "personal")[0] == {rows["mine"].key}
+    assert best_and_second(list(rows.values()), "personal")[rows["mine"].key] == "best"
     assert rows["few"].other_tests == "evaluated on 2 of 6 clients"
     alike = reason_not_comparable(rows["few"], rows["two"])
     assert alike == "", "two rows on the same two clients compare with each other"

@@ -14,9 +14,11 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.results import exports as tables
 from fedcore.results import latex
-from fedcore.results.comparison import compare, ranks, significance
+from fedcore.results.comparison import compare
+from fedcore.results.differences import significance
 from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
+from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.exported import exported
@@ -108,11 +110,11 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
 
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
-    text = latex.summary_latex(compare(Store(filled), [1]))
+    text = latex.summary_latex(summarise(compare(Store(filled), [1])))
     found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).rows}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
-    assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
+    assert rf"last round, mean $\pm$ sample standard deviation over seeds. {MARKS_NOTE}}}" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
     assert latex.tex("a_b & 5%") == r"a\_b \& 5\%"
 
@@ -121,16 +123,16 @@ def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
     """82.64 and 82.63 are equal on the screen, not in the file."""
     found = compare(Store(filled), [1])
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
-    rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.rows)
-    assert len(ranks(rows, "personal")[1]) == 2
-    text = latex.summary_latex(replace(found, rows=rows))
+    rows = tuple(replace(g, stats={"personal": Stat(next(means), 0.1, 3)}) for g in found.rows)
+    assert [*best_and_second(rows, "personal").values()] == ["best", "second", "second"]
+    text = latex.summary_latex(summarise(replace(found, rows=rows)))
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
-    one = latex.summary_latex(replace(found, rows=rows), digits=1)
+    one = latex.summary_latex(summarise(replace(found, rows=rows), digits=1))
     assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
 
 
 def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
-    text = latex.summary_latex(compare(Store(filled), [1], "best"))
+    text = latex.summary_latex(summarise(compare(Store(filled), [1], "best")))
     assert r"\label{tab:rotated-digits-by-domain-mini-vit-best}" in text
     assert text.index(r"\caption") < text.index(r"\label") < text.index(r"\begin{tabular}")
 
@@ -142,8 +144,8 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
-    lines = latex.summary_latex(compare(Store(db), [number])).splitlines()
-    assert "last round, one seed.}" in lines[2]
+    lines = latex.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
+    assert "last round, one seed." in lines[2]
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
         r"{[a] \textbackslash{} \{b\}}",
@@ -159,7 +161,7 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
     why = "recorded before written descriptions were kept with a run"
-    lines = latex.summary_latex(compare(Store(db), [number])).splitlines()
+    lines = latex.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
@@ -180,9 +182,9 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path) -> None:
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, rows=(replace(group, runs=runs, stats=stats),))
-    last = next(line for line in latex.summary_latex(changed).splitlines() if "FedOT" in line)
+    last = next(line for line in latex.summary_latex(summarise(changed)).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
-    table = rows(tables.table_csv(changed))
+    table = rows(tables.summary_csv(summarise(changed)))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 

@@ -103,7 +103,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
         writer.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
         for round_ in range(5):
             row = fill.a_round(method, 1, round_, 4)
-            cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
+            cells = [c._replace(correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
             writer.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
         writer.claim.finish("done")
     (item,) = progress.experiment_summaries(Store(db))

@@ -11,12 +11,8 @@ from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig, expan
 from fedcore.config.grouping import group_hash
 from fedcore.methods import registry
 from fedcore.results import settings
-from fedcore.results.comparison import (
-    compare,
-    config_differences,
-    difference,
-    partial_fields,
-)
+from fedcore.results.comparison import compare
+from fedcore.results.differences import config_differences, difference, partial_fields
 from fedcore.results.settings import setting_key
 from fedcore.results.sweeps import sweep_families
 from fedcore.store import Recorder, Store

@@ -7,7 +7,8 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
-from fedcore.results.comparison import compare, difference
+from fedcore.results.comparison import compare
+from fedcore.results.differences import difference
 from fedcore.store import Recorder, Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import MEASURES

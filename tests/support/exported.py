@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedcore.reports.content import ComparisonChoices, checked_comparison
-from fedcore.reports.exports import WRITERS, Format, Table
+from fedcore.reports.checked import WRITERS, ComparisonChoices, Format, Table, checked_comparison
 from fedcore.store import Store
 
 

@@ -106,7 +106,7 @@ class Recorded:
     comparison: Comparison
 
     @property
-    def groups(self) -> tuple[ComparisonRow, ...]:
+    def rows(self) -> tuple[ComparisonRow, ...]:
         """The variants; all others are compared with the first."""
         return self.comparison.rows
 

@@ -21,8 +21,7 @@ from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
 from fedcore.jobs.process import run_process
 from fedcore.papers.experiments import preset, published
-from fedcore.reports.content import checked_comparison
-from fedcore.reports.exports import WRITERS
+from fedcore.reports.checked import WRITERS, checked_comparison
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import new_owner

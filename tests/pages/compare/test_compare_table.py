@@ -14,8 +14,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import parse
-from fedcore.results.comparison import compare, ranks
+from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.reports.content import read_report
+from fedcore.reports.tables import summary_table
+from fedcore.results.comparison import compare
 from fedcore.results.statistics import signed
+from fedcore.results.summary import MARKS_NOTE
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported
@@ -97,16 +101,19 @@ def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Stor
     assert rows == [["Blocks: 1"], ["Blocks: 2"], ["Without Blocks"]]
 
 
-def test_one_seed_is_not_best_beside_several(swept: Store) -> None:
-    groups = compare(swept, [1, 2]).rows
-    single = next(g for g in groups if g.label == "FedAlign")
-    assert single.stats["personal"].n == 1
-    best, second = ranks([g for g in groups if g.label in ("FedAlign", "PromptFL", "SDFed")], "personal")
-    assert single.key not in best | second and len(best) == len(second) == 1
-    means = {g.label: g.stats["personal"].mean for g in groups}
-    assert means["FedAlign"] > means["SDFed"], "it would be the best one"
-    alone = compare(swept, [1, 2], where="seed = 1").rows
-    assert ranks(alone, "personal")[0], "where all have one seed the best is marked"
+def test_fewer_than_three_seeds_are_not_marked(open_page: Opened, seeds: Path) -> None:
+    """The best mean of two seeds is plain on the page, in the report and in LaTeX; all three say why."""
+    store = Store(seeds)
+    for where, marked in (("", True), ("seed < 4", True), ("seed < 3", False)):
+        app = open_page("compare", ids=["1"], where=where)
+        assert ("<summary><b>" in html(app)) == marked
+        assert any(MARKS_NOTE in c.value.replace("\\", "") for c in app.caption)
+        with checked_comparison(store, [1], ComparisonChoices(where=where)) as checked:
+            report, latex = read_report(checked), WRITERS["summary", "latex"](checked)
+        made = summary_table(report.summary, report.sections[0].table)
+        assert any(cell.mark for row in made.rows for cell in row) == marked
+        assert MARKS_NOTE in made.notes and MARKS_NOTE in latex
+        assert (r"\textbf" in latex) == (r"\underline" in latex) == marked
 
 
 def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) -> None:

@@ -50,9 +50,9 @@ def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path
     assert cells["FedOT(-o)"]["P printed, %"] == "not printed", "never blank"
     text = html(app)
     assert "FedOT, Table 1: FedOT <b>94.68</b>, best on validation" in text, "ours here is the last round's"
-    said = next(c.value for c in app.caption if c.value.startswith("*Printed*"))
+    said = next(c.value for c in app.caption if c.value.startswith("Printed"))
     assert "FedOT, Tables 1, 2, 3, 5, 9" in said.replace("\\", "")
-    assert "CoCoOp" in said and "With a caveat" in said
+    assert "CoCoOp" in said and "with a caveat" in said
     assert "not run here: PromptFL" in said.replace("\\", "") or "not run here: Zero" in said.replace(
         "\\", ""
     )

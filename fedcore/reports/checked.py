@@ -1,0 +1,115 @@
+"""A comparison that may leave FedLens, and the writers of its tables as files by name and format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fedcore.errors import FedLensError
+from fedcore.papers.reproductions import printed_values
+from fedcore.results import exports
+from fedcore.results.comparison import Comparison, compare
+from fedcore.results.latex import summary_latex
+from fedcore.results.metrics import METRICS, Metric, Rule
+from fedcore.results.printed import PrintedValues
+from fedcore.results.statistics import Test
+from fedcore.results.summary import Summary, shown_metrics, summarise
+from fedcore.store import Store
+
+
+@dataclass(frozen=True)
+class ComparisonChoices:
+    """The reader's choices, as above the tabs of the page Compare.
+
+    Attributes:
+        metric: of the differences; None: the first that the comparison has.
+        baseline: label of the row from which differences are taken.
+        unfinished: include runs that have not done all their rounds.
+        where: keeps some runs only, see ``compare``.
+        digits: decimals of the tables.
+    """
+
+    rule: Rule = "last"
+    metric: Metric | None = None
+    baseline: str | None = None
+    test: Test = "t"
+    unfinished: bool = False
+    where: str = ""
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class CheckedComparison:
+    """A comparison that may leave FedLens: every file is written from this one value.
+
+    Attributes:
+        store: the snapshot of the database that was checked and compared, open for ``checked_comparison``.
+        printed: the values that papers print for its rows.
+    """
+
+    store: Store
+    comparison: Comparison
+    choice: ComparisonChoices
+    printed: PrintedValues
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The tables of the comparison."""
+        choice = self.choice
+        available = available_metrics(self.comparison)
+        return summarise(
+            self.comparison,
+            choice.baseline,
+            choice.test,
+            self.printed,
+            metric=choice.metric or (available[0] if available else "personal"),
+            digits=choice.digits,
+        )
+
+
+def available_metrics(comparison: Comparison) -> list[Metric]:
+    """Return the metrics that have a column in the table of at least one setting."""
+    shown = {m for setting in comparison.settings for m in shown_metrics(comparison.rows_in(setting))}
+    return [m for m in METRICS if m in shown]
+
+
+@contextmanager
+def checked_comparison(
+    store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
+) -> Iterator[CheckedComparison]:
+    """Check and compare some experiments once, for all files that are then written.
+
+    Raises:
+        FedLensError: for a damaged database, an unknown experiment, an unreadable filter, and when no row is
+            the baseline.
+    """
+    choice, ids = choice or ComparisonChoices(), list(experiment_ids)
+    with store.checked(ids) as sound:
+        compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
+        labels = dict.fromkeys(row.label for row in compared.rows)
+        if labels and choice.baseline is not None and choice.baseline not in labels:
+            raise FedLensError(
+                f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
+            )
+        printed = printed_values(compared, [e.config for e in compared.experiments])
+        yield CheckedComparison(sound, compared, choice, printed)
+
+
+Table = Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"]
+Format = Literal["csv", "latex", "json"]
+SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
+WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], str]] = {
+    ("summary", "csv"): lambda c: exports.summary_csv(c.summary),
+    ("summary", "latex"): lambda c: summary_latex(c.summary),
+    ("summary", "json"): lambda c: exports.summary_json(c.store, c.summary),
+    ("domains", "csv"): lambda c: exports.table_csv(c.comparison, "domains"),
+    ("configs", "csv"): lambda c: exports.table_csv(c.comparison, "configs"),
+    ("breakdowns", "csv"): lambda c: exports.table_csv(c.comparison, "breakdowns"),
+    ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
+    ("clients", "csv"): lambda c: exports.clients_csv(c.store, c.comparison),
+    ("experiment", "json"): lambda c: c.store.experiments.to_json(e.id for e in c.comparison.experiments),
+}
+"""The writer of each file; ``experiment`` is everything that was recorded, to import elsewhere."""

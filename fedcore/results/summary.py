@@ -1,0 +1,275 @@
+"""The summary of a comparison: rows, cells, marks, tests and notes, decided once for all that show it.
+
+The page Compare, the report, LaTeX, CSV and JSON all draw this value. They choose colours, digits and markup;
+which mean is bold, which rows are compared, and why a cell is empty is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcore.progress import counted
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.differences import difference, reason_not_comparable, significance
+from fedcore.results.metrics import METRICS, RULES, Metric, value_per_seed
+from fedcore.results.printed import PrintedValue, PrintedValues
+from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
+
+Mark = Literal["", "best", "second"]
+MARKS_NOTE = "Bold: best; underlined: second best. Only means over three or more seeds are marked."
+"""The legend of the marks, for page, report and LaTeX."""
+
+
+@dataclass(frozen=True)
+class MeanCell:
+    """A mean over seeds, with the value of each seed.
+
+    Attributes:
+        mark: ``best`` is set in bold, ``second`` is underlined.
+    """
+
+    stat: Stat
+    by_seed: Mapping[int, float]
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class DifferenceCell:
+    """A row's difference from the baseline in one metric, and its test.
+
+    Attributes:
+        points: None for the baseline itself, and if no difference is taken.
+        p_text: the adjusted p, or why there is none; None for a cell without a value.
+        p_help: the test behind the p, or the reason against comparing.
+    """
+
+    is_baseline: bool = False
+    points: float | None = None
+    test: PairedTest | None = None
+    p_text: str | None = None
+    p_help: str = ""
+
+    @property
+    def significant(self) -> bool:
+        """Return whether the difference has a star."""
+        return self.test is not None and self.test.significant
+
+    def text(self, digits: int) -> str | None:
+        """Return ``baseline`` or the signed difference, without star; None for a cell without a value."""
+        if self.is_baseline:
+            return "baseline"
+        return None if self.points is None or self.test is None else signed(self.points, digits)
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """A row of a summary.
+
+    Attributes:
+        means: of every metric that the row has; tables have columns for some of them only.
+        printed: what papers print for the row.
+        differences: from the baseline, by tested metric; empty if the table has no baseline.
+        seeds: the number of seeds in each mean: one number, or one per column if they differ.
+        rounds: the rounds done, ``20`` or ``7 of 20``.
+        remarks: what a reader must know of the row, and why it is not compared with the baseline.
+    """
+
+    row: ComparisonRow
+    means: Mapping[Metric, MeanCell]
+    printed: Mapping[Metric, tuple[PrintedValue, ...]]
+    differences: Mapping[Metric, DifferenceCell]
+    seeds: str
+    rounds: str
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """The summary of one setting.
+
+    Attributes:
+        metrics: those with a column; ``printed_metrics`` have a second one for the papers' values.
+        notes: on the baseline and on printed values, for below the table.
+        spread: what stands behind the means.
+    """
+
+    setting: str
+    title: str
+    rows: tuple[SummaryRow, ...]
+    metrics: tuple[Metric, ...]
+    printed_metrics: frozenset[Metric]
+    printed: PrintedValues
+    baseline: ComparisonRow | None
+    notes: tuple[str, ...]
+
+    @property
+    def spread(self) -> str:
+        """The numbers beside the means in words."""
+        stats = [r.means[m].stat for r in self.rows for m in self.metrics if m in r.means]
+        several = any(stat.std is not None for stat in stats)
+        return "mean ± sample standard deviation over seeds" if several else "one seed"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary of a comparison, a table per setting.
+
+    Attributes:
+        metric: of the column with differences.
+        digits: decimals of accuracies and differences; means that are printed alike share a mark.
+        notes: on the reported round, the marks and the test, for all tables.
+    """
+
+    comparison: Comparison
+    tables: tuple[SummaryTable, ...]
+    metric: Metric
+    test: Test
+    digits: int
+    printed: PrintedValues
+    notes: tuple[str, ...]
+
+
+def summarise(
+    comparison: Comparison,
+    baseline: str | None = None,
+    test: Test = "t",
+    printed: PrintedValues | None = None,
+    *,
+    metric: Metric = "personal",
+    tested: Iterable[Metric] = METRICS,
+    digits: int = 2,
+) -> Summary:
+    """Decide everything that the tables of a comparison show.
+
+    Args:
+        baseline: label of the row from which differences are taken.
+        printed: values of papers.
+        metric: of the column with differences.
+        tested: metrics whose differences are tested; a page that shows one column saves the other tests.
+    """
+    printed = printed or PrintedValues()
+    tables = tuple(
+        _table(comparison, setting, baseline, test, printed, list(tested), digits)
+        for setting in comparison.settings
+    )
+    spread = "mean ± sample standard deviation over seeds"
+    if not any(len(row.seeds) > 1 for row in comparison.rows):
+        spread = "one seed, so no standard deviation"
+    notes = [f"Test accuracy, {spread}; reported round: {RULES[comparison.rule]}.", MARKS_NOTE]
+    if baseline is not None:
+        notes.append(
+            f"* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have; p is "
+            "Holm-corrected for all tested rows of the table."
+        )
+    return Summary(comparison, tables, metric, test, digits, printed, tuple(notes))
+
+
+def _table(
+    comparison: Comparison,
+    setting: str,
+    label: str | None,
+    test: Test,
+    printed: PrintedValues,
+    tested: Sequence[Metric],
+    digits: int,
+) -> SummaryTable:
+    rows = comparison.rows_in(setting)
+    baseline = next((row for row in rows if row.label == label), None)
+    metrics = shown_metrics(rows)
+    marks = {m: best_and_second(rows, m, digits) for m in METRICS}
+    tests = {m: significance(rows, baseline, m, test) for m in tested} if baseline is not None else {}
+    made = []
+    for row in rows:
+        means = {
+            m: MeanCell(stat, value_per_seed(row.runs, m), marks[m].get(row.key, ""))
+            for m, stat in row.stats.items()
+        }
+        reason = "" if baseline is None else reason_not_comparable(row, baseline)
+        remarks = [row.remark] if row.remark else []
+        if baseline is not None and reason and not row.other_tests:
+            remarks.insert(0, f"not compared with {baseline.label}: {reason}")
+        differences = {}
+        if baseline is not None:
+            differences = {m: _difference(row, baseline, m, tests[m].get(row.key), reason) for m in tested}
+        made.append(
+            SummaryRow(
+                row,
+                means,
+                {m: printed.of(row, m) for m in METRICS},
+                differences,
+                _seeds(row, metrics),
+                _rounds(row),
+                tuple(remarks),
+            )
+        )
+    of_rows = printed.of_rows(rows)
+    notes = [f"The baseline {label} has no run in this setting."] if label and baseline is None else []
+    return SummaryTable(
+        setting,
+        comparison.settings[setting],
+        tuple(made),
+        metrics,
+        frozenset(printed.metrics(rows)),
+        of_rows,
+        baseline,
+        (*notes, *of_rows.notes, *of_rows.reasons),
+    )
+
+
+def _difference(
+    row: ComparisonRow, baseline: ComparisonRow, metric: Metric, test: PairedTest | None, reason: str
+) -> DifferenceCell:
+    if row.key == baseline.key:
+        return DifferenceCell(is_baseline=True, p_text="")
+    if reason:
+        return DifferenceCell(p_text="not comparable", p_help=reason)
+    points = difference(row, baseline, metric)
+    if points is None or test is None:
+        return DifferenceCell()
+    tested = f"{TESTS[test.test]} over {counted(test.n, 'seed')}"
+    if test.difference is not None:
+        tested += f", difference on these {signed(test.difference, 2)} points"
+    tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
+    return DifferenceCell(False, points, test, test.text.removeprefix("p = ").removeprefix("p "), tested)
+
+
+def _seeds(row: ComparisonRow, metrics: Sequence[Metric]) -> str:
+    counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
+    several = {n for n in counts if n}
+    return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
+
+
+def _rounds(row: ComparisonRow) -> str:
+    done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
+    return str(asked) if done == {asked} else f"{min(done)} of {asked}"
+
+
+def shown_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:
+    """Return the metrics that a table of some rows has columns for.
+
+    If domains were held out, the mean personal accuracy equals P and has no column.
+    """
+    available = tuple(m for m in METRICS if any(m in row.stats for row in rows))
+    return tuple(m for m in available if m != "personal" or "personalisation" not in available)
+
+
+def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> dict[str, Mark]:
+    """Return the marks of the best and second best rows of a setting, by key; a single row is not marked.
+
+    Only rows with three or more seeds take part, as on the leaderboard: with fewer, "best" would claim more
+    than the seeds can show. Rows that were evaluated on other test sets than most never take part.
+
+    Args:
+        digits: decimals of the table; values that are printed alike are equal.
+    """
+    stats = {row.key: row.stats[metric] for row in rows if metric in row.stats and not row.other_tests}
+    means = {key: round(stat.mean, digits) for key, stat in stats.items() if stat.n >= MIN_PAIRS}
+    if len(means) < 2:
+        return {}
+    highest, *lower = sorted(set(means.values()), reverse=True)
+    levels: dict[float, Mark] = {highest: "best"}
+    if lower:
+        levels[lower[0]] = "second"
+    return {key: levels[mean] for key, mean in means.items() if mean in levels}
