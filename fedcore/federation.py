@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.clip.prompts import class_features
 from fedcore.lazy import torch
@@ -182,7 +182,7 @@ class TestSet:
     """One column of the accuracy matrix: a client's or a domain's samples."""
 
     name: str
-    kind: str  # "client" or "domain"
+    kind: Literal["client", "domain"]
     domain: str | None
 
 

@@ -1,10 +1,14 @@
 """Checkpoints: everything that a run remembers between rounds, in one safetensors file per round.
 
-What many clients keep is in files of its own, see ``row_files``.
+If the clients' own state (local parameters and optimisers) is large, writing all of it every round would cost
+more than training. ``rows-N.safetensors`` then holds the rows of the clients that changed in round N, and the
+checkpoint of a round names, for each client, the file with its row. A client that has never trained has no
+row; its initial parameters follow from the seed. Row files are deleted with the last checkpoint that needs
+them. So that a checkpoint never needs more and more of them, a round also rewrites the rows of the oldest
+file as soon as all clients could have trained since.
 
-No generator state is stored: every draw is keyed by (seed, purpose, round, client), so that the next round
-draws the same numbers after a restart as it would have without one. The file's metadata hold a digest of all
-its bytes, taken with zeros in the digest's place.
+No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws
+the same numbers after a restart as without one.
 """
 
 from __future__ import annotations
@@ -18,14 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cache.integrity import new_digest
-from fedcore.engine import row_files
+from fedcore.engine.clients.memory import size_of
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
-from fedcore.methods.base import STATE_PARTS, State
+from fedcore.methods.base import STATE_PARTS, Params, State
 
 if TYPE_CHECKING:
     import torch
 
+LARGE = 2**28
+"""Bytes of local parameters and optimiser states from which on a round writes only the rows that changed."""
+_WRITTEN = "written"
+"""Name of the tensor that holds, for each client, the round whose row file has its row; -1: none."""
+_ROW_FILE = re.compile(r"rows-(\d+)\.safetensors")
 _NO_DIGEST = "0" * 32
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})"')
 
@@ -33,6 +42,22 @@ _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})"')
 def path_of(folder: Path, round_: int) -> Path:
     """Return the path of the checkpoint after a round."""
     return folder / f"round-{round_}.safetensors"
+
+
+def row_file(folder: Path, round_: int) -> Path:
+    """Return the path of the rows that changed in a round."""
+    return folder / f"rows-{round_}.safetensors"
+
+
+def row_files(folder: Path) -> dict[int, Path]:
+    """Return the row files of a folder by round."""
+    found = ((_ROW_FILE.fullmatch(path.name), path) for path in folder.glob("rows-*.safetensors"))
+    return {int(match[1]): path for match, path in found if match}
+
+
+def needs_row_files(state: State, optimiser: ClientOptimiser) -> bool:
+    """Return whether the clients' rows are too large to be written in full every round."""
+    return size_of(state.local) + size_of(optimiser.slots) > LARGE
 
 
 def save(
@@ -46,8 +71,8 @@ def save(
     """Write the state after a round; when this returns, it survives a power failure.
 
     Args:
-        written: which round's row file has each client's row, -1 where the row is still to be written; it is
-            brought up to date. None: all rows are written with the state. Shape: (clients,).
+        written: the round whose row file has each client's row, -1 if the row is still to be written; it is
+            updated. None: all rows are written into the checkpoint. Shape: (clients,).
     """
     tensors: dict[str, torch.Tensor] = {}
     parts = [part for part in STATE_PARTS if part != "local" or written is None]
@@ -57,13 +82,31 @@ def save(
     if written is None:
         tensors |= {f"optimiser/{n}": t for n, t in optimiser.slots.items()}
     else:
-        clients = row_files.due_rows(written, tensors["taken"], round_)
+        clients = due_rows(written, tensors["taken"], round_)
         if len(clients):
-            rows = row_files.rows_of(clients, state, optimiser)
-            _write(row_files.path_of(folder, round_), rows, round_, run)
+            rows = {f"local/{n}": v[clients.to(v.device)] for n, v in state.local.items()}
+            rows |= {f"optimiser/{n}": v[clients.to(v.device)] for n, v in optimiser.slots.items()}
+            _write(row_file(folder, round_), rows | {"clients": clients}, round_, run)
         written[clients] = round_
-        tensors[row_files.WRITTEN] = written
+        tensors[_WRITTEN] = written
+    # The row file comes first: a checkpoint that exists must never name a row that is not on the disk yet.
     return _write(path_of(folder, round_), tensors, round_, run)
+
+
+def due_rows(written: torch.Tensor, trained: torch.Tensor, round_: int) -> torch.Tensor:
+    """Return the clients whose rows a round writes.
+
+    Args:
+        written: see ``save``.
+        trained: rounds in which each client took part.
+
+    Shape: (clients,) each -> (rows,), ascending.
+    """
+    due = (trained > 0) & (written < 0)
+    old = written[written >= 0]
+    if len(old) and (round_ - int(old.min())) * int(due.sum()) > len(written):
+        due = due | (written == old.min())
+    return due.nonzero()[:, 0]
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], round_: int, run: str) -> Path:
@@ -80,21 +123,21 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], round_: int, run: str) 
             file.writelines(with_digest(content))
         publish(part, path)
     except OSError:
-        part.unlink(missing_ok=True)  # a full disk needs the room
+        part.unlink(missing_ok=True)  # a full disk needs the space
         raise
     return path
 
 
 def with_digest(content: bytes) -> tuple[memoryview, bytes, memoryview]:
-    """Return the parts of a safetensors file, with its digest in the place that its metadata keep for it."""
+    """Return the parts of a safetensors file, with its digest in the place reserved in the metadata."""
     place = _DIGEST.search(content)
-    assert place is not None, "the metadata keep a place for the digest"
+    assert place is not None, "the metadata reserve a place for the digest"
     view = memoryview(content)
     return view[: place.start(1)], _digest(content, place).encode(), view[place.end(1) :]
 
 
 def _digest(content: bytes, place: re.Match[bytes]) -> str:
-    """Return the digest of a file's bytes, with zeros where the digest stands."""
+    """Return the digest of a file's bytes, taken with zeros in the digest's own place."""
     view = memoryview(content)
     digest = new_digest(view[: place.start(1)])
     digest.update(_NO_DIGEST.encode())
@@ -103,49 +146,41 @@ def _digest(content: bytes, place: re.Match[bytes]) -> str:
 
 
 def prune(folder: Path, keep: Collection[int] | None) -> None:
-    """Delete the checkpoints of a run, except those after some rounds; None keeps all of them."""
+    """Delete the checkpoints of a run except those after the rounds in ``keep``; None keeps all of them."""
     if keep is None:
         return
-    kept = {path_of(folder, round_) for round_ in keep}
+    retained = {path_of(folder, round_) for round_ in keep}
     for path in folder.glob("round-*.safetensors"):
-        if path.is_file() and path not in kept:
+        if path.is_file() and path not in retained:
             path.unlink(missing_ok=True)
-    surplus = dict(row_files.rounds_in(folder))
+    surplus = row_files(folder)
     try:
-        for path in filter(Path.is_file, kept if surplus else ()):
+        for path in filter(Path.is_file, retained if surplus else ()):
             for needed in rows_needed(path):
                 surplus.pop(needed, None)
-    except FedLensError:  # a damaged checkpoint does not say what it needs
+    except FedLensError:  # a damaged checkpoint does not tell what it needs
         return
     for path in surplus.values():
         path.unlink(missing_ok=True)
 
 
 def rows_needed(path: Path) -> list[int]:
-    """Return the rounds whose row files a checkpoint needs, without reading its other tensors.
-
-    Raises:
-        FedLensError: when it cannot be read.
-    """
+    """Return the rounds whose row files a checkpoint needs, without reading its other tensors."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            if row_files.WRITTEN not in file.keys():  # noqa: SIM118 - it is no dict
+            if _WRITTEN not in file.keys():  # noqa: SIM118 - it is not a dict
                 return []
-            written = file.get_tensor(row_files.WRITTEN)
+            written = file.get_tensor(_WRITTEN)
     except (OSError, SafetensorError) as error:
         raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
     return sorted({int(round_) for round_ in written if round_ >= 0})
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return a checkpoint and the row files that it needs.
-
-    Raises:
-        FedLensError: when it cannot be read.
-    """
-    return [path, *(row_files.path_of(path.parent, round_) for round_ in rows_needed(path))]
+    """Return a checkpoint and the row files that it needs."""
+    return [path, *(row_file(path.parent, round_) for round_ in rows_needed(path))]
 
 
 def newest_intact(files: Iterable[tuple[int, Path]]) -> tuple[tuple[int, Path] | None, list[str]]:
@@ -175,11 +210,7 @@ def verify(path: Path) -> list[str]:
 
 
 def _read(path: Path) -> tuple[bytes, dict[str, str]]:
-    """Return the bytes of a checkpoint and its metadata.
-
-    Raises:
-        FedLensError: when it cannot be read, or its bytes are not those that were written.
-    """
+    """Return the bytes of a checkpoint and its metadata, once its digest has been compared."""
     try:
         content = path.read_bytes()
         end = 8 + int.from_bytes(content[:8], "little")
@@ -196,20 +227,21 @@ def _read(path: Path) -> tuple[bytes, dict[str, str]]:
         raise FedLensError(
             f"{path.name} is damaged: it has {len(content):,} bytes instead of {end + tensors:,}"
         )
-    if path.name not in [of(path.parent, int(metadata["round"])).name for of in (path_of, row_files.path_of)]:
-        raise FedLensError(f"{path.name} is the checkpoint after round {metadata['round']}; it was renamed")
+    round_ = int(metadata["round"])
+    if path not in (path_of(path.parent, round_), row_file(path.parent, round_)):
+        raise FedLensError(f"{path.name} is the checkpoint after round {round_}; it was renamed")
     return content, metadata
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a checkpoint holds.
+    """The content of a checkpoint.
 
     Attributes:
-        state: without local parameters where these are in row files.
-        slots: the optimisers' state, where it is not in row files.
+        state: without local parameters if these are in row files.
+        slots: the optimisers' state, unless it is in row files.
         rows: round and content of the row files that it needs.
-        written: which of these has each client's row, -1: none; None where there are no row files.
+        written: the row file that has each client's row, see ``save``; None without row files.
     """
 
     state: State
@@ -218,14 +250,28 @@ class Loaded:
     rows: Iterator[tuple[int, dict[str, torch.Tensor]]]
     written: torch.Tensor | None
 
+    def put_rows(self, local: Params, optimiser: ClientOptimiser) -> None:
+        """Copy the rows of the row files to where they belong.
+
+        Args:
+            local: initial parameters, which clients that have never trained keep.
+        """
+        assert self.written is not None, "the checkpoint has row files"
+        for round_, content in self.rows:
+            clients = content["clients"].cpu()
+            current = self.written[clients] == round_
+            slots: Params = {}
+            for name, values in content.items():
+                part, _, rest = name.partition("/")
+                if part == "local":
+                    local[rest][clients[current].to(local[rest].device)] = values[current.to(values.device)]
+                elif rest:
+                    slots[rest] = values[current.to(values.device)]
+            optimiser.put(clients[current], ClientOptimiser(optimiser.config, int(current.sum()), slots))
+
 
 def load(path: str | Path, run: str, device: torch.device) -> Loaded:
-    """Read a checkpoint.
-
-    Raises:
-        FedLensError: when the file is missing or damaged, or was made with another config, other weights or
-            other images.
-    """
+    """Read a checkpoint; one that is damaged or of another config, weights or images is refused."""
     path = Path(path)
     tensors, round_ = _load(path, run, device)
     parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*STATE_PARTS, "optimiser")}
@@ -234,9 +280,10 @@ def load(path: str | Path, run: str, device: torch.device) -> Loaded:
         if rest:
             parts[part][rest] = tensor
     slots = parts.pop("optimiser")
-    written = tensors[row_files.WRITTEN].cpu() if row_files.WRITTEN in tensors else None
+    written = tensors[_WRITTEN].cpu() if _WRITTEN in tensors else None
     rounds = [] if written is None else sorted({int(r) for r in written.tolist() if r >= 0})
-    rows = ((r, _load(row_files.path_of(path.parent, r), run, device)[0]) for r in rounds)
+    # Row files are read one at a time as they are copied: together they may not fit into memory twice.
+    rows = ((r, _load(row_file(path.parent, r), run, device)[0]) for r in rounds)
     return Loaded(State(**parts, rounds_trained=tensors["taken"].cpu()), slots, round_, rows, written)
 
 

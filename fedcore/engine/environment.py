@@ -1,4 +1,4 @@
-"""The conditions that a run's bits depend on: recorded with it, kept by a resume, and compared with now."""
+"""The environment that a run's bits depend on: recorded with it, and reused or compared when it resumes."""
 
 from __future__ import annotations
 
@@ -22,38 +22,40 @@ from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.records.events import Notice
 
 THREADS = "FEDLENS_THREADS"
-"""Environment variable: the CPU threads of a run that begins."""
+"""Environment variable: the CPU threads of a new run."""
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
-_DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
-"""Recorded conditions that decide the last bits of a number."""
-_COMPUTES = ("device_name", "processor_features", "torch")
+_AFFECT_BITS = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
+"""Recorded properties that affect the last bits of a number."""
+_MAY_DIFFER = ("device_name", "processor_features", "torch")
 """Those of them in which the processes of one run may differ."""
-_WITHOUT_BF16 = ("DEFAULT", "NO AVX", "AVX2")
-"""What torch calls processors that have no instructions for bf16."""
 _OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
                      "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
-"""Environment variables by which git answers for another repository than that of the folder."""
+"""Environment variables that make git read another repository than the folder's."""
 _CONTENT = {
     "weights": "the weights or their preprocessing",
     "weights_digest": "the bytes of the weights' files",
     "data": "the samples of the data set, their labels or domains",
     "pixels": "the image files (their names, sizes or times)",
 }
-"""Recorded content, without which a run must not go on."""
+"""Recorded content that must be unchanged when a run resumes."""
 
 
 def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Fix the choices that decide a run's bits (threads, chunk...), keeping those of an earlier attempt.
+    """Set the choices that affect a run's bits (threads, chunk...), reusing those of an earlier attempt.
 
     Returns:
         these choices with the versions and the machine, to be stored with the run.
     """
     earlier = earlier or {}
+    # The thread count is part of the numbers: torch splits a sum among its threads, and the order of the
+    # partial sums decides the last bits.
     threads = int(earlier.get("threads") or _wanted_threads() or torch.get_num_threads())
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.startswith("cuda"):
+        # Kernels that add with atomics give other bits in each run. cuBLAS needs a fixed workspace for the
+        # deterministic ones, and reads this variable when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     return {
@@ -75,11 +77,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
 
 
 def _wanted_threads() -> int | None:
-    """Return the CPU threads that the environment variable asks for, if it is set.
-
-    Raises:
-        FedLensError: when it is no positive number.
-    """
+    """Return the CPU threads that the environment variable asks for, if it is set."""
     given = os.environ.get(THREADS, "")
     if given and not re.fullmatch(r"[1-9][0-9]{0,3}", given):
         raise FedLensError(f"{THREADS} is '{given[:40]}'; give a number of CPU threads, e.g. 4")
@@ -99,15 +97,15 @@ def checkout_commit() -> str:
 
 
 def user_commits(method_file: str | None) -> dict[str, str]:
-    """Return the commits of the user's own checkouts, where they are under version control.
+    """Return the commits of the user's own checkouts, if they are under version control.
 
-    ``checkout`` is that of the working folder, from which the run or its worker was launched; FedLens' own is
-    recorded as ``commit`` already. ``method_checkout`` is that of the file that defines the method.
+    ``checkout`` is that of the working folder, from which the run or its worker was launched, unless it is
+    FedLens' own, which is recorded as ``commit``. ``method_checkout`` is that of the method's file.
     """
     commits: dict[str, str] = {}
     try:
         folder = Path.cwd()
-    except FileNotFoundError:  # deleted since
+    except FileNotFoundError:  # the folder was deleted
         return commits
     if not (IN_CHECKOUT and folder.is_relative_to(PROJECT)):
         commits["checkout"] = commit_of(folder)
@@ -119,7 +117,7 @@ def user_commits(method_file: str | None) -> dict[str, str]:
 
 
 def _is_what_runs(method_file: Path) -> bool:
-    """Return whether the file has the content that runs, which may have come from another machine."""
+    """Return whether the file has the content that runs, which may come from another machine."""
     try:
         return consent.digest(method_file.read_bytes()) == registry.file_hash(method_file)
     except OSError:
@@ -131,7 +129,7 @@ def commit_of(folder: Path, file: str = "") -> str:
     """Return the commit of a folder's checkout, such as ``1b6fd86 with changes``; empty without one.
 
     Args:
-        file: of the folder; the text says so where it is not part of the checkout.
+        file: of the folder; the text mentions it if it is not part of the checkout.
     """
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")
@@ -141,15 +139,16 @@ def commit_of(folder: Path, file: str = "") -> str:
         )
         if file and not _git(folder, "ls-files", "--", file):
             changed += f" without {file}"
-    except (OSError, subprocess.SubprocessError):  # no git, no repository, or a disk that does not answer
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or an unresponsive disk
         return ""
     return f"{commit}{changed}"
 
 
 def _filters_off(folder: Path) -> list[str]:
-    """Return git's options that keep it from running the filters that a checkout's own config names.
+    """Return options that keep git from running the filters that a checkout's own config names.
 
-    ``git status`` runs them to compare contents. Those of the user's config (git-lfs) stay.
+    ``git status`` runs them to compare contents, so a foreign checkout could run any program. Filters of the
+    user's config (git-lfs) stay.
     """
     named = r"^filter\..*\.(clean|process|required)$"
     listed = _git(folder, "config", "--show-scope", "--name-only", "--get-regexp", named, fails_with=1)
@@ -159,12 +158,12 @@ def _filters_off(folder: Path) -> list[str]:
 
 
 def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:
-    """Return the output of git, which changes nothing, fetches nothing and starts no monitor of files.
+    """Run git so that it changes nothing, fetches nothing and starts no file monitor, and return its output.
 
-    Variables that name another repository, as git sets them for hooks, do not count.
+    Variables that name another repository, which git sets for hooks, are ignored.
 
     Args:
-        fails_with: an exit status that is no error.
+        fails_with: an exit status that is not an error.
     """
     variables = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
@@ -177,7 +176,7 @@ def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:
 
 
 def processor() -> str:
-    """Return the name of this machine's processor, which Python does not know on most Linux systems."""
+    """Return the name of this machine's processor, which ``platform`` does not know on most Linux systems."""
     try:
         listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -189,9 +188,9 @@ def processor() -> str:
 def environment_differences(
     earlier: Mapping[str, Any] | None, now: Mapping[str, Any], done: int
 ) -> Iterator[Notice]:
-    """Say what decides a run's bits and differs from the attempt that is resumed after round ``done``."""
+    """Yield a notice for each property that affects bits and differs from the attempt that is resumed."""
     earlier = earlier or {}
-    for name in _DECIDE:
+    for name in _AFFECT_BITS:
         before = earlier.get(name, now[name])
         if before != now[name]:
             title = name.replace("_", " ")
@@ -202,13 +201,13 @@ def environment_differences(
     asked = _wanted_threads()
     if asked and asked != earlier.get("threads", asked):
         yield Notice(
-            f"resumed after round {done} with its {now['threads']} CPU threads, which decide its last bits, "
-            f"not with the {asked} that it was given now"
+            f"resumed after round {done} with its {now['threads']} CPU threads, which affect its last bits, "
+            f"instead of the {asked} requested now"
         )
 
 
 def unsuited_arithmetic(run: RunConfig, resolved: Mapping[str, Any], device: str) -> Iterator[Notice]:
-    """Say where a run's clients are trained on a device that is not made for its arithmetic."""
+    """Yield a notice if a run's clients are trained on a device that does not suit its arithmetic."""
     if device.startswith("cuda"):
         return
     if resolved["tf32"]:
@@ -220,12 +219,9 @@ def unsuited_arithmetic(run: RunConfig, resolved: Mapping[str, Any], device: str
 
 
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to compute a part of a run with other versions than those that are recorded with it.
+    """Refuse to compute a part of a run with other versions than the recorded ones.
 
-    A build of torch for another device is no other version.
-
-    Raises:
-        FedLensError: naming the versions that differ.
+    Builds of one version of torch for different devices count as equal.
     """
 
     def version(values: Mapping[str, Any], name: str) -> str:
@@ -243,43 +239,40 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def computed_by(resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return what of a process decides the last bits of its numbers, to be compared within a run."""
-    return {"node": platform.node(), **{name: str(resolved[name]) for name in _COMPUTES}}
+def numerics(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties of a process that affect bitwise results, to be compared within a run."""
+    return {"node": platform.node(), **{name: str(resolved[name]) for name in _MAY_DIFFER}}
 
 
 def unlike_processes(
     recorded: Mapping[str, Any], processes: Sequence[Mapping[str, str]]
 ) -> tuple[str, list[str]]:
-    """Compare the processes over which a run is spread with the first one, and with each other.
+    """Compare the processes of a spread run with the first one, and with each other.
 
     Args:
-        recorded: by the run's process, which computes numbers too where it has the same kind of device.
-        processes: ``computed_by`` of each.
+        recorded: environment of the run's own process, which evaluates too if it has the same kind of device.
+        processes: ``numerics`` of each.
 
     Returns:
-        what each of them is, for the run's environment, and the differences; both empty where all are alike.
+        a description of each process for the run's environment, and the differences; both empty if all are
+        alike.
     """
-    alone = "clients_device" in recorded  # then the first process has another kind of device
-    first = processes[0] if alone else {name: str(recorded[name]) for name in _COMPUTES}
+    other_device = "clients_device" in recorded
+    first = processes[0] if other_device else {name: str(recorded[name]) for name in _MAY_DIFFER}
     differences = [
         f"{other['node']} has {name.replace('_', ' ')} {other[name]} instead of {first[name]}"
         for other in processes
-        for name in _COMPUTES
+        for name in _MAY_DIFFER
         if other[name] != first[name]
     ]
     if not differences:
         return "", []
-    what = [f"{p['node']}: {', '.join(p[name] for name in _COMPUTES)}" for p in processes]
-    return "; ".join(dict.fromkeys(what)), list(dict.fromkeys(differences))
+    described = [f"{p['node']}: {', '.join(p[name] for name in _MAY_DIFFER)}" for p in processes]
+    return "; ".join(dict.fromkeys(described)), list(dict.fromkeys(differences))
 
 
 def check_content(earlier: Mapping[str, Any] | None, now: Mapping[str, str]) -> None:
-    """Refuse to continue a run with other weights or images than those that it began with.
-
-    Raises:
-        FedLensError: saying what is different, and what to do.
-    """
+    """Refuse to continue a run with other weights or images than those that it began with."""
     for name, value in now.items():
         before = (earlier or {}).get(name, value)
         if before != value:

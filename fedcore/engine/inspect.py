@@ -1,7 +1,7 @@
-"""Inspections of a trained run: predictions, feature space, Grad-CAM maps, words nearest to prompts.
+"""Inspections of trained runs: predictions, feature space, Grad-CAM maps, nearest words, disagreements.
 
-All of them are computed from a run's newest checkpoint, on demand and outside the training loop. Nothing here
-changes a recorded value.
+They are computed from a run's newest checkpoint, on demand and outside the training loop, and change no
+recorded value.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from fedcore.federation import Federation
 
 Arrays = dict[str, np.ndarray]
+SHOWN = 6
+"""Images of each kind of disagreement that are shown with their maps."""
 _CHUNK = 256
 
 
@@ -46,7 +48,7 @@ class Model:
 
     Attributes:
         entity: its entity code, ``GLOBAL`` or a client's.
-        method, federation: those of its cohort, so that samples come through its own backbone.
+        method, federation: of its cohort, so that samples are encoded by its own backbone.
     """
 
     entity: int
@@ -62,9 +64,9 @@ class Model:
         return torch.cat(parts, 1)[0].cpu()
 
     def features(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the features of samples and of the classes, normalised; None if the method compares none.
+        """Return the normalised features of samples and classes; None if the method compares none.
 
-        Where each image has class features of its own, a class's is their mean direction over the images.
+        If the class features depend on the image, a class is represented by their mean direction.
 
         Shape: rows (1, samples) -> images (samples, d), classes (classes, d), float64 on the CPU.
         """
@@ -81,18 +83,18 @@ class Model:
 
     def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
         if self.method.batch_order() is not None:
-            return (rows,)  # it cuts its own batches
+            return (rows,)  # the method cuts its own batches
         size = min(_CHUNK, samples_at_once(self.method, self.federation.pool))
         return tuple(rows[:, i : i + size] for i in range(0, rows.shape[1], size))
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunSnapshot:
     """The state of a run after one round.
 
     Attributes:
         cohorts: its clients' methods and federations.
-        images: the pixels of its data set.
+        images: its data set, with pixels.
     """
 
     cohorts: tuple[Cohort, ...]
@@ -102,21 +104,17 @@ class Snapshot:
 
     @property
     def federation(self) -> Federation:
-        """The first cohort's federation; cohorts differ in the encoding only."""
+        """The first cohort's federation; cohorts differ in their encodings only."""
         return self.cohorts[0].federation
 
     @property
     def has_global(self) -> bool:
-        """Return whether the run has a global model; clients of several backbones have none in common."""
+        """Whether the run has a global model; clients with several backbones have none in common."""
         backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
         return len(backbones) == 1 and self.cohorts[0].method.models(self.state).global_model is not None
 
     def model(self, entity: int) -> Model:
-        """Return one model by entity code, with its head.
-
-        Raises:
-            FedLensError: where there is no such model.
-        """
+        """Return one model by entity code, with its head."""
         names = self.federation.problem.clients
         if entity == GLOBAL:
             method = self.cohorts[0].method
@@ -134,11 +132,7 @@ class Snapshot:
         return Model(entity, cohort.method, cohort.federation, params, head)
 
     def test_rows(self, entity: int) -> Tensor:
-        """Return the pool rows of a test set by entity code, in the evaluation's order. Shape: (1, samples).
-
-        Raises:
-            FedLensError: for a code that is no test set.
-        """
+        """Return the pool rows of a test set by entity code, in evaluation order. Shape: (1, samples)."""
         sets = self.federation.test_sets
         if not 1 <= entity <= len(sets):
             raise FedLensError(f"no test set {entity}; there are 1 to {len(sets)}")
@@ -147,26 +141,23 @@ class Snapshot:
 
 def restore(
     run: RunConfig, checkpoint: Path, artifacts: Path, device: str, environment: Mapping[str, Any] | None
-) -> Work[Snapshot]:
+) -> Work[RunSnapshot]:
     """Restore a run from a checkpoint.
 
     Args:
-        environment: the run's recorded choices (threads...), so that it predicts as it did.
-
-    Raises:
-        FedLensError: when data, weights or the checkpoint are not those of the run.
+        environment: the run's recorded choices (threads...), so that it predicts as during training.
     """
     resolved = resolve_environment(run, device, environment)
-    # its notices are in the run's record already
+    # The notices of the setup are in the run's record already.
     steps = set_up(run, artifacts, device, before=environment)
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
     loop.local.need(torch.arange(len(loop.written)))
-    return Snapshot(loop.cohorts, loop.state, setup.images, loop.done)
+    return RunSnapshot(loop.cohorts, loop.state, setup.images, loop.done)
 
 
-def predictions(snapshot: Snapshot) -> Work[Arrays]:
+def predictions(snapshot: RunSnapshot) -> Work[Arrays]:
     """Predict every client's own test samples with its model, and all domains' test sets with the global one.
 
     Returns:
@@ -193,21 +184,18 @@ def predictions(snapshot: Snapshot) -> Work[Arrays]:
     return {name: np.concatenate(parts).astype(np.int32) for name, parts in arrays.items()}
 
 
-def feature_space(snapshot: Snapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
+def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
     """Embed one model's image features, class features and centroids in a plane by t-SNE (FedDEAP, Figure 4).
 
-    Features are normalised, as cosines compare them; a centroid is the mean of a class's images among
-    those shown. Neighbourhoods mean something in the picture, distances between far points do not.
+    Features are normalised, because the models compare cosines; a centroid is the mean of a class's images
+    among those shown. Neighbourhoods are meaningful in the picture, distances between far points are not.
 
     Args:
-        most: images shown; more are drawn by seed.
+        most: images shown, at most.
 
     Returns:
         xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
         (points,) -1 except for images, sample (images,) pool row.
-
-    Raises:
-        FedLensError: where the method compares no features, or there is too little to embed.
     """
     from sklearn.manifold import TSNE
 
@@ -248,7 +236,7 @@ def feature_space(snapshot: Snapshot, model: int, test_set: int, most: int = 600
     }
 
 
-def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
+def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
     """Compute Grad-CAM maps (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
 
     The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
@@ -258,14 +246,11 @@ def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> W
     Returns:
         pixels (images, side, side, 3) uint8 as the model saw them, label, predicted and sample (images,), and
         one ``map/<score>`` (images, side, side) float16 for each score.
-
-    Raises:
-        FedLensError: for image towers without a map of positions.
     """
     return (yield from evidence_for(snapshot, model, snapshot.test_rows(test_set)[0, :count]))
 
 
-def evidence_for(snapshot: Snapshot, model: int, rows: Tensor) -> Work[Arrays]:
+def evidence_for(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
     """Compute the maps of ``evidence`` for certain samples. Shape: rows (images,) of the pool."""
     inspected = snapshot.model(model)
     backbone, method = inspected.federation.problem.backbone, inspected.method
@@ -292,7 +277,7 @@ def evidence_for(snapshot: Snapshot, model: int, rows: Tensor) -> Work[Arrays]:
 
 
 def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return the activations of the maps, and the rest of the frozen pass up to what the method reads."""
+    """Return the activations to explain, and the rest of the frozen pass up to the method's encoding."""
     with torch.no_grad():
         if reads not in ("embedding", "regions"):
             return parse_reads(reads)(backbone, pixels), lambda hidden: hidden
@@ -308,14 +293,14 @@ def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Call
 
 
 def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
-    """Weigh activations by mean gradients. Shape: both (images, tokens, width) or (images, width, h, w)."""
+    """Weight activations by mean gradients. Shape: both (images, tokens, width) or (images, width, h, w)."""
     if hidden.dim() == 3:
         cells = int(hidden.shape[1] ** 0.5)
         grid = [
             t[:, t.shape[1] - cells**2 :].transpose(1, 2).unflatten(2, (cells, cells))
             for t in (hidden, gradient)
         ]
-        hidden, gradient = grid  # without the class token, which has no position
+        hidden, gradient = grid  # the class token has no position and is left out
     weight = gradient.mean((2, 3), keepdim=True)
     heat = torch.relu((weight * hidden).sum(1, keepdim=True))
     heat = F.interpolate(heat.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
@@ -330,15 +315,12 @@ def _shown(backbone: Backbone, pixels: Tensor) -> np.ndarray:
     return (255 * (pixels * std + mean)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
-def nearest_words(snapshot: Snapshot, model: int, top: int = 5) -> list[dict[str, object]]:
+def nearest_words(snapshot: RunSnapshot, model: int, top: int = 5) -> list[dict[str, object]]:
     """Find the tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
 
     Returns:
         one row per prompt, class (None if all share the prompt) and position, with its nearest ``words``
         and their ``distances``.
-
-    Raises:
-        FedLensError: for a method without prompts.
     """
     inspected = snapshot.model(model)
     clients = None if model == GLOBAL else torch.tensor([model - 1])
@@ -366,3 +348,41 @@ def nearest_words(snapshot: Snapshot, model: int, top: int = 5) -> list[dict[str
                 }
             )
     return rows
+
+
+def disagreement(
+    first: RunSnapshot, second: RunSnapshot, model: int, test_set: int, most: int = SHOWN
+) -> Work[Arrays]:
+    """Predict a test set with the same model of two runs, and explain images on which only one is right.
+
+    Args:
+        model, test_set: entity codes, equal in both runs.
+        most: images that are explained of each kind: only the first run's model right, only the second's.
+
+    Returns:
+        sample (pool row), label, first and second (predictions). Shape: (samples,) each. ``shown``, positions
+        of the explained images among them, and for these ``first/pixels``, ``first/map``, ``second/pixels``
+        and ``second/map`` as in ``evidence``.
+    """
+    rows = first.test_rows(test_set)
+    clients = [run.federation.problem.clients for run in (first, second)]
+    if clients[0] != clients[1] or not torch.equal(rows, second.test_rows(test_set)):
+        raise FedLensError("the two runs do not have the same test samples, so their images are not compared")
+    with torch.no_grad():
+        yield Progress("predicting", 0, 4)
+        by_first = first.model(model).predict(rows).numpy()
+        yield Progress("predicting", 1, 4)
+        by_second = second.model(model).predict(rows).numpy()
+    label = first.federation.pool.y(rows)[0].cpu().numpy()
+    only_first = np.flatnonzero((by_first == label) & (by_second != label))[:most]
+    only_second = np.flatnonzero((by_first != label) & (by_second == label))[:most]
+    shown = np.concatenate([only_first, only_second])
+    arrays = {
+        "sample": rows[0].numpy(), "label": label, "first": by_first, "second": by_second, "shown": shown,
+    }  # fmt: skip
+    if shown.size:
+        for done, (name, snapshot) in enumerate((("first", first), ("second", second)), 2):
+            yield Progress("explaining", done, 4)
+            found = yield from evidence_for(snapshot, model, rows[0, torch.from_numpy(shown)])
+            arrays |= {f"{name}/pixels": found["pixels"], f"{name}/map": found["map/prediction"]}
+    return arrays

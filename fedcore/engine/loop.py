@@ -1,4 +1,10 @@
-"""The round loop, as a stream of events; it does not know who reads them."""
+"""The round loop, as a stream of events; it does not know who reads them.
+
+A round can be repeated after it ran out of memory, as nothing in the loop changes until all of its chunks
+have been gathered. The checkpoint is on the disk before ``RoundFinished`` is yielded, so a round that the
+reader has recorded can always be resumed. A round that was stopped or not recorded is discarded with the loop
+and trained again from the checkpoint before it, with the same draws.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.engine import checkpoint, row_files
-from fedcore.engine.clients.averages import needs_only_means
+from fedcore.engine import checkpoint
 from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
 from fedcore.engine.clients.contract import check_state
 from fedcore.engine.clients.evaluation import AfterAggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
-from fedcore.engine.clients.gathering import Gathered, gather
+from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, needs_only_means, traffic
 from fedcore.engine.clients.local import Trained
-from fedcore.engine.clients.local_state import OwnRows, write_rows
-from fedcore.engine.clients.memory import CHUNK
+from fedcore.engine.clients.memory import CHUNK, LocalRows
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
-from fedcore.engine.clients.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State, Uploads
 from fedcore.methods.tensors import compared
@@ -50,12 +53,13 @@ class Loop:
     """One run in progress, with the state that the next round starts from.
 
     Attributes:
-        method, federation: the server's, which are also every client's where there are no cohorts.
+        method, federation: the server's, which are also every client's unless there are cohorts.
         cohorts: in client order, covering all clients; empty: all clients are one cohort.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
-        whole_checkpoints: whether a checkpoint is always one file, as it travels between machines.
-        executor: where chunks are trained; at first in this process.
-        run_key: identity of the run's config, kept in checkpoints.
+        whole_checkpoints: whether a checkpoint is always one file, because it travels between machines.
+        executor: trains the chunks; initially in this process.
+        run_key: identity of the run's config and content, stored in checkpoints.
+        written: see ``checkpoint.save``.
     """
 
     method: Method
@@ -73,7 +77,7 @@ class Loop:
     mixed: bool = field(init=False)
     written: Tensor = field(init=False)
     state: State = field(init=False)
-    local: OwnRows = field(init=False)
+    local: LocalRows = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     evaluated: Tensor = field(init=False)
     executor: Executor = field(init=False)
@@ -88,46 +92,43 @@ class Loop:
         with torch.no_grad():
             state = check_state(self.method, self.method.init(problem.generator))
         self.evaluated = evaluated_clients(problem)
-        taken = torch.zeros(len(problem.clients), dtype=torch.int64)
-        self.state = replace(state, local=self._own_rows(state.local), rounds_trained=taken)
+        trained = torch.zeros(len(problem.clients), dtype=torch.int64)
+        self.state = replace(state, local=self._local_rows(state.local), rounds_trained=trained)
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
-        self.written = torch.full_like(taken, -1)
+        self.written = torch.full_like(trained, -1)
         self.mixed = is_mixed(self.cohorts)
         self.worker = Worker(self.cohorts)
         self.executor = InProcess(self.worker)
 
-    def _own_rows(self, local: Params) -> Params:
+    def _local_rows(self, local: Params) -> Params:
         """Return a copy of local parameters, with the rows of the clients that are read before they train."""
-        self.local = OwnRows(local, self.folder)
+        self.local = LocalRows(local, self.folder)
         self.local.need(self.evaluated)
-        self.local.need(self.federation.train.counts.argmax()[None])  # it is measured, see ``memory``
+        self.local.need(self.federation.train.counts.argmax()[None])  # measured by ``bytes_of_client``
         return self.local.values
 
     def resume(self, path: str | Path) -> None:
-        """Continue after the round of a checkpoint.
-
-        Raises:
-            FedLensError: when the checkpoint cannot be used.
-        """
-        device = self.federation.problem.device
-        loaded = checkpoint.load(path, self.run_key, device)
+        """Continue after the round of a checkpoint."""
+        loaded = checkpoint.load(path, self.run_key, self.federation.problem.device)
         local = loaded.state.local
         if loaded.written is not None:
+            # Row files hold only the clients that have trained. The others get their initial rows, which
+            # follow from the seed, before the stored rows are copied over them.
             with torch.no_grad():
                 local = self.method.init(self.federation.problem.generator).local
-        self.state = replace(loaded.state, local=self._own_rows(local))
+        self.state = replace(loaded.state, local=self._local_rows(local))
         self.optimiser.slots, self.done, self.resumed = loaded.slots, loaded.round, True
         self.written.fill_(-1)
         if loaded.written is not None:
             self.local.need((loaded.written >= 0).nonzero()[:, 0])
-            row_files.put_rows(loaded.rows, loaded.written, self.state.local, self.optimiser)
+            loaded.put_rows(self.state.local, self.optimiser)
             self.written.copy_(loaded.written)
 
     def events(self) -> Iterator[Event]:
         """Run round 0 (the evaluation before training) unless resumed, then every round.
 
         Raises:
-            Stopped: between two steps, when ``should_stop`` says so; the unfinished round leaves no trace.
+            Stopped: between two steps, if ``should_stop`` says so; the current round is discarded.
         """
         clients, evaluated = len(self.federation.problem.clients), len(self.evaluated)
         if evaluated < clients:
@@ -136,28 +137,23 @@ class Loop:
                 "means over clients are means over these"
             )
         if not self.resumed:
-            yield self._before_training()
+            begin = time.perf_counter()
+            cells, path = self._evaluate_all(self.state, full=True), self._save(0)
+            yield RoundFinished(
+                round=0,
+                seconds_train=0.0,
+                seconds_aggregate=0.0,
+                seconds_evaluate=time.perf_counter() - begin,
+                scalars_up=0,
+                scalars_down=0,
+                bytes_up=0,
+                bytes_down=0,
+                cells=tuple(cells),
+                checkpoint=path,
+            )
         for round_ in range(self.done + 1, self.rounds + 1):
             yield from self._round(round_)
         yield Finished(self.rounds)
-
-    def _before_training(self) -> RoundFinished:
-        begin = time.perf_counter()
-        cells = self._evaluate_all(self.state, full=True)
-        path = self._save(0)
-        spent = time.perf_counter() - begin
-        return RoundFinished(
-            round=0,
-            seconds_train=0.0,
-            seconds_aggregate=0.0,
-            seconds_evaluate=spent,
-            scalars_up=0,
-            scalars_down=0,
-            bytes_up=0,
-            bytes_down=0,
-            cells=tuple(cells),
-            checkpoint=path,
-        )
 
     def participants(self, round_: int) -> Tensor:
         """Draw the clients that take part from (seed, round) and the clients' names.
@@ -188,7 +184,7 @@ class Loop:
         times.append(time.perf_counter())
         diagnostics = self._diagnostics(before, trained, uploads, data)
         if self.method.trains:
-            write_rows(after.local, clients, trained.params)  # in place: from here on ``before`` is gone
+            self.local.write(clients, trained.params)  # in place: from here on ``before`` is lost
             self.written[clients] = -1
         cells = gathered.cells
         if self._is_evaluated(round_):
@@ -219,7 +215,7 @@ class Loop:
     def _train_within_memory(
         self, received: Params, clients: Tensor, round_: int
     ) -> Generator[Notice, None, Gathered]:
-        """Train, with half as many clients at once whenever the device runs out of memory."""
+        """Train, and halve the chunk whenever the device runs out of memory."""
         while True:
             try:
                 return self._train(received, clients, round_)
@@ -234,61 +230,57 @@ class Loop:
         """Train in chunks of a cohort; the clients' uploads are joined in client order."""
         results = self.executor.train(self._chunks(received, clients, round_), self.should_stop)
         samples = self.federation.train.counts[clients]
-        gathered = gather(results, clients, samples, self.transport, self.method, self._only_means)
-        if self._keeps_optimisers:
-            members = (clients[where] for _, where in self._parts(clients))
-            for some, slots in zip(members, gathered.slots, strict=True):
-                self.optimiser.put(some, ClientOptimiser(self.method.config, len(some), slots))
+        only_means = needs_only_means(self.method)
+        gathered = gather(results, clients, samples, self.transport, self.method, only_means)
+        if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
+            members = (clients[span] for _, span in self._spans(clients))
+            for chunk, slots in zip(members, gathered.slots, strict=True):
+                self.optimiser.put(chunk, ClientOptimiser(self.method.config, len(chunk), slots))
         return gathered
 
     @property
-    def _keeps_optimisers(self) -> bool:
+    def _stores_optimisers(self) -> bool:
         return self.method.trains and self.method.config.optimiser_state == "kept"
 
-    @property
-    def _only_means(self) -> bool:
-        return needs_only_means(self.method)
-
     def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
-        """Yield what each chunk of a round needs, in client order; one is made when it is asked for."""
-        trains, kept = self.method.trains, self._keeps_optimisers
-        for number, where in self._parts(clients):
-            members, config = clients[where], self.cohorts[number].method.config
+        """Yield a round's chunks in client order, each of which is made when it is needed."""
+        trains, stores = self.method.trains, self._stores_optimisers
+        only_means = needs_only_means(self.method)
+        for number, span in self._spans(clients):
+            members, config = clients[span], self.cohorts[number].method.config
             yield Chunk(
                 cohort=number,
                 clients=members,
                 round=round_,
-                received={n: v[where] for n, v in received.items()},
+                received={n: v[span] for n, v in received.items()},
                 local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
-                slots=self.optimiser.select(members).slots if kept else {},
+                slots=self.optimiser.select(members).slots if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self._is_evaluated(round_),
-                only_means=self._only_means,
+                only_means=only_means,
             )
 
     def _is_evaluated(self, round_: int) -> bool:
         return round_ == self.rounds or round_ % self.evaluate_every == 0
 
-    def _present(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
-        """Yield each cohort with participants, by position, and their slice of ``clients``."""
+    def chunks_of(self, round_: int) -> int:
+        """Return the number of chunks in which the participants of a round are trained."""
+        return sum(1 for _ in self._spans(self.participants(round_)))
+
+    def _spans(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
+        """Yield the cohort's index and the slice of ``clients`` of each chunk, in client order.
+
+        A chunk never mixes cohorts, and its bounds depend on the participants and the chunk size only, so
+        that the same chunks are trained on one process and on several.
+        """
         for number, cohort in enumerate(self.cohorts):
             ends = torch.tensor([cohort.clients.start, cohort.clients.stop])
             first, last = torch.searchsorted(clients, ends).tolist()
-            if first < last:
-                yield number, slice(first, last)
-
-    def chunks_of(self, round_: int) -> int:
-        """Return the number of chunks in which the participants of a round are trained."""
-        return sum(1 for _ in self._parts(self.participants(round_)))
-
-    def _parts(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
-        """Yield the cohort and the slice of ``clients`` of each chunk, in client order."""
-        for number, where in self._present(clients):
-            for start in range(where.start, where.stop, self.chunk):
-                yield number, slice(start, min(start + self.chunk, where.stop))
+            for start in range(first, last, self.chunk):
+                yield number, slice(start, min(start + self.chunk, last))
 
     def _aggregate(self, before: State, uploads: Uploads, round_: int) -> State:
-        """Take the server's step; the clients' local parameters are still those of before."""
+        """Take the server's step; the clients' local parameters are not updated yet."""
         if not self.method.trains:
             return before
         generator = self.federation.problem.generator
@@ -305,7 +297,7 @@ class Loop:
         return State(**detached, local=before.local, rounds_trained=rounds_trained)
 
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
-        """Evaluate every model after aggregation, each through its own cohort's backbone."""
+        """Evaluate every model after aggregation, each with its own cohort's backbone."""
         evaluation = AfterAggregation(self.worker.evaluators, self.executor, self.chunk, self.should_stop)
         return evaluation.cells(state, full)
 
@@ -322,7 +314,7 @@ class Loop:
     def _save(self, round_: int) -> str | None:
         if self.folder is None:
             return None
-        in_files = not self.whole_checkpoints and row_files.are_needed(self.state, self.optimiser)
+        in_files = not self.whole_checkpoints and checkpoint.needs_row_files(self.state, self.optimiser)
         written = self.written if in_files else None
         if written is None:
             self.local.need(torch.arange(len(self.written)))
@@ -346,13 +338,14 @@ def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
     """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out.
 
-    Of a matrix, which grows with the square of the participants, the ``compared`` ones are kept.
+    A matrix grows with the square of the participants, so only pairs within a sample of them (``compared``)
+    are stored.
     """
-    given = torch.as_tensor(value).detach().double().cpu()
-    if given.dim() == 2:
-        some = compared(len(codes))
-        given, codes = given[some][:, some], [codes[i] for i in some.tolist()]
-    values = given.numpy()
+    tensor = torch.as_tensor(value).detach().double().cpu()
+    if tensor.dim() == 2:
+        sample = compared(len(codes))
+        tensor, codes = tensor[sample][:, sample], [codes[i] for i in sample.tolist()]
+    values = tensor.numpy()
     finite = ((at, float(v)) for at, v in np.ndenumerate(values) if math.isfinite(v))
     pairs = (([*(codes[i] for i in at), -1, -1], v) for at, v in finite)
     return [Diagnostic(name, v, client_a=a, client_b=b) for (a, b, *_), v in pairs]

@@ -1,29 +1,54 @@
-"""The plan of an experiment: runs, clients and warnings, known before anything heavy is loaded. No torch."""
+"""The plan of an experiment: runs, clients and warnings, known before anything heavy is loaded. No torch.
+
+A page must not wait while a folder of half a million files is listed. The ``Planner`` makes plans in threads,
+returns futures, and caches the last plans and the last large data sets.
+"""
 
 from __future__ import annotations
 
 import itertools
+import time
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock
 
 import numpy as np
+from PIL import Image
 
 from fedcore.clip import encodings, tags, tokens
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
-from fedcore.config import BackboneConfig, Experiment, PartitionConfig, RunConfig, backbones, expand, sweeps
+from fedcore.config import (
+    BackboneConfig,
+    DataConfig,
+    Experiment,
+    PartitionConfig,
+    RunConfig,
+    backbones,
+    expand,
+    sweeps,
+)
 from fedcore.config.models import kinds_using
+from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
-from fedcore.engine.prepare import Reader, RunInputs, load_images, prepare_inputs, resolve
+from fedcore.data.slow_work import defer_slow_work
+from fedcore.engine.prepare import Reader, RunInputs, load_images, prepare_inputs, read_images, resolve
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 
 _LARGE_ENCODING = 10**9
 """Bytes from which on a plan mentions that an encoding will be written."""
+PLAN_SECONDS, ERROR_SECONDS = 300.0, 5.0
+"""Seconds for which a plan or an error is valid: the disk may change, and the user will soon fix an error."""
+SLOW_SECONDS = 1.0
+"""A data set that takes longer than this to read is cached for the next plans."""
+MAX_PLANS, MAX_SETS = 32, 2
 
 
 @dataclass(frozen=True)
 class EncodingFile:
-    """A file of encoded images that runs read: ``size`` bytes for ``images`` rows."""
+    """A file of encoded images that runs read: ``size`` bytes, ``images`` rows."""
 
     data: str
     backbone: str
@@ -39,8 +64,8 @@ class Plan:
     Shape: counts (clients, classes) training samples of the first run.
 
     Attributes:
-        runs: the runs to queue, each with its method's whole config written out.
-        warnings: remarks on what is unusual but can run.
+        runs: the runs to queue, each with its method's defaults resolved.
+        warnings: remarks on unusual settings that can run.
         encodings: the files of encoded images that the runs read, cached or not.
     """
 
@@ -70,7 +95,7 @@ class Plan:
 
     @property
     def max_entropy(self) -> float:
-        """Entropy in bits of a client that has equally many samples of all classes."""
+        """Entropy in bits of a client with equally many samples of each class."""
         return float(np.log2(max(1, len(self.classes))))
 
 
@@ -81,7 +106,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         read: passed on to ``load_images``.
 
     Raises:
-        FedLensError: the first thing that would stop a run, with the field it belongs to.
+        FedLensError: for the first problem that would stop a run, with its field.
     """
     for entry in experiment.methods:
         if entry.file:
@@ -101,8 +126,8 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
         try:
             if key not in prepared:
-                same = draft.data.template == experiment.data.template
-                prepared[key] = prepare_inputs(draft, images if same else load_images(draft, read)[0])
+                unchanged = draft.data.template == experiment.data.template
+                prepared[key] = prepare_inputs(draft, images if unchanged else load_images(draft, read)[0])
                 context = prepared[key].context
                 warnings += tokens.template_note(context.spec, context.classes, context.template)
             context = prepared[key].context
@@ -110,7 +135,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         except FedLensError as error:
             raise variant.located(error) from error
         runs.append(run)
-        # the config as written: the frozen one leaves unused texts out
+        # Warnings concern the config as written; the frozen one omits unused texts.
         written = registry.build_config(draft.method.name, draft.method.config)
         warnings += registry.get(draft.method.name).plan_warnings(written, context)
     assignments = [inputs.assignment for inputs in prepared.values()]
@@ -138,7 +163,7 @@ def _refuse_repeated(names: Sequence[str], field: str) -> None:
 
 
 def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
-    """Say what is unusual in the experiment as a whole."""
+    """Return warnings about the experiment as a whole."""
     warnings = []
     if "80/20" in (experiment.data.split, *experiment.sweep.get("data.split", ())):
         warnings.append("80/20 has no validation split: the last round is reported, none is selected")
@@ -154,7 +179,7 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
     if few < 5:
         warnings.append(f"the smallest client has {few} training samples")
     unassigned = len(assignments[0].unassigned)
-    if unassigned and experiment.data.shots is None:  # with shots, most of them are merely not trained on
+    if unassigned and experiment.data.shots is None:  # with shots, most samples are left out on purpose
         why = {"pathological": "classes left over; leftover = last, even or spread gives them out"}.get(
             experiment.partition.kind, "their clients are too small, not named or not chosen"
         )
@@ -163,7 +188,7 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
 
 
 def _unused_fields(experiment: Experiment) -> list[str]:
-    """Name the fields that are set although nothing reads them."""
+    """Return a warning for each field that is set although nothing reads it."""
     part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
     unused = [
         f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
@@ -179,7 +204,7 @@ def encoding_files(runs: Sequence[RunConfig], data: str, images: int) -> tuple[E
     """List the files of encodings that runs read, each once.
 
     Args:
-        data: name of the images, as encodings carry it.
+        data: name of the images in the file names.
     """
     names = dict.fromkeys((b.name, reads) for b, reads in _encodings(runs))
     return tuple(
@@ -189,11 +214,7 @@ def encoding_files(runs: Sequence[RunConfig], data: str, images: int) -> tuple[E
 
 
 def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
-    """Announce weights that will be downloaded and large encodings that will be written.
-
-    Raises:
-        FedLensError: ``backbone.name``, for an encoding over the limit.
-    """
+    """Return warnings about downloads and large encodings; an encoding over the limit is refused."""
     warnings = []
     for backbone, reads in _encodings(runs):
         size = encodings.estimate(backbone_spec(backbone.name), images, reads)
@@ -208,9 +229,82 @@ def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
 
 def _encodings(runs: Sequence[RunConfig]) -> dict[tuple[BackboneConfig, str], None]:
     """Return each pair of a backbone and an encoding that the runs read, once and in order."""
-    return dict.fromkeys((b, _reads(run, b.name)) for run in runs for b in backbones(run))
+    found: dict[tuple[BackboneConfig, str], None] = {}
+    for run in runs:
+        config = registry.build_config(run.method.name, run.method.config)
+        for backbone in backbones(run):
+            reads = registry.get(run.method.name).reads(config, backbone_spec(backbone.name))
+            found[backbone, reads] = None
+    return found
 
 
-def _reads(run: RunConfig, backbone: str) -> str:
-    config = registry.build_config(run.method.name, run.method.config)
-    return registry.get(run.method.name).reads(config, backbone_spec(backbone))
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan or the error that prevents it, and the time when it was made (``time.monotonic``)."""
+
+    answer: Plan | Exception
+    made_at: float
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the result is still valid."""
+        seconds = PLAN_SECONDS if isinstance(self.answer, Plan) else ERROR_SECONDS
+        return time.monotonic() - self.made_at < seconds
+
+
+class Planner:
+    """Makes plans in threads and caches them; all sessions of the dashboard share one planner."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")
+        self._lock = Lock()
+        self._plans: OrderedDict[tuple[str, str], Future[PlanResult]] = OrderedDict()
+        self._sets: OrderedDict[str, tuple[float, tuple[ImageSet, list[str]]]] = OrderedDict()
+
+    def request(self, experiment: Experiment, version: str = "") -> Future[PlanResult]:
+        """Return the plan of an experiment, and start it if there is no fresh one.
+
+        Args:
+            version: changes with everything outside the experiment that the plan reads, e.g. class
+                descriptions.
+        """
+        key = experiment.model_dump_json(), version
+        with self._lock:
+            future = self._plans.get(key)
+            if future is None or future.cancelled() or (future.done() and not future.result().is_fresh):
+                future = self._plans[key] = self._pool.submit(self._make, experiment)
+            self._plans.move_to_end(key)
+            while len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)[1].cancel()
+            return future
+
+    def _make(self, experiment: Experiment) -> PlanResult:
+        try:
+            with defer_slow_work():
+                answer: Plan | Exception = plan(experiment, self._read)
+        except Exception as error:  # noqa: BLE001 - the page that asked raises it
+            answer = error
+            with self._lock:
+                self._sets.clear()  # the user may be repairing the folder
+        return PlanResult(answer, time.monotonic())
+
+    def _read(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+        """Read a data set without its pixels; a large one is read once for the plans of a few minutes."""
+        key = f"{side} {data.model_dump_json(include={'name', 'root', 'domains', 'columns', 'decode'})}"
+        began = time.monotonic()
+        with self._lock:
+            read_at, cached = self._sets.get(key, (0.0, None))
+        if cached is None or began - read_at > PLAN_SECONDS:
+            images, left_out = read_images(data.model_copy(update={"template": None}), side)
+            cached = replace(images, read=_no_pixels, draft=None), left_out
+            if time.monotonic() - began > SLOW_SECONDS:
+                with self._lock:
+                    self._sets[key] = time.monotonic(), cached
+                    while len(self._sets) > MAX_SETS:
+                        self._sets.popitem(last=False)
+        images, left_out = cached
+        return (replace(images, template=data.template) if data.template else images), left_out
+
+
+def _no_pixels(index: int) -> Image.Image:
+    raise AssertionError("a plan reads no pixels")

@@ -1,6 +1,6 @@
 """The inputs of a run, before anything heavy is loaded: images, partition, the method's checked config.
 
-A plan stops here; a run's job continues in ``setup``. Importing this module loads no torch.
+A plan stops here; a run's job continues in ``setup``. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from fedcore.data.splits import split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Method, RunContext
-from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.methods.base import RunContext
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""
@@ -27,12 +26,7 @@ Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The data of a run as its method sees them.
-
-    Attributes:
-        assignment: the samples of every client.
-        context: what is known about the run; the method's config is checked against it.
-    """
+    """The partition of a run, and the context in which its method's config is checked."""
 
     assignment: Assignment
     context: RunContext
@@ -42,39 +36,26 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     """Load the data set of a run (labels only, pixels are read later).
 
     Args:
-        read: used in place of ``read_images``, e.g. by a caller that keeps what was read.
+        read: used in place of ``read_images``, e.g. by a caller that caches images.
 
     Returns:
-        the images, and a line for each thing that was left out.
-
-    Raises:
-        FedLensError: naming the field under ``data``.
+        the images, and a line about each folder or file that was left out.
     """
-    # a wrong backbone is not the data's fault: its own check names its field
+    # Outside of ``read``: the error of a wrong backbone must name the backbone's field.
     side = max(backbone_spec(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
     return (read or read_images)(run.data, side)
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
-    """Read a data set as ``[data]`` describes it, for backbones that see ``side`` pixels.
-
-    Returns:
-        the images, and a line for each thing that was left out.
-
-    Raises:
-        FedLensError: naming the field under ``data``.
-    """
+    """Read a data set as ``[data]`` describes it, for backbones with ``side`` pixels; see ``load_images``."""
     images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
     return (with_draft_decoding(images, side) if data.decode == "draft" else images), left_out
 
 
 def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
-    """Split and partition the images of a run, and collect what its method's config depends on.
+    """Split and partition the images of a run, and make the context of its method.
 
-    The same call serves the plan and the job, so that the previewed clients are those that train.
-
-    Raises:
-        FedLensError: naming the field under ``backbone``, ``cohorts`` or ``partition``.
+    The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
     assignment = partition(
@@ -99,16 +80,20 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
 
 
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
-    """Return the run with every hyper-parameter of its method written out, checked in its context.
+    """Return the run with its method's defaults resolved, so that it can be repeated from its config.
 
-    Raises:
-        FedLensError: naming ``field.<hyper-parameter>``, or what is wrong with a cohort.
+    An error names ``field.<hyper-parameter>``, or the field of a cohort.
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
     try:
         check_cohorts(run, context)
-        _check(method, config, context)
+        try:
+            method.check(config, context)
+        except FedLensError as error:  # an experiment may have several methods: name this one
+            if method.about.title in str(error):
+                raise
+            raise FedLensError(f"{method.about.title}: {error}", error.field) from error
         frozen = method.freeze_config(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
@@ -124,18 +109,8 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
-def _check(method: type[Method], config: MethodConfig, context: RunContext) -> None:
-    """Run the method's own check; its message names the method, as an experiment may have several."""
-    try:
-        method.check(config, context)
-    except FedLensError as error:
-        if method.about.title in str(error):
-            raise
-        raise FedLensError(f"{method.about.title}: {error}", error.field) from error
-
-
 def _field_of(error: FedLensError, field: str) -> str:
-    """Find the field of a method's error: its own hyper-parameter, or a part of the experiment."""
+    """Return the full field of a method's error: a hyper-parameter, or a field of the experiment."""
     if error.field is None:
         return field
     part = error.field.partition(".")[0]

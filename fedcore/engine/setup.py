@@ -35,15 +35,15 @@ from fedcore.records.events import Entity, Notice
 
 @dataclass(frozen=True)
 class RunSetup:
-    """All that the round loop needs.
+    """The inputs of the round loop.
 
     Attributes:
         method, federation: the server's; they belong to the first cohort's backbone.
-        cohorts: how the clients train and predict; a single one where all are alike.
-        images: the data set's pixels.
+        cohorts: groups of clients with one backbone and budget; a single one if all are alike.
+        images: the data set, with pixels.
         backbones: the loaded CLIP models.
-        encodings: the files of encoded images that it reads, as they were when they were checked.
-        content: identity of the weights, of the data set whatever its path, and of its pixels as cached here.
+        encodings: the files of encoded images, with their identity when they were checked.
+        content: identity of the weights, of the data set (without its path) and of its pixels as cached here.
             It is stored with the run, and a checkpoint made with other content is refused.
     """
 
@@ -62,15 +62,11 @@ class RunSetup:
         return "+".join(b.files.digest for b in self.backbones)
 
     def weights_changed(self) -> bool:
-        """Return whether the weights on the disk are no longer those that were loaded."""
+        """Return whether the weights on the disk differ from those that were loaded."""
         return any(b.files.changed() for b in self.backbones)
 
     def check_encodings(self) -> None:
-        """Refuse to go on with encodings whose files have changed since they were checked.
-
-        Raises:
-            FedLensError: naming the file.
-        """
+        """Refuse to continue if the files of the encodings have changed since they were checked."""
         for path, seen in self.encodings.items():
             if what := integrity.changed_since(path, seen):
                 raise FedLensError(
@@ -89,22 +85,21 @@ def set_up(
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
-        before: environment of the attempt that is continued, whose content must be here still.
+        before: environment of the attempt that is resumed; the content must be the same.
 
     Raises:
-        FedLensError: when the data, the weights or the method of the config are not available, or are not
-            those of the attempt before.
-        Stopped: when ``should_stop`` says so, while reading or encoding.
+        FedLensError: if the data, weights or method are not available, or differ from those before.
+        Stopped: if ``should_stop`` says so, while reading or encoding.
     """
 
-    def going_on(step: Progress) -> bool:
+    def continues(step: Progress) -> bool:
         if should_stop():
             raise Stopped
         return True
 
     if run.method.file:
         registry.load_agreed(run.method.file, run.method.sha256)
-    images, left_out = yield from relay(prepare_then(lambda: load_images(run)), going_on)
+    images, left_out = yield from relay(prepare_then(lambda: load_images(run)), continues)
     yield from (Notice(line) for line in left_out)
     content = {"data": content_hash(images), "pixels": images.fingerprint}
     check_content(before, content)
@@ -121,7 +116,10 @@ def set_up(
     federations, files = {}, {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
-        path = yield from _encode(backbone, images, reads, artifacts / "encodings", going_on)
+        notes: list[str] = []  # about a former encoding that was damaged
+        steps = encodings.encode(backbone, images, reads, artifacts / "encodings", note=notes.append)
+        path = yield from relay(steps, continues)
+        yield from map(Notice, notes)
         files[path] = integrity.identity(path)
         federations[wanted] = build_federation(
             images, inputs.assignment, encodings.read(path), backbone, run.seed, run.data.root
@@ -142,22 +140,12 @@ def set_up(
     )
 
 
-def _encode(
-    backbone: Backbone, images: ImageSet, reads: str, folder: Path, going_on: Callable[[Progress], bool]
-) -> Generator[Progress | Notice, None, Path]:
-    """Encode the images of a run, and say what was wrong with their former encoding."""
-    notes: list[str] = []
-    path = yield from relay(encodings.encode(backbone, images, reads, folder, note=notes.append), going_on)
-    yield from map(Notice, notes)
-    return path
-
-
 _TEXTS_IN_NOTICE = 12
-"""Drawn texts that a notice names; notices are read with every list of runs, so the rest is in the log."""
+"""Drawn texts in a notice; every list of runs reads the notices, so further texts go to the log only."""
 
 
 def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
-    """Say which texts a run drew by its seed."""
+    """Yield a notice of the texts that a run has drawn by its seed."""
     texts = [f'{name}: "{text}"' for name, text in method.drawn_texts().items()]
     if texts:
         shown, rest = texts[:_TEXTS_IN_NOTICE], texts[_TEXTS_IN_NOTICE:]
@@ -169,7 +157,7 @@ def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
 
 
 def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
-    """Make the run's cohorts, each with a method for its backbone and budget; empty if it has none."""
+    """Make the run's cohorts, each with a method for its backbone and budget; empty if there are none."""
     cls, cohorts, start = registry.get(run.method.name), [], 0
     for i, cohort in enumerate(run.cohorts):
         federation = federations[cohort.backbone or run.backbone]
@@ -191,10 +179,10 @@ _LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
 
 
 def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
-    """Load the backbones of a run; these stay in memory for the next run of the process, others are freed."""
+    """Load the backbones of a run; they stay in memory for the next run of the process, others are freed."""
     keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
-        del _LOADED[key]  # a ViT-L that this run does not use only takes memory
+        del _LOADED[key]  # an unused ViT-L would only take memory
     for key in keys.values():
         if key not in _LOADED or _LOADED[key].files.changed():
             _LOADED[key] = clip_backbone.load(*key)
@@ -254,13 +242,13 @@ def build_federation(
 
 
 _SHARE_FOR_SAMPLES = 0.5
-"""Share of a GPU's free memory that the encoded samples may take; training needs the rest."""
+"""Share of a GPU's free memory for encoded samples; training needs the rest."""
 
 
 def room_for_samples(device: torch.device) -> int:
     """Return the bytes of encoded samples that a device other than the CPU may hold.
 
-    Larger ones stay in the machine's memory, and each batch is copied while the step before it computes.
+    Larger encodings stay in the machine's memory, and each batch is copied during the step before it.
     """
     if device.type != "cuda":
         return 4 * 2**30
@@ -279,20 +267,19 @@ def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | 
 def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
     """Collect all test samples of each client's classes, without those of a held-out domain.
 
-    None if the clients are of different domains, one each: such a client is measured on its domain, as it
-    never trained on its classes in other domains. None too where the class sets equal the clients' own test
-    sets (disjoint classes), so that no value is stored twice.
+    None if the clients belong to different domains: such a client is measured on its domain, as it has never
+    trained on its classes in other domains. None too if the class sets equal the clients' own test sets
+    (disjoint classes), so that no value is stored twice.
     """
-    of_domain = assignment.client_domain
-    if (of_domain >= 0).all() and len(set(of_domain.tolist())) > 1:
+    domains = assignment.client_domain
+    if (domains >= 0).all() and len(set(domains.tolist())) > 1:
         return None
     pairs = zip(assignment.domains, assignment.domain_test, strict=True)
     rows = np.sort(np.concatenate([rows for name, rows in pairs if name != assignment.held_out]))
     held = np.asarray(assignment.counts) > 0
     labels = np.asarray(images.labels)[rows]
-    if all(
-        np.array_equal(rows[own[labels]], np.sort(t)) for own, t in zip(held, assignment.test, strict=True)
-    ):
+    pairs = zip(held, assignment.test, strict=True)
+    if all(np.array_equal(rows[classes[labels]], np.sort(test)) for classes, test in pairs):
         return None
     return ClassSets(torch.as_tensor(rows), torch.as_tensor(held))
 
@@ -303,28 +290,23 @@ def entities(federation: Federation) -> tuple[Entity, ...]:
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
             counts = tuple(federation.problem.class_counts[code - 1].tolist())
-            listed.append(
-                Entity(
-                    code,
-                    "client",
-                    test_set.name,
-                    domain=test_set.domain,
-                    samples=sum(counts),
-                    class_counts=counts,
-                )
-            )
+            samples = sum(counts)
         else:
-            samples = int(federation.test.counts[code - 1])
-            listed.append(Entity(code, "domain", test_set.name, domain=test_set.domain, samples=samples))
-    return (*listed, *_class_entities(federation))
-
-
-def _class_entities(federation: Federation) -> Iterator[Entity]:
-    sets = federation.class_sets
-    if sets is None:
-        return
-    present = torch.bincount(federation.pool.y(sets.rows).cpu(), minlength=sets.held.shape[1])
-    for code, (client, held) in enumerate(
-        zip(federation.problem.clients, sets.held, strict=True), start=len(federation.test_sets) + 1
-    ):
-        yield Entity(code, "classes", f"classes of {client}", samples=int((present * held).sum()))
+            counts, samples = None, int(federation.test.counts[code - 1])
+        listed.append(
+            Entity(
+                code,
+                test_set.kind,
+                test_set.name,
+                domain=test_set.domain,
+                samples=samples,
+                class_counts=counts,
+            )
+        )
+    if (sets := federation.class_sets) is not None:
+        present = torch.bincount(federation.pool.y(sets.rows).cpu(), minlength=sets.held.shape[1])
+        pairs = zip(federation.problem.clients, sets.held, strict=True)
+        for code, (client, held) in enumerate(pairs, start=len(listed)):
+            samples = int((present * held).sum())
+            listed.append(Entity(code, "classes", f"classes of {client}", samples=samples))
+    return tuple(listed)

@@ -41,14 +41,14 @@ def train(
     Args:
         artifacts: folder of the encodings, shared by all runs.
         folder: folder of this run's checkpoints.
-        environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
-        spread: processes that train the clients, on several devices; default: this process alone. A run
-            that begins takes chunks that occupy all of them; one process has the same numbers with them.
+        environment: choices of an earlier attempt (threads, chunk...), reused so that it repeats exactly.
+        spread: processes that train the clients, on several devices; default: this process alone. A new run
+            chooses a chunk size that occupies all of them; one process computes the same bits with it.
 
     Raises:
-        FedLensError: when the config cannot run, or a resource is missing or changes meanwhile.
+        FedLensError: if the config cannot run, or a resource is missing or changes during the run.
         FedLensMethodError: for a fault of the method, with its file and line.
-        Stopped: when ``should_stop`` says so.
+        Stopped: if ``should_stop`` says so.
     """
     with faults_named(run.method.name):
         resolved = resolve_environment(run, device, environment)
@@ -74,7 +74,7 @@ def train(
         yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
         with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
             loop.executor = parallel
-            processors, unlike = unlike_processes(recorded, parallel.conditions(should_stop))
+            processors, unlike = unlike_processes(recorded, parallel.numerics(should_stop))
             if unlike:
                 recorded["processors"] = processors
             yield started
@@ -103,7 +103,7 @@ def train(
 
 
 def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:
-    """Set how many clients are trained at once: as many as fit into memory and occupy all processes."""
+    """Choose the chunk size: as many clients as fit into memory, but few enough to occupy all processes."""
     processes, sharers, memory = (1, 1, None) if spread is None else (
         spread.width, spread.sharers, spread.memory,
     )  # fmt: skip
@@ -112,22 +112,22 @@ def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:
     )
     participants = len(loop.participants(1))
     if fitting < min(loop.chunk, participants):
-        yield Notice(f"clients trained at once: {fitting}, as many as memory has room for")
+        yield Notice(f"clients trained at once: {fitting}, as many as fit into memory")
     loop.chunk = min(fitting, -(-participants // processes)) if processes > 1 else fitting
 
 
 def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
-    """Run the rounds, and look after each whether what they read has changed on the disk."""
-    said = False
+    """Run the rounds, and check after each whether its encodings or weights have changed on the disk."""
+    warned = False
     for event in loop.events():
         if isinstance(event, RoundFinished):
             setup.check_encodings()
         yield event
-        if isinstance(event, RoundFinished) and not said and setup.weights_changed():
-            said = True
+        if isinstance(event, RoundFinished) and not warned and setup.weights_changed():
+            warned = True
             yield Notice(
                 f"the weights of {backbone_names(run)} changed on the disk while the run was training; it "
-                "goes on with those that it had loaded"
+                "continues with those that it had loaded"
             )
 
 
@@ -138,7 +138,7 @@ def make_loop(
     folder: Path | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Loop:
-    """Make the loop of a run before its first round; ``Loop.resume`` takes it to a checkpoint."""
+    """Make the loop of a run before its first round; ``Loop.resume`` advances it to a checkpoint."""
     return Loop(
         setup.method,
         setup.federation,

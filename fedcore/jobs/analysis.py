@@ -11,7 +11,7 @@ from fedcore.progress import Work
 from fedcore.store import Store, TaskRow
 
 if TYPE_CHECKING:
-    from fedcore.engine.inspect import Snapshot
+    from fedcore.engine.inspect import RunSnapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 Rounds = tuple[int | None, int | None]
@@ -105,7 +105,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
         FedLensError: when the run has no checkpoint, or does not offer this analysis.
     """
     from fedcore.engine import inspect
-    from fedcore.engine.disagreement import disagreement
+    from fedcore.engine.inspect import disagreement
 
     wanted, other_wanted = job.args.get("rounds", (None, None))
     snapshot = yield from _restored(job, job.args["run"], wanted)
@@ -129,7 +129,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     return result
 
 
-def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[Snapshot]:
+def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[RunSnapshot]:
     """Restore a run from its newest intact checkpoint; damaged ones are named in the log.
 
     Args:

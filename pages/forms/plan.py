@@ -12,8 +12,7 @@ import streamlit as st
 
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_phrase, size_text
-from fedcore.engine.plan import Plan
-from fedcore.engine.planner import PlanResult
+from fedcore.engine.plan import Plan, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.plots.partition import partition_picture

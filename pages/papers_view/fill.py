@@ -11,8 +11,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.config.field_names import size_text
-from fedcore.engine.plan import Plan
-from fedcore.engine.planner import PlanResult
+from fedcore.engine.plan import Plan, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.comparability import evidence_for

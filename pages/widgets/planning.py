@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedcore.config import Experiment
 from fedcore.data import descriptions
-from fedcore.engine.planner import Planner, PlanResult
+from fedcore.engine.plan import Planner, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.methods import consent

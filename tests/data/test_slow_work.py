@@ -137,7 +137,7 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
 def test_the_form_does_not_unpack_and_looks_again_later(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ):
-    from fedcore.engine import planner
+    from fedcore.engine import plan as planner
     from pages.forms import plan
 
     monkeypatch.setattr(plan, "WAIT_SECONDS", 60)

@@ -78,7 +78,7 @@ def test_torch_and_numpy_are_recorded_by_their_own_versions():
 def test_threads_that_were_given_and_are_not_used_are_said(monkeypatch):
     monkeypatch.setenv("FEDLENS_THREADS", "8")
     (said,) = texts(CONDITIONS, {})
-    assert "with its 2 CPU threads" in said and "not with the 8" in said
+    assert "with its 2 CPU threads" in said and "instead of the 8" in said
     monkeypatch.setenv("FEDLENS_THREADS", "2")
     assert texts(CONDITIONS, {}) == []
 

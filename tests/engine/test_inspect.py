@@ -11,7 +11,7 @@ from PIL import Image
 
 from fedcore.clip.backbone import Backbone, load
 from fedcore.engine import inspect
-from fedcore.engine.inspect import Snapshot
+from fedcore.engine.inspect import RunSnapshot
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -37,7 +37,7 @@ PRODUCT = {"clip-fc": {**SMALL, "bias": False}, "fedot": SMALL}
 
 def looked_at(
     name: str, config: dict[str, object], backbone: Backbone | None = None
-) -> tuple[Snapshot, Loop]:
+) -> tuple[RunSnapshot, Loop]:
     """A method after one round on the tiny federation."""
     backbone = backbone or tiny_backbone()
     reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions"}.get(name, "embedding")
@@ -45,7 +45,7 @@ def looked_at(
     method = build(name, federation, **config)
     assert method.reads(method.config, backbone.spec) in (reads, "layer:1", "layer:0"), name
     loop = run_rounds(method, federation, 1)
-    return Snapshot(loop.cohorts, loop.state, SimpleNamespace(), 1), loop
+    return RunSnapshot(loop.cohorts, loop.state, SimpleNamespace(), 1), loop
 
 
 @pytest.mark.parametrize("name", ["promptfl", "fedot", "sdfed", "feddeap"])
@@ -224,7 +224,7 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
     side = backbone.spec.image_size
     pictures = [Image.new("RGB", (side, side), (40 * (i % 5), 200, 90)) for i in range(40)]
     images = SimpleNamespace(read=lambda i: pictures[i])
-    at = Snapshot(loop.cohorts, loop.state, images, 0)
+    at = RunSnapshot(loop.cohorts, loop.state, images, 0)
     found = result_of(inspect.evidence(at, 1, 1, count=3))
     assert {n.removeprefix("map/") for n in found if n.startswith("map/")} == maps
     for i, row in enumerate(found["sample"].tolist()):

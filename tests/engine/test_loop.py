@@ -3,8 +3,8 @@ import time
 import pytest
 import torch
 
+from fedcore.engine.clients.gathering import Transport, traffic
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.transport import Transport, traffic
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged

@@ -6,7 +6,7 @@ import pytest
 
 from fedcore.config import DataConfig, Experiment, MethodEntry
 from fedcore.data.images import ImageSet
-from fedcore.engine import planner
+from fedcore.engine import plan as planner
 from fedcore.engine.plan import Plan
 from fedcore.engine.prepare import read_images
 from fedcore.errors import FedLensError

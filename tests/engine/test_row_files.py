@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine import checkpoint, row_files
+from fedcore.engine import checkpoint
+from fedcore.engine.checkpoint import due_rows
 from fedcore.engine.loop import Loop
-from fedcore.engine.row_files import due_rows
 from fedcore.errors import FedLensError
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.records.events import RoundFinished
@@ -38,7 +38,7 @@ def measured(events: list[RoundFinished]) -> list[object]:
 
 @pytest.fixture
 def in_files(monkeypatch):
-    monkeypatch.setattr(row_files, "LARGE", 0)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
 
 
 def test_a_run_resumed_from_row_files_has_the_rows_of_one_without(federation, tmp_path, in_files):
@@ -58,7 +58,7 @@ def test_a_round_writes_its_participants_and_what_no_checkpoint_needs_is_deleted
     for event in loop.events():
         if isinstance(event, RoundFinished):
             checkpoint.prune(tmp_path, {event.round - 1, event.round})
-            rows = {round_: path.stat().st_size for round_, path in row_files.rounds_in(tmp_path)}
+            rows = {round_: path.stat().st_size for round_, path in checkpoint.row_files(tmp_path).items()}
             kept = [checkpoint.path_of(tmp_path, r) for r in (event.round - 1, event.round) if r >= 0]
             assert set(rows) == {r for path in kept for r in checkpoint.rows_needed(path)}
             sizes.append(rows.get(event.round, 0))
@@ -79,7 +79,7 @@ def test_the_rows_of_the_oldest_file_are_written_again_once_all_could_have_train
 
 def test_a_checkpoint_in_one_file_goes_on_with_row_files(federation, tmp_path, monkeypatch):
     plain = finished(new_loop(federation, tmp_path / "whole"))
-    monkeypatch.setattr(row_files, "LARGE", 0)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
     loop = new_loop(federation, tmp_path / "rows")
     loop.resume(plain[4].checkpoint)
     events = finished(loop)
@@ -108,4 +108,4 @@ def test_a_checkpoint_whose_row_file_is_damaged_is_passed_over(federation, tmp_p
 def test_a_checkpoint_that_travels_is_one_file(federation, tmp_path, in_files):
     path = finished(new_loop(federation, tmp_path, whole_checkpoints=True))[-1].checkpoint
     assert checkpoint.files_of(checkpoint.path_of(tmp_path, ROUNDS)) == [checkpoint.path_of(tmp_path, ROUNDS)]
-    assert list(row_files.rounds_in(tmp_path)) == [] and checkpoint.load(path, "k", torch.device("cpu")).slots
+    assert not checkpoint.row_files(tmp_path) and checkpoint.load(path, "k", torch.device("cpu")).slots

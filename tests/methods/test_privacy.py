@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.transport import Transport
+from fedcore.engine.clients.gathering import Transport
 from fedcore.engine.loop import Loop
 from fedcore.federation import Federation
 from fedcore.methods import registry

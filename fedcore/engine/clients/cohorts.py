@@ -1,8 +1,8 @@
 """Cohorts: clients that differ in backbone or training budget, and whether a method can train them together.
 
-A method declares in ``Method.backbones`` whether its clients may have different ones. If so, its first state
-must not depend on any of them, and its diagnostics, which see all clients at once, must not read samples: the
-server has these only as the first cohort's backbone encodes them. Importing this module loads no torch.
+A method declares in ``Method.backbones`` whether its clients may have different ones. If so, its initial
+state must not depend on any of them. Its diagnostics, which see all clients at once, must not read samples:
+the server has them only as encoded by the first cohort's backbone. Importing this module does not load torch.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ class Cohort:
 
 
 def check_backbones(run: RunConfig) -> BackboneSpec:
-    """Check all backbones of a run, and return the sizes of the first one, which is the server's.
-
-    Raises:
-        FedLensError: naming the field under ``backbone`` or ``cohorts``.
-    """
+    """Check all backbones of a run, and return the sizes of the first one, which is the server's."""
     for i, cohort in enumerate(run.cohorts):
         if cohort.backbone is not None:
             with _error_of_cohort(i):
@@ -63,12 +59,9 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") -> MethodConfig:
-    """Return the method's config with the fields that a cohort sets for itself.
+    """Return the method's config with the fields that a cohort overrides.
 
     A method that trains nothing ignores the budget, so that it can be compared with methods that train.
-
-    Raises:
-        FedLensError: when the method has no such field, or refuses the value.
     """
     method = registry.get(run.method.name)
     overrides = cohort.overrides if method.trains else {}
@@ -81,11 +74,7 @@ def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") 
 
 
 def check_cohorts(run: RunConfig, context: RunContext) -> None:
-    """Refuse cohorts that do not fit the partition, or that the method cannot train together.
-
-    Raises:
-        FedLensError: naming the field under ``cohorts``.
-    """
+    """Refuse cohorts that do not fit the partition, or that the method cannot train together."""
     if not run.cohorts:
         return
     held = sum(c.clients for c in run.cohorts)
@@ -106,7 +95,7 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
 
 @contextmanager
 def _error_of_cohort(cohort: int) -> Iterator[None]:
-    """Name this cohort in the field of an error about a backbone or a budget; others keep their field."""
+    """Add this cohort to the field of an error about a backbone or a budget; other fields stay."""
     try:
         yield
     except FedLensError as error:
@@ -117,8 +106,8 @@ def _error_of_cohort(cohort: int) -> Iterator[None]:
 
 def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSpec]) -> None:
     """Refuse different backbones for a method whose parameters belong to one backbone."""
-    own = [c.backbone or run.backbone for c in run.cohorts]
-    other = next((i for i, b in enumerate(own) if b != own[0]), None)
+    chosen = [c.backbone or run.backbone for c in run.cohorts]
+    other = next((i for i, b in enumerate(chosen) if b != chosen[0]), None)
     if other is None or method.backbones == "any":
         return
     field = f"cohorts.{other}.backbone.name"
@@ -126,7 +115,7 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSp
         able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
         raise FedLensError(
             f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
-            f"{_name(own[0])} and {_name(own[other])}; give all cohorts one backbone, or use a method "
+            f"{_name(chosen[0])} and {_name(chosen[other])}; give all cohorts one backbone, or use a method "
             f"that does not depend on it: {', '.join(able)}",
             field,
         )
@@ -145,11 +134,7 @@ def _name(backbone: BackboneConfig) -> str:
 
 
 def is_mixed(cohorts: Sequence[Cohort]) -> bool:
-    """Return whether the cohorts have different backbones.
-
-    Raises:
-        FedLensMethodError: when they do, and the method's first state depends on which one makes it.
-    """
+    """Return whether the cohorts have different backbones, and check that the initial state fits all."""
     first, *rest = {id(c.federation.problem.backbone): c for c in cohorts}.values()
     for other in rest:
         _check_state(first, other)
@@ -157,6 +142,7 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
 
 
 def _check_state(one: Cohort, other: Cohort) -> None:
+    """Refuse a method whose initial state depends on the backbone that makes it."""
     with torch.no_grad():
         states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
     for part in STATE_PARTS:
@@ -187,11 +173,7 @@ class WithoutSamples(LocalData):
 
     @property
     def x(self) -> NoReturn:
-        """Refuse to give the samples.
-
-        Raises:
-            FedLensMethodError: always.
-        """
+        """Refuse to return the samples."""
         raise FedLensMethodError(
             f"the diagnostics of {self.method} read samples, but its clients have different backbones and "
             "these samples are encoded by the first one; measure in a phase (Step.terms) or in upload, which "
@@ -201,6 +183,6 @@ class WithoutSamples(LocalData):
 
 def without_samples(data: LocalData, method: object) -> LocalData:
     """Return the data without samples, for diagnostics over clients of different backbones."""
-    kept = {f.name: getattr(data, f.name) for f in fields(LocalData)}
-    kept["pool"] = replace(data.pool, values=data.pool.values[:0])
-    return WithoutSamples(**kept, method=type(method).__name__)
+    values = {f.name: getattr(data, f.name) for f in fields(LocalData)}
+    values["pool"] = replace(data.pool, values=data.pool.values[:0])
+    return WithoutSamples(**values, method=type(method).__name__)

@@ -1,7 +1,9 @@
-"""The contract of a method, checked with the first step of a run, and its faults, named by file and line.
+"""The contract of a method, checked during the first step of a run; faults are reported by file and line.
 
-Only shapes, names and the graph that autograd has built are looked at, never a value: a gradient may well be
-zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never train.
+The first real step is checked rather than a trial before the run, because it costs no extra pass and sees
+the real parameters and samples. Later steps are not checked, because walking the autograd graph can take
+longer than a small step. The check looks at shapes, names and the graph, never at values: a gradient may well
+be zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never train.
 """
 
 from __future__ import annotations
@@ -27,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_state(method: Method, state: object) -> State:
-    """Check the state before round 1, and return it.
-
-    Raises:
-        FedLensMethodError: naming ``init``.
-    """
+    """Check the state before round 1, and return it."""
     where = _line_of(method.init, "State")
     if not isinstance(state, State):
         raise FedLensMethodError(f"{where}: it returns {_kind(state)}; return State(shared={{...}})")
@@ -53,27 +51,22 @@ def check_state(method: Method, state: object) -> State:
 
 
 class FirstStep:
-    """The check of a method's first training step, over all of its phases."""
+    """The check of a method's first training step, over all its phases."""
 
     def __init__(self, method: Method, local: Params) -> None:
-        """Begin the check of a method whose clients hold these parameters that are never sent."""
+        """Begin the check of a method with these local parameters."""
         self.method, self.local = method, set(local)
         self.trained: set[str] = set()
         self.done = False
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the method's phases, which are checked until each was called once."""
+        """Return the method's phases, which are checked until each has been called once."""
         phases = self.method.phases
         if self.done:
             return phases
         return tuple(partial(self._checked, phase, phase is phases[-1]) for phase in phases)
 
     def _checked(self, phase: Phase, is_last: bool, params: Params, const: Params, batch: Batch) -> Step:
-        """Call a phase.
-
-        Raises:
-            FedLensMethodError: naming the line that makes the step, and what to write instead.
-        """
         step = phase(params, const, batch)
         if self.done:
             return step
@@ -121,7 +114,7 @@ class FirstStep:
 
 
 class GlobalModel(dict[str, "Tensor"]):
-    """The parameters of the global model; asking for one that only the clients hold says what to do."""
+    """The parameters of the global model; a missing one is reported with the remedy."""
 
     def __missing__(self, name: str) -> Tensor:
         frame = sys._getframe(1)
@@ -134,11 +127,7 @@ class GlobalModel(dict[str, "Tensor"]):
 
 
 def check_logits(method: Method, logits: Tensor, models: int, samples: int) -> None:
-    """Check the shape of class scores.
-
-    Raises:
-        FedLensMethodError: naming ``logits``.
-    """
+    """Check the shape of class scores."""
     wanted = (models, samples, len(method.problem.classes))
     if tuple(getattr(logits, "shape", ())) != wanted:
         raise FedLensMethodError(
@@ -149,10 +138,10 @@ def check_logits(method: Method, logits: Tensor, models: int, samples: int) -> N
 
 @contextmanager
 def faults_named(method: str) -> Iterator[None]:
-    """Name the file and line in an error that a method's own code raises; the machine's pass unchanged.
+    """Name the file and line in an error that a method's own code raises.
 
-    Raises:
-        FedLensMethodError: for any other error with a line of the method's file on its way.
+    Errors of the machine (a full disk, no memory) pass unchanged, as do errors without a line of the method's
+    file in their traceback.
     """
     try:
         yield
@@ -160,27 +149,27 @@ def faults_named(method: str) -> Iterator[None]:
         raise
     except Exception as error:
         place = _last_line(registry.registered().get(method), error)
-        if place is None or _is_of_machine(error):
+        of_machine = explain(error, None) is not None or isinstance(
+            error, (MemoryError, torch.OutOfMemoryError)
+        )
+        if place is None or of_machine:
             raise
         raise FedLensMethodError(f"{place}: the method '{method}' raised {first_line(error)}") from error
 
 
-def _is_of_machine(error: Exception) -> bool:
-    return explain(error, None) is not None or isinstance(error, (MemoryError, torch.OutOfMemoryError))
-
-
 def _last_line(cls: type[Method] | None, error: BaseException) -> str | None:
-    """Return the innermost line of a method's file on an error's way, or None."""
-    own = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
-    files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in own}
-    way = [(f.f_code, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
-    return _place(*way[-1]) if way else None
+    """Return the innermost line of a method's file in an error's traceback, or None."""
+    classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
+    files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
+    lines = [(f.f_code, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
+    return _place(*lines[-1]) if lines else None
 
 
 def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> None:
     if not isinstance(names, tuple):
         raise FedLensMethodError(
-            f'{where}: a loss is for {names!r}, which is no tuple of names; write ("{names}",) with a comma'
+            f"{where}: a loss is for {names!r}, which is not a tuple of names; "
+            f'write ("{names}",) with a comma'
         )
     what = f"the loss of {_names(names)}"
     unknown = [name for name in names if name not in params]
@@ -218,7 +207,7 @@ def _reached(loss: Tensor, params: Params) -> set[str]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        leaf = id(getattr(node, "variable", None))  # a leaf's node has it
+        leaf = id(getattr(node, "variable", None))  # only the node of a leaf has this attribute
         if leaf in names:
             found.add(names[leaf])
         todo += [following for following, _ in node.next_functions]
@@ -226,7 +215,7 @@ def _reached(loss: Tensor, params: Params) -> set[str]:
 
 
 def _line_of(function: Callable[..., object], makes: str = "") -> str:
-    """Return file, line and name of a function; the line is the one that makes a ``makes``, if it is one."""
+    """Return file, line and name of a function; the line that calls ``makes``, if exactly one does."""
     plain = inspect.unwrap(function)
     code: CodeType | None = getattr(getattr(plain, "__func__", plain), "__code__", None)
     if code is None:
@@ -241,7 +230,7 @@ def _place(code: CodeType, line: int | None) -> str:
 
 
 def _names(names: object) -> str:
-    """Return names as a sentence quotes them: 'a', 'b'."""
+    """Return names as quoted in a sentence: 'a', 'b'."""
     return ", ".join(f"'{name}'" for name in names) or "nothing"  # type: ignore[attr-defined]
 
 

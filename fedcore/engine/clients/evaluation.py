@@ -1,8 +1,9 @@
-"""The evaluation after aggregation in parts, which an executor may compute wherever it likes.
+"""The evaluation after aggregation in parts, which an executor may compute anywhere.
 
-A part is either a chunk of clients' own models or some forward passes of a cohort's global model. Neither
-depends on who computes it or on how many do, so that the cells have the bits of one process. What a method
-measures over all participants of a round (``Method.diagnostics``) needs all of them and is no part.
+A part is either a chunk of clients' own models or some forward passes of a cohort's global model. How the
+samples are cut into passes depends on the model only, not on the number of processes: a pass has the same
+shape everywhere, and so the same bits. Values over all participants of a round (``Method.diagnostics``) need
+all of them at once and are not divided.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class OwnModels:
     """Models of some clients of a cohort.
 
     Attributes:
-        full: whether the whole matrix is wanted, see ``AfterAggregation.cells``.
+        full: whether to evaluate the full matrix, see ``AfterAggregation.cells``.
 
     Shape: clients (chunk,), ascending; params (chunk, ...).
     """
@@ -43,7 +44,7 @@ class GlobalPasses:
     """Forward passes of a cohort's global model.
 
     Attributes:
-        model: names the parameters, whose constants of prediction are computed once where they are used.
+        model: identifies the parameters, so that a process computes their head only once.
 
     Shape: params (1, ...); each pass (1, samples).
     """
@@ -54,12 +55,12 @@ class GlobalPasses:
     passes: tuple[Tensor, ...]
 
 
-Part = OwnModels | GlobalPasses
+EvaluationPart = OwnModels | GlobalPasses
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """What comes back from a part: the cells of own models, or the scores of the global model's passes.
+    """The result of a part: the cells of own models, or the scores of the global model's passes.
 
     Shape: correct and loss (1, samples of all passes).
     """
@@ -70,30 +71,31 @@ class PartResult:
 
 
 class Evaluates(Protocol):
-    """What of an executor is needed here."""
+    """The half of an ``Executor`` that evaluates; results come in the order of the parts."""
 
     width: int
 
-    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
-        """Compute parts of an evaluation, and return their results in the order of the parts."""
+    def evaluate(
+        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
+    ) -> Iterator[PartResult]: ...
 
 
 @dataclass
 class PartEvaluator:
-    """Computes parts with the evaluators of a process."""
+    """Computes parts with the cohorts' evaluators of a process."""
 
     evaluators: Sequence[Evaluator]
     _head: tuple[str, Params] = ("", {})
 
-    def evaluate(self, part: Part, device: torch.device) -> PartResult:
+    def evaluate(self, part: EvaluationPart, device: torch.device) -> PartResult:
         """Compute one part on a device."""
         evaluator = self.evaluators[part.cohort]
         given = {name: value.to(device) for name, value in part.params.items()}
         with torch.no_grad():
             if isinstance(part, OwnModels):
-                each = torch.arange(len(part.clients), device=device)  # what was broadcast is written out
-                own = {name: value[each] for name, value in given.items()}
-                return PartResult(evaluator.own_models(own, part.clients, part.full))
+                each = torch.arange(len(part.clients), device=device)  # indexing writes out what is broadcast
+                params = {name: value[each] for name, value in given.items()}
+                return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
                 self._head = part.model, evaluator.method.head(given, None)
@@ -107,7 +109,7 @@ class AfterAggregation:
     """The evaluation of all models of a round.
 
     Attributes:
-        chunk: own models in one part.
+        chunk: clients' own models in one part.
     """
 
     evaluators: Sequence[Evaluator]
@@ -119,13 +121,10 @@ class AfterAggregation:
         """Evaluate every model, each through its own cohort's backbone.
 
         On test samples: the global model on every test set; the clients' models on all test sets (``full``)
-        or on their own and the domains' ones, and on their class sets; where only a sample of the clients is
-        evaluated and not ``full``, on their own and their class sets. On validation samples: the clients'
-        models on their own, the global model on all clients' ones. If every client predicts with the
-        global model, its passes serve all.
-
-        Raises:
-            Stopped: when ``should_stop`` says so.
+        or on their own and the domains' ones, and on their class sets. If only a sample of the clients is
+        evaluated and not ``full``: the clients' models on their own and their class sets. On validation
+        samples: the clients' models on their own, the global model on all clients' ones. If every client
+        predicts with the global model, its passes serve all clients.
         """
         return [cell for number in range(len(self.evaluators)) for cell in self._of(number, state, full)]
 
@@ -140,7 +139,7 @@ class AfterAggregation:
             yield from result.cells
 
     def _own(self, cohort: int, models: Models, full: bool) -> Iterator[OwnModels]:
-        """Yield the clients' models in chunks; one is made when it is asked for."""
+        """Yield the clients' models in chunks, each of which is made when it is needed."""
         for clients in self.evaluators[cohort].with_own_models(models).split(self.chunk):
             if len(clients):
                 yield OwnModels(
@@ -148,7 +147,7 @@ class AfterAggregation:
                 )
 
     def _global_score(self, cohort: int, params: Params) -> Callable[[Sequence[Tensor]], list[Scores]]:
-        """Return what scores the global model; its passes are divided among all who compute."""
+        """Return a function that scores the global model, with its passes divided among the processes."""
         evaluator, model = self.evaluators[cohort], uuid.uuid4().hex
 
         def score(indices: Sequence[Tensor]) -> list[Scores]:
@@ -167,14 +166,14 @@ class AfterAggregation:
 
 
 def _rows(value: Tensor, clients: Tensor) -> Tensor:
-    """Return the clients' rows; of what was broadcast a view. Shape: value (clients of the run, ...)."""
+    """Return the clients' rows, as a view of a broadcast value. Shape: value (clients of the run, ...)."""
     if value.stride(0) == 0:
         return value[:1].expand(len(clients), *value.shape[1:])
     return value[clients.to(value.device)]
 
 
 def _divided(passes: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """Divide passes among as many, in order and with about as many samples each; none is empty."""
+    """Divide passes into at most ``count`` groups, in order, of about equally many samples each."""
     total = sum(part.shape[1] for part in passes)
     groups: list[list[Tensor]] = [[] for _ in range(count)]
     before = 0

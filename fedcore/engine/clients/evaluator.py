@@ -1,4 +1,10 @@
-"""Evaluation: accuracy as a matrix of models by test sets, with counts."""
+"""Evaluation: accuracy as a matrix of models by test sets, with counts.
+
+Each sample is scored once, however many test sets contain it, and then summed per test set in float64. Counts
+are whole numbers, so their sums are exact in any order; losses are added in the order of the test set's
+samples, whichever pass or process computed them. If a prediction depends on the other samples of its batch
+(``Method.batch_order``), each test set is scored separately and without padding instead.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +27,18 @@ if TYPE_CHECKING:
 
     from fedcore.federation import Federation, Pool, Problem, Rows
 
-Kept = Literal["all", "domains", "own"]
-"""Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
+Coverage = Literal["all", "domains", "own"]
+"""Test sets that a client's model is evaluated on: all, its own and the domains', or only its own."""
 Sums = tuple["Tensor", "Tensor", "Tensor"]
 """Correct, total and loss sum, of one shape."""
 Scores = tuple["Tensor", "Tensor"]
 """Hits and losses of samples. Shape: (models, samples) each."""
 Score = Callable[[Sequence["Tensor"]], list[Scores]]
-"""Scores some models on several lists of samples. Shape: an index (models or 1, samples)."""
+"""Scores some models on several lists of samples. Shape: each list (models or 1, samples)."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
-"""Numbers that one forward pass of all models holds: the input, and what the method says beside it.
+"""Numbers that one forward pass of all models holds: the input, and ``Method.numbers_per_sample``.
 
-On a CPU they fit its cache: passes sixteen times as large took twice the time on two cores. On CUDA they fill
+On a CPU they fit its cache: passes sixteen times as large took twice as long on two cores. On CUDA they fill
 a GPU."""
 
 
@@ -41,6 +47,8 @@ def evaluated_clients(problem: Problem) -> Tensor:
 
     Shape: -> (evaluated,), in client order.
     """
+    # Drawn once per run, so that its rounds can be compared, and by name, so that the order of clients in the
+    # config does not change the sample. Evaluation would otherwise grow with the square of the clients.
     names = problem.clients
     if len(names) <= MAX_EVALUATED_CLIENTS:
         return torch.arange(len(names))
@@ -57,8 +65,8 @@ class Evaluator:
 
     Attributes:
         sample: the evaluated clients of the run, see ``evaluated_clients``; None: all. Shape: (evaluated,).
-        members: the clients that this method serves, where cohorts differ; None: all.
-        scores_global: whether to evaluate the global model; where backbones differ there is no single one.
+        members: the clients of this method's cohort; None: all.
+        scores_global: whether to evaluate the global model; with several backbones there is no single one.
     """
 
     method: Method
@@ -105,41 +113,18 @@ class Evaluator:
 
     def with_own_models(self, models: Models) -> Tensor:
         """Return the clients that are evaluated with models of their own. Shape: -> (clients,)."""
-        return self._clients[:0] if self._same(models) else self._clients
+        return self._clients[:0] if self._clients_share(models) else self._clients
 
     def global_model(self, models: Models, full: bool, score: Score) -> list[Cell]:
         """Evaluate the global model after aggregation, also as that of the clients that predict with it.
 
         Args:
-            score: scores the global model, which only it reads.
+            score: scores the global model.
         """
-        same = self._same(models)
-        if not (self.scores_global or same):
+        shared = self._clients_share(models)
+        if not (self.scores_global or shared):
             return []
-        return self._common(self._clients if same else None, self._kept(full), score)
-
-    def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
-        """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
-        head = self.method.head(params, self.federation.local_data(clients))
-        cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, self._kept(full))
-        if self.federation.validation.counts.sum() > 0:
-            sums = self._own(params, head, self.federation.validation.select(clients))
-            cells += self._diagonal(VALIDATION, AFTER_AGGREGATION, clients + 1, sums)
-        return cells
-
-    def _same(self, models: Models) -> bool:
-        return models.global_model is not None and self.method.clients_use_global
-
-    def _kept(self, full: bool) -> Kept:
-        return "all" if full else "own" if self._is_sample else "domains"
-
-    def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
-        """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
-        head = self.method.head(params, self.federation.local_data(clients))
-        return self._test_cells(BEFORE_AGGREGATION, params, head, clients, "own")
-
-    def _common(self, clients: Tensor | None, kept: Kept, score: Score) -> list[Cell]:
-        """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
+        clients, coverage = self._clients if shared else None, self._coverage(full)
         validation = self.federation.validation.select(self._sampled)
         cells: list[Cell] = []
         for split, rows, sets in ((TEST, self._test, self._sets), (VALIDATION, validation, self._sampled)):
@@ -150,50 +135,72 @@ class Evaluator:
                 cells += self._cells(split, AFTER_AGGREGATION, torch.tensor([GLOBAL]), sets + 1, sums)
             if clients is not None:
                 correct, total, loss = (t.expand(len(clients), -1) for t in sums)
-                own: Kept = "own" if split == VALIDATION else kept
+                of_split: Coverage = "own" if split == VALIDATION else coverage
                 sums = correct, total, loss
-                cells += self._cells(split, AFTER_AGGREGATION, clients + 1, sets + 1, sums, own)
+                cells += self._cells(split, AFTER_AGGREGATION, clients + 1, sets + 1, sums, of_split)
         if clients is not None:
             cells += self._class_cells(AFTER_AGGREGATION, score, score, clients)
         return cells
 
+    def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
+        """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
+        head = self.method.head(params, self.federation.local_data(clients))
+        cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, self._coverage(full))
+        if self.federation.validation.counts.sum() > 0:
+            sums = self._own_sums(params, head, self.federation.validation.select(clients))
+            cells += self._diagonal(VALIDATION, AFTER_AGGREGATION, clients + 1, sums)
+        return cells
+
+    def _clients_share(self, models: Models) -> bool:
+        return models.global_model is not None and self.method.clients_use_global
+
+    def _coverage(self, full: bool) -> Coverage:
+        return "all" if full else "own" if self._is_sample else "domains"
+
+    def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
+        """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
+        head = self.method.head(params, self.federation.local_data(clients))
+        return self._test_cells(BEFORE_AGGREGATION, params, head, clients, "own")
+
     def _test_cells(
-        self, stage: int, params: Params, head: Params, clients: Tensor, kept: Kept
+        self, stage: int, params: Params, head: Params, clients: Tensor, coverage: Coverage
     ) -> list[Cell]:
-        """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
-        own_only = kept == "own" and (self.federation.class_sets is None or self._is_sample)
-        score, each = self._together(params, head), self._one_by_one(params, head)
+        """Evaluate some clients' own models on test samples, with the passes that the coverage needs."""
+        own_only = coverage == "own" and (self.federation.class_sets is None or self._is_sample)
+        each = self._one_by_one(params, head)
+
+        def score(indices: Sequence[Tensor]) -> list[Scores]:
+            return [self.score(params, head, index) for index in indices]
+
         if self._in_batches or own_only:
-            if kept == "all":
+            if coverage == "all":
                 sums = self._matrix(score, self._test)
                 cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
             else:
-                sums = self._own(params, head, self.federation.test.select(clients))
+                sums = self._own_sums(params, head, self.federation.test.select(clients))
                 cells = self._diagonal(TEST, stage, clients + 1, sums)
-            if kept == "domains":
+            if coverage == "domains":
                 domains = self._sets[len(self._sampled) :]
                 sums = self._matrix(score, self.federation.test.select(domains))
                 cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
             return cells + self._class_cells(stage, score, each, clients)
         (scores,) = score([self._test_rows[None]])
         sums = self._sums(scores, self._test_rows, self._test)
-        cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums, kept)
+        cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums, coverage)
         return cells + self._class_cells(stage, score, each, clients, scores)
 
-    def _together(self, params: Params, head: Params) -> Score:
-        """Return what scores all of these models on samples."""
-        return lambda indices: [self.score(params, head, index) for index in indices]
-
     def _one_by_one(self, params: Params, head: Params) -> Score:
-        """Return what scores model i on the i-th samples."""
+        """Return a function that scores model i on the i-th list of samples."""
         return lambda indices: [
             self.score(_one(params, i), _one(head, i), index) for i, index in enumerate(indices)
         ]
 
     def _matrix(self, score: Score, rows: Rows) -> Sums:
         """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
-        if self._in_batches:
-            return self._matrix_in_batches(score, rows)
+        if self._in_batches:  # a prediction must not depend on the samples of another test set
+            scores = score([self.order(rows, j) for j in range(len(rows.counts))])
+            correct, loss = (torch.stack([s[part].sum(1) for s in scores], 1) for part in (0, 1))
+            return correct, rows.counts.expand(len(correct), -1), loss
         unique = rows.flat.unique()
         return self._sums(score([unique[None]])[0], unique, rows)
 
@@ -218,9 +225,8 @@ class Evaluator:
         """Evaluate each client's model on its class set; one model may serve all clients.
 
         Args:
-            each: scores client i's model on the i-th samples.
-
-        Shape: scores (models, ``_test_rows``) each, where a pass over all test samples has been made.
+            each: scores client i's model on the i-th list of samples.
+            scores: of a pass over all test samples, if one was made. Shape: (models, ``_test_rows``) each.
         """
         sets = self.federation.class_sets
         if sets is None or not len(clients):
@@ -234,19 +240,19 @@ class Evaluator:
         else:
             # The class sets of a sample of clients also hold test samples of the others.
             rows = sets.rows if self._is_sample else self._test_rows
-            known = None if self._is_sample else scores
-            correct, loss = known or score([rows[None]])[0]
+            reusable = None if self._is_sample else scores
+            correct, loss = reusable or score([rows[None]])[0]
             place = torch.searchsorted(rows, sets.rows)
             by_class = torch.zeros(2, len(correct), held.shape[1], dtype=torch.float64)
             by_class[0].index_add_(1, labels, correct[:, place])
             by_class[1].index_add_(1, labels, loss[:, place])
-            result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
+            result = torch.where(held, by_class, 0.0).sum(-1)  # not a product: inf * 0 is NaN
         (some,) = (total > 0).nonzero(as_tuple=True)
         sets_of = clients + len(self.federation.test_sets) + 1
         sums = result[0][some], total[some], result[1][some]
         return _make_cells(TEST, stage, clients[some] + 1, sets_of[some], sums)
 
-    def _own(self, params: Params, head: Params, rows: Rows) -> Sums:
+    def _own_sums(self, params: Params, head: Params, rows: Rows) -> Sums:
         """Evaluate model i on owner i's samples. Shape: -> (models,) each."""
         if self._in_batches:
             scores = self._one_by_one(params, head)([self.order(rows, i) for i in range(len(rows.counts))])
@@ -255,18 +261,12 @@ class Evaluator:
         correct, loss = self.score(params, head, rows.index)
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
 
-    def _matrix_in_batches(self, score: Score, rows: Rows) -> Sums:
-        """Do as ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
-        scores = score([self.order(rows, j) for j in range(len(rows.counts))])
-        correct, loss = (torch.stack([s[part].sum(1) for s in scores], 1) for part in (0, 1))
-        return correct, rows.counts.expand(len(correct), -1), loss
-
     def order(self, rows: Rows, owner: int) -> Tensor:
         """Return one owner's samples without padding, in the order of their batches. Shape: (1, samples)."""
         return self._in_order(rows.held_by(owner))[None]
 
     def _in_order(self, rows: Tensor) -> Tensor:
-        """Order samples blind to their classes, or by class if the method says so.
+        """Order samples without regard to their classes, or by class if the method says so.
 
         Shape: (samples,) -> (samples,).
         """
@@ -276,7 +276,7 @@ class Evaluator:
         return rows[torch.randperm(len(rows), generator=generator)]
 
     def passes(self, index: Tensor, models: int = 1) -> list[Tensor]:
-        """Cut samples into those of each forward pass of some models. Shape: index (..., samples)."""
+        """Cut samples into forward passes of some models. Shape: index (..., samples)."""
         if self._in_batches:
             return [index]  # the method cuts its own batches
         return list(index.split(samples_at_once(self.method, self.federation.pool, models), dim=1))
@@ -298,28 +298,28 @@ class Evaluator:
                     check_logits(self.method, logits, *y.shape)
                 loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
                 if hits is None or losses is None:
-                    # Made once: what each pass leaves behind among its freed tensors lets the heap grow, in
-                    # runs of 10,000 clients to many times what is used.
+                    # Allocated once: small results left between the freed tensors of each pass fragment the
+                    # heap, which in runs of 10,000 clients grew to many times what is used.
                     hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=loss.device)
                     losses = torch.empty(hits.shape, dtype=loss.dtype, device=loss.device)
-                here = slice(done, done := done + y.shape[1])
-                hits[:, here], losses[:, here] = logits.argmax(-1) == y, loss
-        # Copied once, after all passes: a copy of each would let the device wait for the host.
+                span = slice(done, done := done + y.shape[1])
+                hits[:, span], losses[:, span] = logits.argmax(-1) == y, loss
+        # Copied once, after all passes: a copy per pass would make the device wait for the host.
         assert hits is not None and losses is not None, "there is at least one pass"
         return hits.cpu().double(), losses.cpu().double()
 
     def _cells(
-        self, split: int, stage: int, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"
+        self, split: int, stage: int, models: Tensor, sets: Tensor, sums: Sums, coverage: Coverage = "all"
     ) -> list[Cell]:
-        """Make the cells of a matrix that are kept and have samples.
+        """Make the cells of a matrix that are covered and have samples.
 
         Shape: models (models,) and sets (test sets,) entity codes; sums (models, test sets) each.
         """
         clients = len(self.federation.problem.clients)
         wanted = sums[1] > 0
-        if kept != "all":
+        if coverage != "all":
             own = models[:, None] == sets
-            wanted = wanted & (own | (sets > clients) if kept == "domains" else own)
+            wanted = wanted & (own | (sets > clients) if coverage == "domains" else own)
         rows, columns = wanted.nonzero(as_tuple=True)
         return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
 

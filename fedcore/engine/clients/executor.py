@@ -1,7 +1,9 @@
 """Executors: where the participants of a round are trained and all models evaluated, in chunks of clients.
 
-A chunk is one tensor program, whose result depends on nothing outside of it. An executor may compute the
-chunks of a round wherever it likes, as long as it returns their results in client order: the bits are equal.
+A chunk is one tensor program. Its result depends on nothing else: neither on the other chunks nor on who
+computes it. An executor may therefore compute the chunks of a round anywhere, and the bits are the same as
+long as it returns the results in client order. The chunk size itself decides the last bits, because torch
+chooses its kernels and the order of their sums by the shapes; it is therefore stored with the run and reused.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
 from fedcore.engine.clients.contract import FirstStep
-from fedcore.engine.clients.evaluation import Part, PartEvaluator, PartResult
+from fedcore.engine.clients.evaluation import EvaluationPart, PartEvaluator, PartResult
 from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -28,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Clients of one cohort that train together, with all that they need for a round.
+    """Clients of one cohort that train together, with everything that they need for a round.
 
     Attributes:
-        cohort: number of the cohort.
-        received: what the server sent them.
-        slots: their optimisers' state, where the clients keep it; empty: new optimisers.
+        cohort: index of the cohort.
+        received: parameters from the server.
+        slots: their optimisers' state, if the clients keep it across rounds; empty: new optimisers.
         lr: learning rate of the round; None for a method that trains nothing.
         evaluate: whether to evaluate the trained models, before aggregation.
-        only_means: whether the trained parameters may be dropped, but for the local ones.
+        only_means: whether trained parameters that are not local may be dropped.
 
     Shape: clients (chunk,), ascending; received, local and slots (chunk, ...).
     """
@@ -54,14 +56,14 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What comes back from a chunk.
+    """The result of a chunk.
 
     Attributes:
-        trained: without records; only the local parameters where that was asked for.
+        trained: without records; only the local parameters if the chunk has ``only_means``.
         sent: the clients' uploads. Shape: (chunk, ...).
         slots: their optimisers' state after the round.
-        cells: accuracy of their models before aggregation, where it was asked for.
-        seconds_evaluate: what that took.
+        cells: accuracy of their models before aggregation, if the chunk has ``evaluate``.
+        seconds_evaluate: seconds of that evaluation.
     """
 
     trained: Trained
@@ -84,15 +86,16 @@ class Executor(Protocol):
         """Train chunks of clients.
 
         Raises:
-            Stopped: when ``should_stop`` says so; nothing of the round is kept.
-            FedLensError: when a client's loss is no longer finite; names the client.
+            Stopped: if ``should_stop`` says so; the round is discarded.
         """
 
-    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+    def evaluate(
+        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
+    ) -> Iterator[PartResult]:
         """Compute parts of the evaluation after aggregation.
 
         Raises:
-            Stopped: when ``should_stop`` says so.
+            Stopped: if ``should_stop`` says so.
         """
 
 
@@ -101,11 +104,11 @@ class Worker:
     """Trains and evaluates chunks of clients, with its own methods and encoded samples on its own device.
 
     Attributes:
-        conditions: what decides the last bits of its numbers, see ``environment.computed_by``.
+        numerics: the properties that affect bitwise results, see ``environment.numerics``.
     """
 
     cohorts: Sequence[Cohort]
-    conditions: dict[str, str] = field(default_factory=dict)
+    numerics: dict[str, str] = field(default_factory=dict)
     evaluators: list[Evaluator] = field(init=False)
     parts: PartEvaluator = field(init=False)
     _first_steps: dict[int, FirstStep] = field(default_factory=dict, repr=False)
@@ -116,23 +119,18 @@ class Worker:
             Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
-
         self.parts = PartEvaluator(self.evaluators)
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that holds the parameters."""
+        """The device of the parameters."""
         return self.cohorts[0].federation.problem.device
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:
-        """Train a chunk of clients, and evaluate their models where that is asked for.
-
-        Raises:
-            Stopped: when ``should_stop`` says so between two steps.
-            FedLensError: when a client's loss is no longer finite; names the client.
-        """
+        """Train a chunk of clients, and evaluate their models if the chunk asks for it."""
         cohort = self.cohorts[chunk.cohort]
         method, data = cohort.method, cohort.federation.local_data(chunk.clients)
+        # Indexing writes broadcast parameters out: every client trains its own copy.
         everyone = torch.arange(len(chunk.clients), device=self.device)
         received = {name: value.to(self.device)[everyone] for name, value in chunk.received.items()}
         params = received | {name: value.to(self.device) for name, value in chunk.local.items()}
@@ -151,23 +149,16 @@ class Worker:
         begin = time.perf_counter()
         cells: list[Cell] = []
         if chunk.evaluate:
-            cells = self.before_aggregation(chunk.cohort, chunk.clients, received, trained.params)
+            with torch.no_grad():
+                models = method.before_aggregation(trained.params, received)
+                cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
-        kept = trained.params
+        params = trained.params
         if chunk.only_means:
-            kept = {name: kept[name] for name in chunk.local}
-        return ChunkResult(replace(trained, params=kept, record={}), sent, optimiser.slots, cells, spent)
+            params = {name: params[name] for name in chunk.local}
+        return ChunkResult(replace(trained, params=params, record={}), sent, optimiser.slots, cells, spent)
 
-    def before_aggregation(
-        self, cohort: int, clients: Tensor, received: Params, trained: Params
-    ) -> list[Cell]:
-        """Evaluate some clients' models as trained. Shape: received and trained (clients, ...)."""
-        evaluator = self.evaluators[cohort]
-        with torch.no_grad():
-            models = evaluator.method.before_aggregation(trained, received)
-            return evaluator.before_aggregation(models, clients)
-
-    def evaluate(self, part: Part) -> PartResult:
+    def evaluate(self, part: EvaluationPart) -> PartResult:
         """Compute a part of the evaluation after aggregation."""
         return self.parts.evaluate(part, self.device)
 
@@ -184,6 +175,8 @@ class InProcess:
         """Train the chunks one after another; a result may be dropped before the next chunk begins."""
         return (self.worker.train(chunk, should_stop) for chunk in chunks)
 
-    def evaluate(self, parts: Iterable[Part], should_stop: Callable[[], bool]) -> Iterator[PartResult]:
+    def evaluate(
+        self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
+    ) -> Iterator[PartResult]:
         """Compute the parts one after another."""
         return (self.worker.evaluate(part) for part in parts)

@@ -1,21 +1,138 @@
-"""What a round's chunks send back, joined in client order."""
+"""What a round's chunks send back: counted, averaged as it arrives or joined in client order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fedcore.engine.clients.averages import MeanUploads, RunningMeans
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
-from fedcore.engine.clients.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, Params, Ragged, Uploads
+from fedcore.methods.base import Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fedcore.methods.hyperparameters import Weighting
+
+_LEVELS = 4
+"""Partial sums that torch's sum over the first axis keeps on a CPU (``cascade_sum`` in SumKernel.cpp)."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Scalars and bytes per participant. Shape: (participants,) int64 each."""
+
+    scalars: Tensor
+    bytes: Tensor
+
+
+class Transport:
+    """The messages of a round; a subclass may inspect every tensor that is sent in either direction."""
+
+    def down(self, state: State, clients: Tensor) -> Params:
+        """Send the shared and personal parameters to the participants. Shape: -> (participants, ...)."""
+        shared = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()}
+        return {**shared, **{n: v[clients.to(v.device)] for n, v in state.personal.items()}}
+
+    def up(self, sent: dict[str, Tensor | Ragged]) -> dict[str, Tensor | Ragged]:
+        """Send the participants' uploads to the server. Shape: (participants, ...)."""
+        return sent
+
+
+def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
+    """Count each participant's scalars and bytes; of a ragged value only the rows that it sends."""
+    scalars = torch.zeros(participants, dtype=torch.int64)
+    size = torch.zeros(participants, dtype=torch.int64)
+    for value in sent.values():
+        if isinstance(value, Ragged):
+            row = value.values[0, 0].numel() if value.values.shape[1] else 0
+            count = value.lengths.cpu().to(torch.int64) * row
+            item = value.values.element_size()
+        else:
+            count = torch.full((participants,), value[0].numel())
+            item = value.element_size()
+        scalars += count
+        size += count * item
+    return Traffic(scalars, size)
+
+
+def needs_only_means(method: Method) -> bool:
+    """Return whether the server reads only the mean of the uploads, so that none has to be stored."""
+    return method.trains and not overrides(type(method), "aggregate", "diagnostics", "round_log")
+
+
+@dataclass(frozen=True)
+class MeanUploads(Uploads):
+    """The means of a round's uploads; the uploads themselves are gone.
+
+    Attributes:
+        means: the weighted mean of each parameter. Shape: (...).
+    """
+
+    means: dict[str, Tensor] = field(default_factory=dict)
+
+    def mean(self, name: str, weighting: Weighting) -> Tensor:
+        """Return the mean that was summed while the uploads arrived."""
+        return self.means[name]
+
+
+class RunningMean:
+    """The weighted mean over clients of one parameter, summed in client order in float64.
+
+    Why the levels: rows must not depend on whether uploads are stored or summed as they arrive, so this adds
+    in the order in which torch's sum does on a CPU (blocks of 16 rows, blocks of 16 such sums, and so on). It
+    has the bits of ``weighted_mean`` except for at most 63 elements at the end of a tensor, whose sums may
+    differ in the last bit of float64.
+    """
+
+    def __init__(self, weights: Tensor) -> None:
+        """Begin the mean of all clients with these weights. Shape: weights (participants,)."""
+        self.weights = weights
+        self.seen = 0
+        self.power = max(4, (len(weights) - 1).bit_length() // _LEVELS)
+        self.sums: list[Tensor] = []
+        self.numbers: list[Tensor] = []
+        self.dtype: torch.dtype | None = None
+
+    def add(self, values: Tensor) -> None:
+        """Add the next clients. Shape: (clients, ...)."""
+        self.dtype = values.dtype
+        if values[0].numel() == 1:  # torch sums a vector in another order
+            self.numbers.append(values)
+            return
+        weights = self.weights[self.seen : self.seen + len(values)].tolist()
+        if not self.sums:
+            shape = values.shape[1:]
+            self.sums = [
+                torch.zeros(shape, dtype=torch.float64, device=values.device) for _ in range(_LEVELS)
+            ]
+        for row, weight in zip(values, weights, strict=True):
+            self.sums[0] += row.to(torch.float64) * weight
+            self.seen += 1
+            self._carry()
+
+    def _carry(self) -> None:
+        """Move full blocks to the next level."""
+        block = (1 << self.power) - 1
+        for level in range(1, _LEVELS):
+            if self.seen & (block << (level - 1) * self.power):
+                return
+            self.sums[level] += self.sums[level - 1]
+            self.sums[level - 1].zero_()
+
+    def result(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        if self.numbers:
+            return weighted_mean(torch.cat(self.numbers), self.weights)
+        assert self.dtype is not None and self.seen == len(self.weights), "every client has been added"
+        total, *rest = self.sums
+        for part in rest:
+            total = total + part
+        return total.to(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -25,8 +142,8 @@ class Gathered:
     Attributes:
         trained: without records; of a method that needs only means, only the local parameters.
         slots: the optimisers' state after the round, one per chunk.
-        cells: accuracy before aggregation, where chunks were evaluated.
-        seconds_evaluate: what that took, all chunks together.
+        cells: accuracy before aggregation, if chunks were evaluated.
+        seconds_evaluate: seconds of that evaluation, all chunks together.
     """
 
     trained: Trained
@@ -48,34 +165,36 @@ def gather(
     """Join the results of a round's chunks as they arrive.
 
     Args:
-        only_means: sum the uploads instead of keeping them.
+        only_means: sum the uploads instead of storing them.
 
     Shape: clients and samples (participants,).
     """
-    given = Uploads({}, clients, samples)
-    means = RunningMeans(method.shared, given.weights(method.config.weighting)) if only_means else None
+    weights = Uploads({}, clients, samples).weights(method.config.weighting) if only_means else None
+    means = {name: RunningMean(weights) for name in method.shared} if weights is not None else {}
     trained: list[Trained] = []
     sent: list[dict[str, Tensor | Ragged]] = []
-    crossed: list[Traffic] = []
+    counted: list[Traffic] = []
     slots: list[Params] = []
     cells: list[Cell] = []
     seconds = 0.0
     for result in results:
         uploads = transport.up(result.sent)
-        crossed.append(traffic(uploads, len(result.trained.steps)))
-        if means is None:
+        counted.append(traffic(uploads, len(result.trained.steps)))
+        for name, mean in means.items():
+            value = uploads[name]
+            assert not isinstance(value, Ragged), f"'{name}' is ragged"
+            mean.add(value)
+        if not only_means:
             sent.append(uploads)
-        else:
-            means.add(uploads)
         trained.append(result.trained)
         slots.append(result.slots)
         cells += result.cells
         seconds += result.seconds_evaluate
-    if means is None:
-        joined = Uploads({n: _join([s[n] for s in sent]) for n in sent[0]}, clients, samples)
+    if only_means:
+        joined: Uploads = MeanUploads({}, clients, samples, {name: m.result() for name, m in means.items()})
     else:
-        joined = MeanUploads({}, clients, samples, means.result())
-    total = Traffic(torch.cat([t.scalars for t in crossed]), torch.cat([t.bytes for t in crossed]))
+        joined = Uploads({n: _join([s[n] for s in sent]) for n in sent[0]}, clients, samples)
+    total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))
     return Gathered(_join_trained(trained), joined, total, slots, cells, seconds)
 
 

@@ -3,15 +3,18 @@
 A loss has one value per client and clients share no parameter within a round, so the gradient of the losses'
 sum is every client's own gradient. A client that has run out of batches is left out of the step altogether:
 neither its parameters nor its optimiser move.
+
+Matrix products are computed in single precision or in what the config's ``arithmetic`` asks for. Parameters,
+optimisers, averages and evaluation stay in single precision in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedcore.engine.clients import arithmetic
 from fedcore.engine.clients.contract import FirstStep
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.clients.schedule import Schedule, Turn
@@ -20,9 +23,12 @@ from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from torch import Tensor
 
     from fedcore.federation import LocalData
+    from fedcore.methods.hyperparameters import Arithmetic
 
 
 class Stopped(Exception):
@@ -65,9 +71,8 @@ def train_clients(
     Shape: params (participants, ...); they are not changed in place.
 
     Raises:
-        Stopped: when ``should_stop`` says so between two steps.
-        FedLensError: when a client's loss is no longer finite; names the client.
-        FedLensMethodError: when the method does not keep its contract.
+        Stopped: if ``should_stop`` says so between two steps.
+        FedLensError: if a client's loss is no longer finite; names the client.
     """
     with torch.no_grad():
         const = method.round_constants(params, data)
@@ -79,7 +84,7 @@ def train_clients(
     epochs, size = (method.config.local_epochs, method.config.batch_size) if method.trains else (0, 1)
     schedule = Schedule(data, round_, epochs, size, max_steps)
     sums = _RoundSums(data, schedule.steps)
-    with arithmetic.tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
+    with tf32(wanted=method.trains and method.config.arithmetic == "tf32"):
         for turn in schedule:
             if should_stop():
                 raise Stopped
@@ -87,6 +92,34 @@ def train_clients(
                 step = _step(phase, params, const, turn, optimiser)
                 sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
+
+
+@contextmanager
+def tf32(wanted: bool) -> Iterator[None]:
+    """Let a GPU round the factors of matrix products to TF32 in this block; a CPU has no TF32."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = wanted
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
+
+
+def autocast(arithmetic: Arithmetic, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context of a forward pass; its backward pass has the same types."""
+    if arithmetic != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def _in_single_precision(step: Step) -> Step:
+    """Widen the records and moved parameters of a step from bf16, as they outlive it."""
+
+    def wide(values: Params) -> Params:
+        return {n: v.float() if v.dtype == torch.bfloat16 else v for n, v in values.items()}
+
+    return replace(step, record=wide(step.record), moved=wide(step.moved))
 
 
 _ANCHOR = "received/"
@@ -124,8 +157,9 @@ def _step(
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
     constants = const if everyone else {n: c[rows] for n, c in const.items()}
-    with arithmetic.forward(optimiser.config.arithmetic, rows.device):
-        step = arithmetic.widened(phase(leaves, constants, turn.batch))
+    with autocast(optimiser.config.arithmetic, rows.device):
+        step = _in_single_precision(phase(leaves, constants, turn.batch))
+    # All gradients are taken before anything moves: the losses of one step must see the same parameters.
     gradients: Params = {}
     for i, (names, loss) in enumerate(step.losses.items()):
         more = i < len(step.losses) - 1
@@ -139,7 +173,7 @@ def _step(
 
 
 class _RoundSums:
-    """Losses, terms and records of a round, summed without waiting for the device."""
+    """Losses, terms and records of a round, summed on the device, so that no step waits for a number."""
 
     def __init__(self, data: LocalData, steps: Tensor) -> None:
         self.data, self.steps = data, steps
@@ -148,17 +182,16 @@ class _RoundSums:
         self.record: Params = {}
 
     def add(self, step: Step, turn: Turn, last_phase: bool) -> None:
-        """Add one phase of one step."""
         if last_phase:
             self.loss[turn.rows] += next(iter(step.losses.values())).detach().double()
         for name, value in step.terms.items():
             total = self.terms.setdefault(name, torch.zeros_like(self.loss))
             total[turn.rows] += value.detach().double()
-        source, target = turn.kept
+        source, target = turn.recorded
         for name, value in step.record.items() if len(source) else ():
             index = self.data.rows.index
-            kept = self.record.setdefault(name, value.new_zeros(index.numel(), *value.shape[2:]))
-            kept[target] = value.detach().flatten(0, 1)[source]
+            rows = self.record.setdefault(name, value.new_zeros(index.numel(), *value.shape[2:]))
+            rows[target] = value.detach().flatten(0, 1)[source]
 
     def result(self, params: Params, round_: int) -> Trained:
         count = self.steps.clamp(min=1).to(self.loss.device)
@@ -169,5 +202,5 @@ class _RoundSums:
             raise FedLensError(f"client '{name}': the loss is not finite in round {round_}; lower lr", "lr")
         params = {n: p.detach() for n, p in params.items()}
         shape = self.data.rows.index.shape
-        record = {n: kept.unflatten(0, shape) for n, kept in self.record.items()}
+        record = {n: rows.unflatten(0, shape) for n, rows in self.record.items()}
         return Trained(params, record, loss, self.steps, {n: t / count for n, t in self.terms.items()})

@@ -1,14 +1,19 @@
-"""The clients that fit into memory at once on a CPU, measured before a run begins.
+"""Memory: how many clients are trained at once on a CPU, and local parameters that are mapped from a file.
 
-A GPU says when its memory is used up, and the round begins again with smaller chunks; on a CPU the system
-would end the process.
+A GPU reports that its memory is exhausted, and the round is repeated with smaller chunks. On a CPU the
+operating system would kill the process instead, so what a client takes is measured before the run begins.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore import memory_limits
+from fedcore.cache.durable import make_folder
 from fedcore.engine.clients.schedule import batch_slots, make_batch
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State
@@ -20,12 +25,12 @@ if TYPE_CHECKING:
 
 CHUNK = 32
 """Clients trained at once unless memory requires fewer."""
+IN_MEMORY = 2**28
+"""Bytes of local parameters that stay in memory; larger ones are mapped from a file."""
 _MOST = 4 * 2**30
 """Bytes that the activations of a chunk may take, or a quarter of the run's share of memory if that is less.
 
-Processes that train chunks of one run on one machine have this quarter together.
-
-The whole share counts, not what is free at the moment: the chunk decides the last bits of a run."""
+Processes that train chunks of one run on one machine divide this quarter."""
 
 
 def clients_at_once(
@@ -44,12 +49,14 @@ def clients_at_once(
     """
     if not method.trains or federation.problem.device.type != "cpu" or most == 1:
         return most
+    # The whole share counts, not what is free at this moment: the number of clients in a chunk decides the
+    # last bits of a run, which must not depend on what else the machine does.
     budget = min(_MOST, (memory or memory_limits.share()) // 4 // sharers)
     return max(1, min(most, budget // max(1, bytes_of_client(method, federation, state))))
 
 
 def bytes_of_client(method: Method, federation: Federation, state: State) -> int:
-    """Measure what autograd keeps for one step of the client with the most samples, in its largest phase."""
+    """Measure what autograd saves for one step of the client with the most samples, in its largest phase."""
     client = federation.train.counts.argmax()[None]
     data = federation.local_data(client)
     params: Params = {name: value[None].clone() for name, value in state.shared.items()}
@@ -61,17 +68,88 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0
     for phase in method.phases:
-        kept: dict[int, int] = {}
+        saved: dict[int, int] = {}
 
-        def note(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+        def note(tensor: Tensor, saved: dict[int, int] = saved) -> Tensor:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in frozen:
-                kept[storage.data_ptr()] = storage.nbytes()
+                saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         leaves = {n: p.detach().requires_grad_(p.is_floating_point()) for n, p in params.items()}
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             step = phase(leaves, const, batch)
-        largest = max(largest, sum(kept.values()))
-        del step
+        largest = max(largest, sum(saved.values()))
+        del step  # it holds the graph, and with it the storages whose addresses tell them apart
     return largest
+
+
+def size_of(params: Params) -> int:
+    """Return the bytes that parameters take once every client has its own rows."""
+    return sum(value.numel() * value.element_size() for value in params.values())
+
+
+class LocalRows:
+    """The clients' local parameters, in tensors whose rows are written in place.
+
+    A round writes its participants' rows only, so it costs as much with 10,000 clients as with 1,000. In a
+    file, if all clients begin with the same row, each row is written when it is first needed: of 10,000
+    clients with a megabyte each, a run of 20 rounds writes those that take part or are evaluated.
+
+    Attributes:
+        values: the parameters; rows that were never needed may be zeros. Shape: (clients, ...).
+    """
+
+    def __init__(self, local: Params, folder: Path | None) -> None:
+        """Copy local parameters.
+
+        Args:
+            folder: where a file is made if they are large; the file has no name, so it disappears with the
+                process. None: the folder of temporary files.
+
+        Shape: local (clients, ...).
+        """
+        self._first: Params = {}
+        self._missing = torch.ones(max((len(v) for v in local.values()), default=0), dtype=torch.bool)
+        if size_of(local) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
+            self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in local.items()}
+            return
+        self.values = {name: _mapped(value, folder) for name, value in local.items()}
+        for name, value in local.items():
+            if value.stride(0) == 0:  # ``Method.repeat`` has broadcast one row to all clients
+                self._first[name] = value[0].clone()
+            else:
+                self.values[name].copy_(value)
+
+    def need(self, clients: Tensor) -> None:
+        """Write the initial rows of clients that have none yet. Shape: clients (some,)."""
+        if not self._first:
+            return
+        new = clients[self._missing[clients]]
+        for name, first in self._first.items():
+            self.values[name][new.to(first.device)] = first
+        self._missing[new] = False
+
+    def write(self, clients: Tensor, trained: Params) -> None:
+        """Write the rows of the clients that have trained. Shape: clients (some,), trained (some, ...)."""
+        for name, rows in self.values.items():
+            rows.index_copy_(0, clients.to(rows.device), trained[name])
+
+
+def _mapped(like: Tensor, folder: Path | None) -> Tensor:
+    """Return a contiguous tensor of this shape and type, in a file that only this process can reach."""
+    if like.device.type != "cpu":
+        return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    if folder is not None:
+        make_folder(folder)
+    handle, name = tempfile.mkstemp(prefix=".local-", dir=folder)
+    try:
+        size = like.numel() * like.element_size()
+        if sys.platform == "linux":
+            os.posix_fallocate(handle, 0, size)  # so that a full disk is an error here, not a SIGBUS later
+        else:
+            os.truncate(handle, size)
+        return torch.from_file(name, shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
+    finally:
+        os.close(handle)
+        Path(name).unlink()

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 WARMUP_LR = 1e-5
 """Learning rate of the warm-up rounds in CoOp's code."""
 _BLOCK = 2**16
-"""Elements that a step updates together on a CPU: they stay in its cache through all of the step's sums."""
+"""Elements that a step updates together on a CPU, so that they stay in its cache through all operations."""
 
 
 def learning_rate(config: MethodConfig, round_: int, rounds: int) -> float:
-    """Return the learning rate of a round, from 1 on, of so many.
+    """Return the learning rate for round t (from 1) of T.
 
-    The cosine begins after the warm-up and would reach 0 after as many rounds as the run has, as in CoOp's
-    code, where epochs stand for rounds.
+    The cosine begins after the warm-up and would reach 0 after T further rounds, as in CoOp's code, whose
+    epochs are our rounds.
     """
     done = round_ - 1 - config.warmup_rounds
     if done < 0:
@@ -36,7 +36,7 @@ def learning_rate(config: MethodConfig, round_: int, rounds: int) -> float:
 
 @dataclass
 class ClientOptimiser:
-    """One optimiser per client, batched; a test holds its updates equal to those of torch.optim.
+    """One optimiser per client, batched; a test compares its updates with those of torch.optim.
 
     Attributes:
         slots: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
@@ -53,7 +53,7 @@ class ClientOptimiser:
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
         """Return a parameter after one step.
 
-        A value that a step returned and the next one was given is overwritten by the step after that.
+        The returned tensor is reused: the step after the next one overwrites it.
 
         Shape: value and gradient (active, ...); rows (active,) client positions.
         """
@@ -65,7 +65,7 @@ class ClientOptimiser:
         slots = [self._slot(f"{name}/{moment}", value) for moment in moments]
         everyone = len(rows) == self.clients
         state = slots if everyone else [slot[rows] for slot in slots]
-        moved = self._memory(name, value) if everyone else value.new_empty(value.shape)
+        moved = self._buffer(name, value) if everyone else value.new_empty(value.shape)
         matrix = (len(value), math.prod(value.shape[1:]))
         row_wise = [t.reshape(matrix) for t in (value, _contiguous(gradient))]
         row_wise += [t.view(matrix) for t in (moved, *state)]  # views: they are written to
@@ -81,10 +81,10 @@ class ClientOptimiser:
                 slot[rows] = values
         return moved
 
-    def _memory(self, name: str, value: Tensor) -> Tensor:
-        """Return memory for a parameter's next value: what held the value before this one, if there is any.
+    def _buffer(self, name: str, value: Tensor) -> Tensor:
+        """Return a tensor for a parameter's next value: the one that held the value before this one, if any.
 
-        The system gives new memory page by page, which takes longer than the sums of a step.
+        The operating system hands out new memory page by page, which takes longer than the arithmetic.
         """
         free, last = self._spare.pop(name, None), self._last.get(name)
         if last is not None and last.data_ptr() == value.data_ptr():
@@ -95,7 +95,7 @@ class ClientOptimiser:
         return free
 
     def _slot(self, name: str, like: Tensor) -> Tensor:
-        """Return a moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
+        """Return a moment of all clients, initially zero. Shape: like (any, ...) -> (clients, ...)."""
         if name not in self.slots:
             self.slots[name] = like.new_zeros(self.clients, *like.shape[1:])
         return self.slots[name]
@@ -112,9 +112,10 @@ class ClientOptimiser:
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """Return a gradient in the order of its parameter; a product's is often transposed.
+    """Return a gradient in its parameter's memory order; the gradient of a product is often transposed.
 
-    Client by client, because torch copies a transposed matrix in tiles, but a stack of them number by number.
+    It is copied client by client: torch copies one transposed matrix in tiles, but a stack of them element by
+    element.
     """
     if gradient.is_contiguous() or gradient.device.type != "cpu":
         return gradient
@@ -125,7 +126,7 @@ def _contiguous(gradient: Tensor) -> Tensor:
 
 
 def _blocks(moved: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield parts of a matrix that fit a CPU's cache: rows, or a part of one; elsewhere all of it."""
+    """Yield parts of a matrix that fit a CPU's cache (rows, or part of a row); on other devices all of it."""
     rows, columns = moved.shape
     height, width = max(1, rows), max(1, columns)
     if columns and moved.device.type == "cpu":
@@ -157,7 +158,7 @@ def _adam(
 ) -> None:
     """Write the value after one step of Adam or AdamW into ``moved``, and move both moments.
 
-    Every sum goes into memory that is in the cache already, not into a new tensor.
+    Every intermediate result goes into memory that is in the cache already, not into a new tensor.
 
     Shape: (active, numbers) each; steps (active, 1).
     """

@@ -1,8 +1,8 @@
-"""The steps of a round: who takes part in each and with which samples, known before the first one begins.
+"""The steps of a round: the clients and samples of each, drawn before the first one begins.
 
-Which clients still have batches is known on the host. Everything that a step needs of it on the device, such
-as positions of clients and samples, goes there in one copy a round: a small copy in each step would make the
-host wait for a GPU, or the GPU for the host.
+The host knows which clients still have batches. The positions of clients and samples that the steps need on
+the device are sent there in one copy per round: a small copy in each step would make the host wait for the
+GPU, or the GPU for the host.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """Draw the samples of each client in each step of an epoch, -1 for none.
 
-    A client's order is drawn from (seed, "batches", round, epoch, client name) only, so
-    that it depends neither on who else takes part nor on the order of clients.
+    A client's order is drawn from (seed, "batches", round, epoch, client name) only, so that it depends
+    neither on the other participants nor on the order of clients.
 
     Shape: -> (participants, steps, size) positions in ``data.rows``.
     """
@@ -44,18 +44,18 @@ class Turn:
 
     Attributes:
         everyone: whether all participants take it.
-        rows: positions among the participants of those who take it, ascending, on the device.
+        rows: positions of the clients that take it among the participants, ascending, on the device.
         batch: their samples.
-        kept: positions of the samples whose record is kept: in the flattened batch, and in the flattened
-            ``data.rows``; on the device, empty before a client's last epoch.
+        recorded: positions of the samples whose record is stored: in the flattened batch, and in the
+            flattened ``data.rows``; on the device, empty before a client's last epoch.
 
-    Shape: rows (active,); kept two of (samples,).
+    Shape: rows (active,); recorded two of (samples,).
     """
 
     everyone: bool
     rows: Tensor
     batch: Batch
-    kept: tuple[Tensor, Tensor]
+    recorded: tuple[Tensor, Tensor]
 
 
 class Schedule:
@@ -71,11 +71,11 @@ class Schedule:
         """Draw the batches of ``epochs`` epochs, of which a client takes at most ``max_steps``."""
         self.data = data
         self.steps = torch.zeros(len(data.clients), dtype=torch.int64)
+        # One entry per step, on the CPU: the clients' positions; (active, longest) positions in
+        # ``data.rows``, -1 on padding; and whether it is in a client's last epoch, whose records are stored.
         self._active: list[Tensor] = []
-        """Of each step, the clients' positions on the CPU."""
         self._slots: list[Tensor] = []
-        """Of each step, (active, longest) positions in ``data.rows`` on the CPU, -1 on padding."""
-        self._keeps: list[Tensor] = []
+        self._last: list[Tensor] = []
         limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
         batches = -(-data.rows.counts // batch_size)
         last_epoch = ((limit - 1) // batches.clamp(min=1)).clamp(max=epochs - 1)
@@ -87,30 +87,29 @@ class Schedule:
                 self.steps[rows] += 1
                 self._active.append(rows)
                 self._slots.append(trimmed(slots[rows]))
-                self._keeps.append(last_epoch[rows] == epoch)
+                self._last.append(last_epoch[rows] == epoch)
 
     def __iter__(self) -> Iterator[Turn]:
-        """Yield the steps in their order; only their samples are read now."""
-        pool, (rows, clients, samples, masks) = self.data.pool, self._tables
+        """Yield the steps in order; a step's samples are read only now."""
+        pool = self.data.pool
+        rows, clients, samples, masks = self._tables
+        sources, targets = self._records
         host = self._samples if pool.values.device != pool.device else samples
         for i, (active, slots) in enumerate(zip(self._active, self._slots, strict=True)):
             everyone = len(active) == len(self.data.clients)
             batch = Batch(pool.x(host[i]), pool.y(samples[i]), masks[i].view(slots.shape), clients[i])
-            yield Turn(everyone, rows[i], batch, self._kept(i))
-
-    def _kept(self, step: int) -> tuple[Tensor, Tensor]:
-        return self._records[0][step], self._records[1][step]
+            yield Turn(everyone, rows[i], batch, (sources[i], targets[i]))
 
     @cached_property
     def _samples(self) -> list[Tensor]:
-        """Of each step, rows of the pool, on the CPU; padding repeats a client's first sample."""
+        """Rows of the pool for each step, on the CPU; padding repeats a client's first sample."""
         index = self.data.rows.index
         pairs = zip(self._active, self._slots, strict=True)
         return [index[rows].gather(1, slots.clamp(min=0)) for rows, slots in pairs]
 
     @cached_property
     def _tables(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """Of each step, on the device: the clients' positions and numbers, rows of the pool, and the mask."""
+        """For each step, on the device: the clients' positions and numbers, rows of the pool, and mask."""
         clients = [self.data.clients[rows] for rows in self._active]
         numbers = self._on_device([*self._active, *clients, *self._samples])
         masks = self._on_device([slots >= 0 for slots in self._slots])
@@ -119,10 +118,10 @@ class Schedule:
 
     @cached_property
     def _records(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Of each step, on the device: the positions from which and to which records are copied."""
+        """For each step, on the device: the positions from which and to which records are copied."""
         width, sources, targets = self.data.rows.index.shape[1], [], []
-        for rows, slots, keep in zip(self._active, self._slots, self._keeps, strict=True):
-            row, place = ((slots >= 0) & keep[:, None]).nonzero(as_tuple=True)
+        for rows, slots, last in zip(self._active, self._slots, self._last, strict=True):
+            row, place = ((slots >= 0) & last[:, None]).nonzero(as_tuple=True)
             sources.append(row * slots.shape[1] + place)
             targets.append(rows[row] * width + slots[row, place])
         both = self._on_device([*sources, *targets])

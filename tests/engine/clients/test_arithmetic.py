@@ -5,7 +5,7 @@ import torch
 
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
-from fedcore.engine.clients import arithmetic, local
+from fedcore.engine.clients import local
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.methods import registry
@@ -96,7 +96,7 @@ def test_a_gpu_may_round_to_tf32_in_local_training_alone(tiny_backbone, tiny_fed
         loop = run_rounds(build("clip-fc", federation, batch_size=4, arithmetic=kind), federation, 1)
         assert loop.finished and not torch.backends.cuda.matmul.allow_tf32
     assert set(seen[: len(seen) // 2]) == {False} and set(seen[len(seen) // 2 :]) == {True}
-    with pytest.raises(ZeroDivisionError), arithmetic.tf32(wanted=True):
+    with pytest.raises(ZeroDivisionError), local.tf32(wanted=True):
         raise ZeroDivisionError
     assert not torch.backends.cuda.matmul.allow_tf32
 

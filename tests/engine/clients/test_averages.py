@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.averages import RunningMean, needs_only_means
+from fedcore.engine.clients.gathering import RunningMean, needs_only_means
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.tensors import weighted_mean

@@ -122,7 +122,7 @@ MISTAKES = [
     (Detached, "the loss of 'weight', 'bias' does not depend on 'bias'"),
     (Twice, "'bias' is in two losses"),
     (Unknown, "moves 'scale', but the clients hold 'weight', 'bias'"),
-    (BareName, r'a loss is for .weight., which is no tuple of names; write \("weight",\)'),
+    (BareName, r'a loss is for .weight., which is not a tuple of names; write \("weight",\)'),
     (BareLoss, r"it returns a tensor of shape \(3,\); return Step"),
     (MovesAnotherShape, r"moved has 'bias' with shape \(3,\), the clients hold \(3, 3\)"),
     (ScalarTerm, r"the term 'ce' is a tensor of shape \(\), not one value per client"),

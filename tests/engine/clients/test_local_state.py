@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine import row_files
+from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator as evaluate
-from fedcore.engine.clients import local_state
+from fedcore.engine.clients import memory
 from fedcore.engine.loop import Loop
 from fedcore.methods import tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
@@ -28,7 +28,7 @@ def run(federation, folder, **options):
 
 def test_local_parameters_on_a_file_are_those_in_memory(federation, tmp_path, monkeypatch):
     inside = run(federation, tmp_path / "inside")
-    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY", 0)
     mapped = run(federation, tmp_path / "mapped")
     torch.testing.assert_close(mapped.state.local, inside.state.local, rtol=0, atol=0)
     assert [e.cells for e in mapped.finished] == [e.cells for e in inside.finished]
@@ -37,20 +37,20 @@ def test_local_parameters_on_a_file_are_those_in_memory(federation, tmp_path, mo
 
 
 def test_a_round_leaves_the_rows_of_absent_clients_in_place(federation, monkeypatch):
-    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY", 0)
     local = {"matrix": torch.arange(12.0).view(4, 3)}
-    rows = local_state.OwnRows(local, None).values
-    before = rows["matrix"].data_ptr()
-    local_state.write_rows(rows, torch.tensor([1, 3]), {"matrix": -torch.ones(2, 3), "shared": torch.ones(2)})
-    assert rows["matrix"].data_ptr() == before
-    assert rows["matrix"].tolist() == [[0, 1, 2], [-1] * 3, [6, 7, 8], [-1] * 3]
+    rows = memory.LocalRows(local, None)
+    before = rows.values["matrix"].data_ptr()
+    rows.write(torch.tensor([1, 3]), {"matrix": -torch.ones(2, 3), "shared": torch.ones(2)})
+    assert rows.values["matrix"].data_ptr() == before
+    assert rows.values["matrix"].tolist() == [[0, 1, 2], [-1] * 3, [6, 7, 8], [-1] * 3]
     assert local["matrix"].min() == 0, "the parameters that were given are not written to"
 
 
 def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch):
-    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
+    monkeypatch.setattr(memory, "IN_MEMORY", 0)
     own = torch.arange(12.0).view(4, 3)
-    rows = local_state.OwnRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
+    rows = memory.LocalRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
     rows.need(torch.tensor([2]))
     assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(rows.values["own"], own)
     rows.values["same"][2] = 7.0
@@ -64,8 +64,8 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
 ):
     monkeypatch.setattr(evaluate, "MAX_EVALUATED_CLIENTS", 2)
     inside = run(federation, tmp_path / "inside")
-    monkeypatch.setattr(local_state, "IN_MEMORY", 0)
-    monkeypatch.setattr(row_files, "LARGE", large)
+    monkeypatch.setattr(memory, "IN_MEMORY", 0)
+    monkeypatch.setattr(checkpoint, "LARGE", large)
     mapped = run(federation, tmp_path / "mapped")
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished

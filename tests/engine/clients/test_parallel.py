@@ -25,9 +25,9 @@ from fedcore.engine.clients.evaluation import GlobalPasses, OwnModels
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.memory import clients_at_once
-from fedcore.engine.environment import computed_by, resolve_environment, unlike_processes
+from fedcore.engine.environment import numerics, resolve_environment, unlike_processes
 from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Order, Parallel, Serving, Spread, pack, processes, unpack
+from fedcore.engine.parallel import ChunkOrder, Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
@@ -66,7 +66,7 @@ def at_once(serving: Serving, orders: list[int]) -> Callable[[bytes], Future[byt
     """Serve in this process; ``orders`` gets the bytes of every order to train."""
 
     def submit(content: bytes) -> Future[bytes]:
-        if isinstance(unpack(content, CPU), Order):
+        if isinstance(unpack(content, CPU), ChunkOrder):
             orders.append(len(content))
         future: Future[bytes] = Future()
         future.set_result(serving.answer(content))
@@ -127,7 +127,7 @@ def test_the_passes_of_the_global_model_are_divided_and_few_own_models_are_sent_
 
 def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch):
     def sent(kept_bytes: int) -> list[int]:
-        monkeypatch.setattr(parallel, "_KEPT", kept_bytes)
+        monkeypatch.setattr(parallel, "_CACHED_BYTES", kept_bytes)
         orders: list[int] = []
         loop = new_loop("fedot", rounds=3)
         loop.participation = 1.0
@@ -152,7 +152,7 @@ def test_a_broadcast_tensor_is_packed_once():
     loop = new_loop("fedot")
     loop.chunk = 2
     chunk = next(loop._chunks({"w": wide}, torch.tensor([0, 1]), 1))
-    content = pack(Order(chunk, torch.tensor([True, True]), True))
+    content = pack(ChunkOrder(chunk, torch.tensor([True, True]), True))
     assert len(content) < 100_000
     assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
 
@@ -225,7 +225,7 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
     def submit_to(number: int) -> Callable[[bytes], Future[bytes]]:
         def submit(content: bytes) -> Future[bytes]:
             asked = unpack(content, CPU)
-            if not isinstance(asked, Order):
+            if not isinstance(asked, ChunkOrder):
                 return at_once(servings[number], [])(content)
             chunk = asked.chunk
             (client,) = chunk.clients.tolist()
@@ -247,7 +247,7 @@ def test_a_process_forgets_the_local_parameters_that_another_has_trained_since()
 def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):
     (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
     recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
-    here = computed_by(recorded)
+    here = numerics(recorded)
     assert unlike_processes(recorded, [here, here | {"node": "beta"}]) == ("", [])
     what, notes = unlike_processes(recorded, [here, here | {"node": "beta", "torch": "2.0"}])
     assert notes == [f"beta has torch 2.0 instead of {recorded['torch']}"]
@@ -273,7 +273,7 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1})).runs
     here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9"}
     there = here | {"node": "b", "processor_features": "AVX512"}
-    processes = SimpleNamespace(width=9, conditions=lambda should_stop: [here, there])
+    processes = SimpleNamespace(width=9, numerics=lambda should_stop: [here, there])
     spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
     said: list[object] = []
     with pytest.raises(AttributeError, match="evaluate"):  # the rounds begin

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.clients.transport import Transport
+from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality

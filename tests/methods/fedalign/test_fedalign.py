@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.transport import Transport, traffic
+from fedcore.engine.clients.gathering import Transport, traffic
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.transport import Transport
+from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf

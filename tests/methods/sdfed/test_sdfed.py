@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.clients.transport import Transport
+from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.base import Batch, State
 from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import DataConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine import planner
+from fedcore.engine import plan as planner
 from fedcore.engine.prepare import read_images
 from pages.forms import plan
 from tests.support.web.pages import Opened, button, own, plan_line, widget
