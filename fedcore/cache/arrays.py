@@ -62,7 +62,10 @@ class ArrayWriter:
         self._dtype = dtype
         self._row_bytes = math.prod(row_shape) * dtype.itemsize
         self._description = description | {"shape": [rows, *row_shape], "dtype": dtype.name}
-        self._header = _npy_header((rows, *row_shape), dtype)
+        out = io.BytesIO()
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(out, header | {"shape": (rows, *row_shape)})
+        self._header = out.getvalue()
         self._digest = new_digest(self._header)
         self.done = self._resume()
         self._file = self._open_part()
@@ -156,13 +159,6 @@ class ArrayWriter:
         if done:
             _journal(self.path).write_text("".join(confirmed), encoding="utf-8")
         return done
-
-
-def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    out = io.BytesIO()
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, header)
-    return out.getvalue()
 
 
 def _crc32(file: IO[bytes], size: int, digest: xxhash.xxh3_128) -> int | None:

@@ -127,17 +127,13 @@ class ImageTower:
         Shape: x (clients, images, tokens, width) -> the same, or with one token.
         """
         block = self.blocks[layer]
-        q, k, v = _project(block, layer, self._normalised(block, x), lora)
+        normalised = block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
+        q, k, v = _project(block, layer, normalised, lora)
         if layer == len(self.blocks) - 1:  # only the class token is pooled; the others need no query or MLP
             q, x = q[:, :, :1], x[:, :, :1]
         q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v)
         return _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
-
-    @staticmethod
-    def _normalised(block: Any, x: Tensor) -> Tensor:
-        """Normalise the input of a layer, once if all clients share it."""
-        return block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
 
     def regions(self, hidden: Tensor, start: int) -> Tensor:
         """Return the unnormalised embedding of every patch, from the activations entering layer ``start``.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -21,6 +20,12 @@ MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
 
 _SPLITS = (TRAIN, VALIDATION, TEST)
+
+_Value = TypeVar("_Value")
+Cells = dict[tuple[int, int], _Value]
+"""(class, split) -> value."""
+Purpose = tuple[int, str, int]
+"""Seed, name and number of a draw."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,10 @@ def assign_dirichlet(
     cells = {(c, s): order[(labels == c) & (splits == s)] for c in classes for s in _SPLITS}
     sizes = {cell: len(members) for cell, members in cells.items()}
     names = {c: images.classes[c] for c in classes}
-    draw_counts: Callable[..., dict[tuple[int, int], np.ndarray]]
     draw_counts = _per_class if form == "per_class" else _per_client
     best = 0
     for draw in range(MAX_DRAWS):
-        counts = draw_counts(names, sizes, group.names, alpha, seed, draw)
+        counts = draw_counts(names, sizes, group.names, alpha, (seed, "dirichlet", draw))
         smallest = int(sum(np.minimum(counts[c, TRAIN], shots or len(rows)) for c in classes).min())
         best = max(best, smallest)
         if smallest >= min_samples:
@@ -141,33 +145,23 @@ def assign_dirichlet(
 
 
 def _per_class(
-    classes: dict[int, str],
-    sizes: dict[tuple[int, int], int],
-    clients: tuple[str, ...],
-    alpha: float,
-    seed: int,
-    draw: int,
-) -> dict[tuple[int, int], np.ndarray]:
+    classes: dict[int, str], sizes: Cells[int], clients: tuple[str, ...], alpha: float, purpose: Purpose
+) -> Cells[np.ndarray]:
     """Draw the clients' shares of each class. Shape: -> (class, split): samples of each client (clients,).
 
     Source: FedAlign and SDFed, as most code reads Hsu et al.; clients differ in size.
     """
     n, counts = len(clients), {}
     for c, name in classes.items():
-        rng = numpy_generator(seed, "dirichlet", draw, *clients, name)
+        rng = numpy_generator(*purpose, *clients, name)
         shares, tie = rng.dirichlet(np.full(n, alpha)), rng.permutation(n)
         counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in _SPLITS})
     return counts
 
 
 def _per_client(
-    classes: dict[int, str],
-    sizes: dict[tuple[int, int], int],
-    clients: tuple[str, ...],
-    alpha: float,
-    seed: int,
-    draw: int,
-) -> dict[tuple[int, int], np.ndarray]:
+    classes: dict[int, str], sizes: Cells[int], clients: tuple[str, ...], alpha: float, purpose: Purpose
+) -> Cells[np.ndarray]:
     """Draw each client's shares of the classes; clients are of equal size, up to one sample.
 
     In a seeded order every client draws the classes of its training samples from its shares, without
@@ -178,16 +172,16 @@ def _per_client(
     """
     left = np.array([sizes[c, TRAIN] for c in classes], dtype=np.int64)
     held = np.zeros((len(clients), len(left)), dtype=np.int64)
-    turn = numpy_generator(seed, "dirichlet", draw, *clients).permutation(len(clients))
+    turn = numpy_generator(*purpose, *clients).permutation(len(clients))
     quota = np.full(len(clients), left.sum() // len(clients))
     quota[turn[: left.sum() % len(clients)]] += 1
     for k in turn:
-        rng = numpy_generator(seed, "dirichlet", draw, clients[k])
+        rng = numpy_generator(*purpose, clients[k])
         held[k] = _take(rng, rng.dirichlet(np.full(len(left), alpha)), left, int(quota[k]))
         left -= held[k]
     counts = {}
     for i, (c, name) in enumerate(classes.items()):
-        tie = numpy_generator(seed, "dirichlet", draw, name).permutation(len(clients))
+        tie = numpy_generator(*purpose, name).permutation(len(clients))
         total = held[:, i].sum()
         shares = held[:, i] / total if total else np.full(len(clients), 1 / len(clients))
         counts[c, TRAIN] = held[:, i]

@@ -155,13 +155,13 @@ def _file_hashes(files: Sequence[Path], rows: Iterable[int]) -> Work[dict[int, s
     sizes = {row: files[row].stat().st_size for row in rows}
     count = Counter(sizes.values())
     candidates = [row for row, size in sizes.items() if count[size] > 1]
-    hashes = map_in_threads(lambda row: _file_hash(files[row]), candidates)
+
+    def file_hash(row: int) -> str:
+        with files[row].open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+
+    hashes = map_in_threads(file_hash, candidates)
     return dict(zip(candidates, (yield from _collect("comparing files", hashes, candidates)), strict=True))
-
-
-def _file_hash(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _report_by_keys(

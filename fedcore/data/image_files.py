@@ -131,7 +131,7 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
                 return _huge(image.size)
             check = FileCheck(None)
             if thorough:
-                deep = image.format == "PNG" and _head(source)[24:25] == b"\x10"
+                deep = image.format == "PNG" and _read_end(source, 32)[24:25] == b"\x10"
                 check = FileCheck(
                     reason=None,
                     size=image.size,
@@ -140,7 +140,8 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
                     rotated=image.getexif().get(_ORIENTATION, 1) in range(2, 9),
                     frames=getattr(image, "n_frames", 1),
                 )
-            complete = image.format == "JPEG" and _ends_with(source, b"\xff\xd9")
+            end = b"\xff\xd9"  # of a JPEG; cameras pad their files
+            complete = image.format == "JPEG" and end in _read_end(source, -64)
             if (
                 not complete
             ):  # only decoding shows whether other formats, and JPEGs without an end, are usable
@@ -162,21 +163,13 @@ def _huge(size: tuple[int, int]) -> FileCheck:
     return FileCheck(f"more than {MAX_PIXELS:,} pixels", "huge", size)
 
 
-def _head(source: Path | bytes) -> bytes:
-    """Return the first 32 bytes, which hold the header (IHDR) of a PNG."""
+def _read_end(source: Path | bytes, size: int) -> bytes:
+    """Return the first bytes of a file, or the last ones for a negative size."""
     if isinstance(source, bytes):
-        return source[:32]
+        return source[:size] if size > 0 else source[size:]
     with source.open("rb") as file:
-        return file.read(32)
-
-
-def _ends_with(source: Path | bytes, marker: bytes) -> bool:
-    """Return whether a marker is among the last 64 bytes (cameras pad their files)."""
-    if isinstance(source, bytes):
-        return marker in source[-64:]
-    with source.open("rb") as file:
-        file.seek(max(0, file.seek(0, io.SEEK_END) - 64))
-        return marker in file.read()
+        file.seek(0 if size > 0 else max(0, file.seek(0, io.SEEK_END) + size))
+        return file.read(abs(size))
 
 
 MIN_CACHED = 500

@@ -119,25 +119,19 @@ def partition(
         few_shot(part[TRAIN], images.labels, images.keys, shots, seed, name)
         for name, part in zip(names, parts, strict=True)
     ]
-    _refuse_small(names, train, min_samples)
-    return _assignment(images, split, groups, train, parts, held_out, used)
-
-
-def _assignment(
-    images: ImageSet,
-    split: np.ndarray,
-    groups: list[ClientGroup],
-    train: list[np.ndarray],
-    parts: list[SplitRows],
-    held_out: str | None,
-    used: np.ndarray,
-) -> Assignment:
-    validation, test = [p[VALIDATION] for p in parts], [p[TEST] for p in parts]
+    sizes = [len(rows) for rows in train]
+    smallest = int(np.argmin(sizes))
+    if sizes[smallest] < min_samples:
+        raise FedLensError(
+            f"client '{names[smallest]}' has {sizes[smallest]} training samples of {sum(sizes)}, "
+            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
+            "partition.min_samples",
+        )
+    validation, test = [part[VALIDATION] for part in parts], [part[TEST] for part in parts]
     held = np.concatenate([*train, *validation, *test])
     assert len(np.unique(held)) == len(held), "a sample has two owners"
-    classes = len(images.classes)
     return Assignment(
-        clients=tuple(name for group in groups for name in group.names),
+        clients=names,
         client_domain=np.array([group.domain for group in groups for _ in group.names], dtype=np.int64),
         train=train,
         validation=validation,
@@ -145,7 +139,7 @@ def _assignment(
         domains=images.domains,
         domain_test=_domain_tests(images, split),
         held_out=held_out,
-        counts=np.array([np.bincount(images.labels[rows], minlength=classes) for rows in train]),
+        counts=np.array([np.bincount(images.labels[rows], minlength=len(images.classes)) for rows in train]),
         unassigned=np.setdiff1d(used, held),
     )
 
@@ -234,17 +228,6 @@ def _refuse_too_many_clients(
                     f"{remedy}",
                     field,
                 )
-
-
-def _refuse_small(names: tuple[str, ...], train: list[np.ndarray], min_samples: int) -> None:
-    sizes = [len(rows) for rows in train]
-    least = int(np.argmin(sizes))
-    if sizes[least] < min_samples:
-        raise FedLensError(
-            f"client '{names[least]}' has {sizes[least]} training samples of {sum(sizes)}, "
-            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
-            "partition.min_samples",
-        )
 
 
 def _parts(images: ImageSet, split: np.ndarray, group: ClientGroup, owner: np.ndarray) -> list[SplitRows]:

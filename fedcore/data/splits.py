@@ -51,7 +51,9 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
     order = keyed_order(images.keys, seed, "split")
     result = np.full(len(images), TRAIN, dtype=np.int8)
     names, owner = images.owners()
-    for name, members in zip(names, _rows_of_each(order, owner, len(names)), strict=True):
+    by_owner = order[np.argsort(owner[order], kind="stable")]  # one sort, since there may be thousands
+    parts = np.split(by_owner, np.searchsorted(owner[by_owner], np.arange(len(names) + 1)))
+    for name, members in zip(names, parts[1 : len(names) + 1], strict=True):
         _split_owner(result, members, images, shares, seed, name)
     for domain in range(len(images.domains)):
         members = order[(images.domain[order] == domain) & (owner[order] < 0)]
@@ -67,12 +69,6 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
             result[cell[:n_test]] = TEST
             result[cell[n_test : n_test + n_validation]] = VALIDATION
     return result
-
-
-def _rows_of_each(order: np.ndarray, owner: np.ndarray, owners: int) -> list[np.ndarray]:
-    """Return the rows of every owner in the given order; one sort, since there may be thousands of owners."""
-    by_owner = order[np.argsort(owner[order], kind="stable")]
-    return np.split(by_owner, np.searchsorted(owner[by_owner], np.arange(owners + 1)))[1 : owners + 1]
 
 
 def _split_owner(

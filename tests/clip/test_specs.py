@@ -13,12 +13,6 @@ def test_facts_are_open_clips_own_numbers():
     assert backbone_spec("RN50").token_width == 512 and backbone_spec("RN50").embed_dim == 1024
 
 
-def test_mini_models_share_their_widths():
-    vit, resnet = backbone_spec("mini-vit"), backbone_spec("mini-rn")
-    assert vit.token_width == resnet.token_width == vit.embed_dim == resnet.embed_dim
-    assert vit.vision == "vit" and resnet.vision == "resnet"
-
-
 def test_text_towers_that_take_no_prompts_are_named():
     assert "own transformer" in backbone_spec("roberta-ViT-B-32").prompts
 

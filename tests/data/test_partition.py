@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import entropy
 
-from fedcore.data.partition import label_distance, partition
+from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy, partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from fedcore.records.codes import TEST, TRAIN, VALIDATION
+from fedcore.records.codes import TEST
 from tests.support.data.layouts import read_folder
 from tests.support.data.partitions import KINDS, drawn, grid, held, held_by
 
-
-@pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])
-@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
-def test_every_sample_has_one_owner_in_its_own_split(settings, scheme):
-    images = grid(per_cell=30, classes=6, domains=3)
-    marks = split(images, scheme, seed=4)
-    a = partition(images, marks, seed=4, **settings)
-    assert np.sort(held(a)).tolist() == list(range(len(images)))
-    assert len(a.unassigned) == 0
-    for part, s in ((a.train, TRAIN), (a.validation, VALIDATION), (a.test, TEST)):
-        assert len(part) == len(a.clients)
-        assert all((marks[rows] == s).all() for rows in part)
-    assert all(len(rows) > 0 for rows in (*a.train, *a.test))
-    assert all((len(rows) > 0) == (scheme == "60/20/20") for rows in a.validation)
-    for k, rows in enumerate(a.train):
-        assert a.counts[k].tolist() == np.bincount(images.labels[rows], minlength=6).tolist()
+PER_CLIENT = {"kind": "dirichlet", "clients": 5, "alpha": 0.3, "dirichlet_form": "per_client"}
 
 
-@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
-def test_a_clients_test_set_mirrors_its_training_set(settings):
+@pytest.mark.parametrize("settings", [*KINDS.values(), PER_CLIENT], ids=[*KINDS, "per client"])
+def test_all_samples_are_held_and_a_clients_test_set_mirrors_its_training_set(settings):
     images = grid(per_cell=100, classes=6, domains=3)
     a = partition(images, split(images, "60/20/20", seed=4), seed=4, **settings)
+    assert np.sort(held(a)).tolist() == list(range(len(images))) and not len(a.unassigned)
     for k in range(len(a.clients)):
         test = np.bincount(images.labels[a.test[k]], minlength=6)
         assert np.abs(test - a.counts[k] / 3).max() <= 2  # 60 to 20 per cent; one moved sample, one rounding
-
-
-@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
-def test_the_order_of_the_samples_changes_nothing(settings):
-    images = grid(per_cell=20, classes=6, domains=2)
-    order = np.random.default_rng(1).permutation(len(images))
-    shuffled = replace(
-        images,
-        labels=images.labels[order],
-        domain=images.domain[order],
-        keys=tuple(images.keys[i] for i in order),
-    )
-    one = partition(images, split(images, "60/20/20", 2), seed=2, **settings)
-    two = partition(shuffled, split(shuffled, "60/20/20", 2), seed=2, **settings)
-    assert one.clients == two.clients
-    for part in ("train", "validation", "test"):
-        for a, b in zip(getattr(one, part), getattr(two, part), strict=True):
-            assert {images.keys[r] for r in a} == {shuffled.keys[r] for r in b}
 
 
 def test_names_and_domains_of_clients():
@@ -177,9 +146,9 @@ def test_smaller_alpha_is_more_skewed():
 
 def test_dirichlet_shares_have_the_mean_and_spread_of_the_distribution():
     """For alpha = 1 over two clients a share is uniform on (0, 1): mean 1/2, variance 1/12."""
-    images = grid(per_cell=500, classes=400, domains=1)
+    images = grid(per_cell=100, classes=400, domains=1)
     marks = np.zeros(len(images), dtype=np.int8)
-    marks[::250] = TEST  # two a class
+    marks[::50] = TEST  # two a class
     a = partition(images, marks, kind="dirichlet", clients=2, alpha=1.0, seed=1)
     share = a.counts[0] / a.counts.sum(0)
     assert abs(share.mean() - 0.5) < 3 * np.sqrt(1 / 12 / 400)
@@ -330,3 +299,27 @@ def test_labels_follow_their_images_from_disk_to_the_clients(tmp_path: Path):
             assert classes[green // 100] == images.classes[images.labels[row]]
             seen.add((red, green, blue))
     assert len(seen) == 60
+
+
+def test_distance_and_entropy_agree_with_scipy():
+    counts = np.random.default_rng(0).integers(0, 9, (7, 5))
+    counts[0] = [0, 0, 4, 0, 0]
+    p = counts / counts.sum(1, keepdims=True)
+    pairs = [jensenshannon(p[i], p[j], base=2) for i in range(7) for j in range(i)]
+    assert label_distance(counts) == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert label_entropy(counts) == pytest.approx(entropy(p, base=2, axis=1), abs=1e-12)
+
+
+def test_entropy_and_distance_of_known_distributions():
+    assert label_entropy(np.array([[4, 0], [2, 2], [0, 0]])).tolist() == [0, 1, 0]
+    assert label_distance(np.array([[5, 0], [0, 3]])) == pytest.approx(1)
+    assert label_distance(np.array([[5, 5], [1, 1]])) == pytest.approx(0)
+    assert label_distance(np.array([[5, 5]])) == 0
+    # p = (1, 0), q = (1/2, 1/2): H((3/4, 1/4)) - 1/2 bits
+    assert label_distance(np.array([[1, 0], [1, 1]])) == pytest.approx(np.sqrt(0.8112781245 - 0.5))
+
+
+def test_many_clients_are_looked_at_evenly():
+    """Of 4,000 clients with one class each, half of them of the first: half of the pairs are disjoint."""
+    counts = np.tile([[5, 0], [0, 5]], (5 * MAX_COMPARED, 1))
+    assert label_distance(counts) == pytest.approx(0.5, abs=0.01)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.data import catalog
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
@@ -85,23 +84,11 @@ def test_the_order_of_the_samples_changes_nothing():
     assert all(by_key[k] == m for k, m in zip(shuffled.keys, split(shuffled, "60/20/20", 5), strict=True))
 
 
-def test_seeds_differ():
-    images = grid()
-    assert (split(images, "60/20/20", 1) != split(images, "60/20/20", 2)).any()
-
-
 def test_official_is_the_data_sets_own():
     own = np.array([0, 2, 1, 0], dtype=np.int64)
     marks = split(drawn([0, 0, 1, 1], [0] * 4, split=own), "official", seed=9)
     assert marks.tolist() == own.tolist()
     assert marks.dtype == np.int8
-
-
-@pytest.mark.parametrize("name", ["rotated-digits", "shapes"])
-def test_no_embedded_data_set_brings_a_split_and_the_error_says_so(name):
-    with pytest.raises(FedLensError, match=f"{name} has no official split; choose 60/20/20 or 80/20") as e:
-        split(catalog.load(name), "official", seed=1)
-    assert e.value.field == "data.split"
 
 
 def test_official_without_one_names_the_field_and_the_remedy():
@@ -134,10 +121,3 @@ def test_few_shot_takes_so_many_of_each_class_and_all_of_a_smaller_one():
     assert few_shot(rows, labels, keys, None, seed=1, client="a").tolist() == rows.tolist()
     others = [few_shot(rows, labels, keys, 2, seed=s, client="a").tolist() for s in range(2, 12)]
     assert any(other != kept.tolist() for other in others)
-
-
-def test_train_is_what_remains():
-    images = grid(per_cell=9)
-    marks = split(images, "60/20/20", seed=1)
-    assert (marks == TRAIN).sum() == len(images) - (marks == VALIDATION).sum() - (marks == TEST).sum()
-    assert set(np.unique(marks)) == {TRAIN, VALIDATION, TEST}

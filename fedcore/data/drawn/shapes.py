@@ -24,6 +24,8 @@ CLASSES = ("arrow", "circle", "crescent", "cup", "fish", "heart", "house", "squa
 DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45", "sketch+30", "mosaic-30", "halftone+45", "night")
 TEMPLATE = "a picture of a {}."
 PER_CLASS = 30  # images of a class in a domain
+SWAPPED = "-swapped"
+"""End of a domain's name if some of its classes show each other's shapes."""
 _NAME = re.compile(r"([a-z]+)([+-]\d+)?")
 
 
@@ -38,18 +40,22 @@ def parse_domain(name: str) -> tuple[str, int]:
     return match[1], int(match[2] or 0)
 
 
-def draw_key(key: str) -> np.ndarray:
+def draw_key(key: str, swaps: Mapping[str, str] | None = None) -> np.ndarray:
     """Draw the image of a key, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
-    All choices come from a generator seeded by the key's CRC, because Python's hash differs between
-    processes.
+    Args:
+        swaps: class -> the shape that its images show in swapped domains.
     """
     domain, name, _ = key.split("/")
-    return draw_shape(key, name, *parse_domain(domain))
+    if domain.endswith(SWAPPED):
+        name = (swaps or {}).get(name, name)
+    return draw_shape(key, name, *parse_domain(domain.removesuffix(SWAPPED)))
 
 
 def draw_shape(key: str, name: str, style: str, angle: float) -> np.ndarray:
     """Draw a shape in a style, turned by an angle; the rest is seeded by the key.
+
+    The seed is the key's CRC, because Python's hash differs between processes.
 
     Shape: -> (64, 64, 3) uint8.
     """
@@ -85,8 +91,6 @@ def load(
     )
 
 
-SWAPPED = "-swapped"
-"""End of a domain's name if some of its classes show each other's shapes."""
 _STYLES = ("photo", "sketch", "cartoon", "painting", "clipart", "mosaic", "halftone", "night")
 
 
@@ -108,13 +112,6 @@ class LargeSet:
     classes: tuple[str, ...] = CLASSES
     swaps: Mapping[str, str] = field(default_factory=dict)
 
-    def draw(self, key: str) -> np.ndarray:
-        """Draw the image of a key, e.g. ``sketch+30-swapped/heart/007``. Shape: -> (64, 64, 3) uint8."""
-        domain, name, _ = key.split("/")
-        if domain.endswith(SWAPPED):
-            name = self.swaps.get(name, name)
-        return draw_shape(key, name, *parse_domain(domain.removesuffix(SWAPPED)))
-
     def load(self) -> ImageSet:
         """Return the data set."""
         each = sum(self.split)
@@ -132,7 +129,7 @@ class LargeSet:
             domain=np.repeat(np.arange(len(self.domains)), len(self.classes) * each),
             keys=tuple(keys),
             fingerprint=content.hexdigest()[:16],
-            read=lambda index: Image.fromarray(self.draw(keys[index])),
+            read=lambda index: Image.fromarray(draw_key(keys[index], self.swaps)),
             split=np.tile(marks, cells),
         )
 

@@ -37,15 +37,11 @@ def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
     level = list(roots)
     for _ in range(MAX_DEPTH + 1):
         for folder in level:
-            if all(_holds(folder, needle) for needle in needles):
+            if all(any(folder.glob(n)) if "*" in n else (folder / n).exists() for n in needles):
                 return folder
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
     wanted = " and ".join(f"'{n}'" for n in needles)
     raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}", "data.root")
-
-
-def _holds(folder: Path, needle: str) -> bool:
-    return any(folder.glob(needle)) if "*" in needle else (folder / needle).exists()
 
 
 def read_lines(path: Path) -> list[str]:

@@ -100,7 +100,15 @@ def read(
     rows, left_out = _usable(path, parts, labels, keys)
 
     def read_row(index: int, side: int | None = None) -> Image.Image:
-        return _decode(path, *places[rows[index]], keys[rows[index]], side)
+        (part, row), key = places[rows[index]], keys[rows[index]]
+        content = _content(path, part.images[row][part.columns["image"]], key)
+        try:
+            return decode_content(content, side)
+        except BROKEN as error:
+            raise FedLensError(
+                f"{path}: {key} can no longer be decoded ({error}); remove it and save the data set again",
+                "data.root",
+            ) from error
 
     used_keys = tuple(keys[r] for r in rows)
     images = ImageSet(
@@ -308,17 +316,6 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
             "data.root",
         )
     return file
-
-
-def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Image.Image:
-    content = _content(path, part.images[row][part.columns["image"]], key)
-    try:
-        return decode_content(content, side)
-    except BROKEN as error:
-        raise FedLensError(
-            f"{path}: {key} can no longer be decoded ({error}); remove it and save the data set again",
-            "data.root",
-        ) from error
 
 
 def _fingerprint(path: Path, keys: tuple[str, ...], columns: Mapping[str, str] | None) -> str:

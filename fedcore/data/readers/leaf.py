@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -243,7 +242,12 @@ def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
     part: list[int] = []
     for done, (path, mark) in enumerate(files):
         yield Progress(f"reading {path.name}", done, len(files))
-        content = _content(path)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, str(error)) from error
+        if not isinstance(content, dict) or not {"users", "user_data"} <= set(content):
+            raise _damaged(path, "expected users, num_samples and user_data")
         for name in content["users"]:
             user = content["user_data"].get(name, {})
             y = user.get("y", [])
@@ -272,16 +276,6 @@ def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
         np.array(writer, dtype=np.int64),
         np.array(part, dtype=np.int8),
     )
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(content, dict) or not {"users", "user_data"} <= set(content):
-        raise _damaged(path, "expected users, num_samples and user_data")
-    return content
 
 
 def _damaged(path: Path, why: str) -> FedLensError:

@@ -13,6 +13,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers import archives, ddr, hf, label_files, leaf, manifest, torchvision_sets
 from fedcore.data.readers.files import NotInFolder, existing_folder
 from fedcore.data.readers.layout import (
+    FolderLayout,
     catalog_layout,
     chosen_domains,
     class_folder_layout,
@@ -26,19 +27,20 @@ from fedcore.paths import user_path
 _Result = TypeVar("_Result")
 
 
-def _domains(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    layout = catalog_layout(entry, roots, domains)
-    return list_images(layout, prompt_names(layout.root, layout.classes))
+def _layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> FolderLayout:
+    if entry.loader == "folder":
+        return folder_layout(roots[-1], domains)
+    return catalog_layout(entry, roots, domains)
 
 
-def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    layout = folder_layout(roots[-1], domains)
+def _folders(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    layout = _layout(entry, roots, domains)
     return list_images(layout, prompt_names(layout.root, layout.classes))
 
 
 LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
-    "folder": _folder,
-    "domains": _domains,
+    "folder": _folders,
+    "domains": _folders,
     "lists": label_files.domainnet,
     "ddr": ddr.load,
     "leaf": leaf.load,
@@ -113,11 +115,7 @@ def names(
         if entry.loader == "leaf":
             return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:
-            layout = (
-                folder_layout(roots[-1], domains)
-                if entry.loader == "folder"
-                else catalog_layout(entry, roots, domains)
-            )
+            layout = _layout(entry, roots, domains)
             return prompt_names(layout.root, layout.classes), layout.domains
         if entry.loader == "classes":
             class_folder_layout(entry, roots)

@@ -1,9 +1,9 @@
 """Readers of the data sets that torchvision can download.
 
 Images, labels, classes and parts equal those of torchvision's classes, which the tests compare on the same
-files. Those classes are not used themselves. They import torch, which takes a page seconds. They accept only
-one folder name and say "Dataset not found or corrupted" of everything else, without naming a file. CIFAR's
-unpickles its files, which can run any code in them.
+files. Those classes are not used themselves. They import torch, which takes a page seconds. They accept a
+folder that lacks a class and labels of another breed, and call most other damage "Dataset not found or
+corrupted" without naming a file. CIFAR's unpickles its files, which can run any code in them.
 """
 
 from __future__ import annotations

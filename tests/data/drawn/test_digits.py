@@ -35,12 +35,6 @@ def test_reads_rgb(data):
     assert digits.load(size=32).read(0).size == (32, 32)
 
 
-def test_names(data):
-    assert data.domains == ("rot0", "rot15", "rot30", "rot45", "rot60", "rot75")
-    assert data.template.format(data.classes[7]) == "a picture of the number: seven."
-    assert data.split is None
-
-
 def test_enlarge_turns_counter_clockwise():
     bar = np.zeros((8, 8))
     bar[0:4, 3:5] = 16  # the upper half of an upright bar
@@ -48,14 +42,9 @@ def test_enlarge_turns_counter_clockwise():
     assert turned[:, :32].sum() > 5 * turned[:, 32:].sum()  # the top goes to the left
 
 
-def test_labels_are_the_digits(data):
-    from sklearn.datasets import load_digits
-
-    assert np.array_equal(data.labels, load_digits().target)
-
-
 def test_the_file_holds_what_scikit_learn_loads():
     from sklearn.datasets import load_digits
 
     bunch, (pixels, labels) = load_digits(), digits._bundled()
     assert np.array_equal(pixels, bunch.images) and np.array_equal(labels, bunch.target)
+    assert np.array_equal(digits.load().labels, labels)

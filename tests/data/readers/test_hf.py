@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datasets
-import numpy as np
 import pytest
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
@@ -165,32 +163,12 @@ def test_the_fingerprint_follows_the_data_and_the_columns(tmp_path: Path):
     assert hf.read(saved(tmp_path / "again", made(9)))[0].fingerprint != first
 
 
-def test_reading_never_loads_torch(tmp_path: Path):
-    path = saved(tmp_path, made())
-    code = (
-        f"import sys; from fedcore.data.readers import hf; hf.read({str(path)!r})\n"
-        "print('torch._C' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"
-
-
 def test_without_the_library_the_error_says_what_to_install(tmp_path: Path, monkeypatch):
     path = saved(tmp_path, made())
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(FedLensError, match="pip install 'datasets") as caught:
         hf.read(path)
     assert caught.value.field == "data.name"
-
-
-def test_deep_images_keep_their_greys(tmp_path: Path):
-    out = io.BytesIO()
-    Image.fromarray(np.array([[0, 257 * 100], [257 * 200, 65535]], dtype=np.uint16)).save(out, "PNG")
-    data = datasets.Dataset.from_dict(
-        {"image": [{"bytes": out.getvalue(), "path": None}], "label": [0]}, features=made().features
-    )
-    images, _ = hf.read(saved(tmp_path, data))
-    assert np.asarray(images.read(0))[..., 0].tolist() == [[0, 100], [200, 255]]
 
 
 def test_rows_may_be_read_by_several_threads(tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,10 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import leaf
+from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
 from tests.support.data.layouts import WRITERS, femnist, leaf_file, leaf_user
+from tests.support.work import collect
 
 
 def follow(images: ImageSet) -> list[str]:
@@ -88,21 +89,23 @@ def test_leafs_own_split(tmp_path: Path):
     assert images.keys[0] == "train/f0000_14/0000" and images.keys[9] == "test/f0000_14/0000"
 
 
-def test_json_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_json_is_read_once_and_again_when_it_changes(tmp_path: Path):
     root = femnist(tmp_path)
-    first = catalog.load("femnist", str(root))
-    read: list[str] = []
-    real = leaf._content
-    monkeypatch.setattr(leaf, "_content", lambda path: (read.append(path.name), real(path))[1])
-    again = catalog.load("femnist", str(root))
-    assert read == [] and again.fingerprint == first.fingerprint and again.keys == first.keys
+
+    def load() -> tuple[set[str], ImageSet]:
+        steps, images = collect(prepare_then(lambda: catalog.load("femnist", str(root))))
+        return {step.message for step in steps}, images
+
+    both = {"reading all_data_2.json", "reading all_data_10.json"}
+    read, first = load()
+    assert read == both
+    read, again = load()
+    assert read == set() and again.fingerprint == first.fingerprint and again.keys == first.keys
     samples = leaf._samples(leaf._files(catalog.entry("femnist"), [root]))
     assert isinstance(samples.pixels, np.memmap), "pixels are not held in memory"
-    folder = root / "femnist" / "data" / "all_data"
-    leaf_file(folder / "all_data_2.json", {WRITERS[0]: leaf_user([1, 2], 0)})
-    changed = catalog.load("femnist", str(root))
-    assert read == ["all_data_2.json", "all_data_10.json"] and len(changed) == 24
-    assert changed.fingerprint != first.fingerprint
+    leaf_file(root / "femnist/data/all_data/all_data_2.json", {WRITERS[0]: leaf_user([1, 2], 0)})
+    read, changed = load()
+    assert read == both and len(changed) == 24 and changed.fingerprint != first.fingerprint
 
 
 def flip_last_bit(path: Path) -> None:
@@ -138,45 +141,3 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(
     monkeypatch.setattr(leaf.os, "access", lambda *_: False)
     assert len(follow(catalog.load("femnist", str(root)))) == 66
     assert not list(root.rglob("converted-*"))
-
-
-def broken(**changes: object):
-    def spoil(folder: Path) -> None:
-        content = json.loads((folder / "all_data_2.json").read_text())
-        for key, value in changes.items():
-            if key in ("x", "y"):
-                content["user_data"][WRITERS[0]][key] = value
-            elif value is None:
-                del content[key]
-        (folder / "all_data_2.json").write_text(json.dumps(content))
-
-    return spoil
-
-
-BAD = {
-    "no json": (lambda f: [p.unlink() for p in f.iterdir()], None, "no json files of LEAF"),
-    "cut": (
-        lambda f: (f / "all_data_10.json").write_text('{"users": ['),
-        None,
-        "all_data_10.json: not a file of LEAF",
-    ),
-    "no users": (broken(users=None), None, "expected users, num_samples and user_data"),
-    "a label too few": (broken(y=[1]), None, "user 'f0000_14' needs as many labels"),
-    "a label of no class": (broken(y=[62] * 22), None, "user 'f0000_14' needs as many labels 0 to 61"),
-    "other images": (broken(x=[[0.5] * 64] * 22), None, "images of 784 numbers"),
-    "other numbers": (broken(x=[[255] * 784] * 22), None, "numbers 0 to 1"),
-    "ragged images": (broken(x=[[0.5] * 784, [1]] * 11), None, "images of 784 numbers"),
-    "no writer of this name": (lambda f: None, ["33", "f0000_14"], "no writer '33'; name one as LEAF does"),
-    "no writer": (lambda f: None, [], "no domain chosen"),
-    "a writer twice": (lambda f: None, ["0", "f0000_14"], "'0' and 'f0000_14' are the same writer"),
-}
-
-
-@pytest.mark.parametrize(("spoil", "domains", "message"), BAD.values(), ids=BAD.keys())
-def test_other_files_are_named_with_the_remedy(spoil, domains, message, tmp_path: Path):
-    root = femnist(tmp_path)
-    spoil(root / "femnist" / "data" / "all_data")
-    with pytest.raises(FedLensError) as caught:
-        catalog.load("femnist", str(root), domains)
-    assert message in str(caught.value)
-    assert caught.value.field == ("data.root" if domains is None else "data.domains")

@@ -100,20 +100,6 @@ def test_some_domains(tmp_path: Path, lines: list[str]):
     assert caught.value.field == "data.domains"
 
 
-def test_files_that_are_missing_or_unreadable_are_left_out_with_their_line(tmp_path: Path, lines: list[str]):
-    path = written(tmp_path, lines)
-    (tmp_path / "pictures/000.png").unlink()
-    (tmp_path / "pictures/111.png").write_bytes(b"")
-    images, report = load(path)
-    assert len(images) == 14
-    reasons = {x.path: x.reason for x in report.left_out}
-    line = 2 + [row.split(",")[0] for row in lines].index("pictures/000.png")
-    assert reasons == {
-        "pictures/000.png": f"no such file (line {line} of list.csv)",
-        "pictures/111.png": "empty file",
-    }
-
-
 def test_other_types_than_of_folders_will_do(tmp_path: Path):
     Image.new("RGB", (4, 4), (1, 2, 3)).save(tmp_path / "a.bmp")
     save(tmp_path / "b.png", (4, 5, 6))

@@ -25,10 +25,12 @@ from tests.support.data.spoilers import (
     fewer_labels,
     first,
     folder,
+    large_numbers,
     leaf,
     link,
     manifest,
     pacs,
+    ragged_images,
     remove,
     rename,
     resave,
@@ -111,6 +113,14 @@ BAD = {
     ),
     "a link to a folder outside": Bad(
         folder, link("more", "../elsewhere"), ("set/more is a link that leaves", "copy what it points to")
+    ),
+    "a link to the folder itself": Bad(
+        folder, link("again", "."), ("set/again is a link to a folder that it lies in", "remove the link")
+    ),
+    "no images at all": Bad(
+        folder,
+        lambda r: [p.unlink() for p in r.rglob("*.png")] and None,
+        (r"no readable image of type \.jpg",),
     ),
     "an unknown domain": Bad(
         folder,
@@ -316,8 +326,17 @@ BAD = {
     "a label that no character has": _leaf(
         leaf(wrong_label), r"all_data_2\.json: .*labels 0 to 61", "preprocess.sh again"
     ),
+    "numbers beyond 1": _leaf(leaf(large_numbers), "numbers 0 to 1", "preprocess.sh again"),
+    "images of different sizes": _leaf(leaf(ragged_images), "images of 784 numbers", "preprocess.sh again"),
     "no LEAF json": _leaf(
         lambda r: [p.unlink() for p in r.rglob("*.json")] and None, "leaf: no json files of LEAF"
+    ),
+    "no writer": _leaf(same, "no domain chosen", options={"domains": []}, at="data.domains"),
+    "one writer twice": _leaf(
+        same,
+        "'0' and 'f0000_14' are the same writer",
+        options={"domains": ["0", "f0000_14"]},
+        at="data.domains",
     ),
     "an unknown writer": _leaf(
         same, "no writer 'f9'; name one as LEAF does", options={"domains": ["f9"]}, at="data.domains"

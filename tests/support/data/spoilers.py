@@ -213,3 +213,11 @@ def fewer_labels(content: dict) -> None:
 
 def wrong_label(content: dict) -> None:
     content["user_data"][layouts.WRITERS[0]]["y"][0] = 62
+
+
+def large_numbers(content: dict) -> None:
+    content["user_data"][layouts.WRITERS[0]]["x"][0][0] = 255
+
+
+def ragged_images(content: dict) -> None:
+    content["user_data"][layouts.WRITERS[0]]["x"][0] = [1]
