@@ -102,6 +102,7 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
     Args:
         test_images: domain -> test images of the run; None before any run.
     """
+    # a comparison asks for the same values of every row, and a page for all values at each rerun
     return _comparability(value, None if test_images is None else tuple(test_images.items()))
 
 
@@ -130,8 +131,7 @@ def comparability_of_runs(
 ) -> Comparability:
     """Return whether recorded runs measure a published value; without runs, whether such runs would.
 
-    Args:
-        caveats: how the runs depart from their config; empty texts do not count.
+    ``caveats`` say how the runs depart from their config; empty texts do not count.
     """
     tested = dict.fromkeys(tuple(run.test_images.items()) for run in runs)
     result = Comparability() if tested else comparability(value)
@@ -159,11 +159,7 @@ RUNNABLE: tuple[CoverageColumn, ...] = ("comparable", "with a caveat", "not comp
 def coverage(
     values: Iterable[PublishedValue] | None = None,
 ) -> dict[tuple[str, str], Counter[CoverageColumn]]:
-    """Count the values of each column by paper and table, in the papers' order.
-
-    Args:
-        values: default: all.
-    """
+    """Count the values (default: all) of each column by paper and table, in the papers' order."""
     counts: dict[tuple[str, str], Counter[CoverageColumn]] = {}
     for value in load_all() if values is None else values:
         counts.setdefault((value.paper, value.table), Counter())[_column(value)] += 1

@@ -184,11 +184,7 @@ def variant_configs(experiment: Experiment) -> list[RunConfig]:
 
 
 def variant_contents(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the ``content`` of each of the experiment's variants, in the order of ``variant_configs``.
-
-    Raises:
-        FedLensError: for a method or hyper-parameter that FedLens does not have.
-    """
+    """Return the ``content`` of each of the experiment's variants, in the order of ``variant_configs``."""
     pairs = zip(sweeps.variants(experiment), variant_configs(experiment), strict=True)
     return [content(run, f"methods.{variant.index}") for variant, run in pairs]
 
@@ -220,14 +216,12 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 
 
 def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
-    """Return the position of the first variant with a printed method's name and fields.
-
-    If other fields are swept, that is the printed variant, because printed values come first in a sweep.
-    """
+    """Return the position of the first variant with a printed method's name and fields."""
+    # if other fields are swept, that is the printed variant: printed values come first in a sweep
     for i, content in enumerate(contents):
         config = content["method"]["config"]
         if content["method"]["name"] == method.name and all(
-            config[name] == value for name, value in method.config.items()
+            config[field] == value for field, value in method.config.items()
         ):
             return i
     return None

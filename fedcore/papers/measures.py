@@ -82,8 +82,8 @@ class RunReader:
             # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
             measure = _generalization
         values = [measure(self, published, results[domain]) for domain in wanted if domain in results]
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if len(known) == len(wanted) else None
+        measured = [value for value in values if value is not None]
+        return float(np.mean(measured)) if len(measured) == len(wanted) else None
 
     def mean_accuracy(
         self,

@@ -67,9 +67,9 @@ def heatmap_grid(
         return Chart(_grid(panels, theme, columns, axis, "recorded", width), _matrix_alt(panels, matrix))
     low, high = (0.0, 100.0)
     if fitted:
-        known = _known_values(panels)
-        if known.size:
-            low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
+        measured = _measured_values(panels)
+        if measured.size:
+            low, high = float(np.floor(measured.min())), float(np.ceil(measured.max()))
             high = max(high, low + 1)
     axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
     return Chart(_grid(panels, theme, columns, axis, "accuracy", width), _accuracy_alt(panels))
@@ -77,10 +77,10 @@ def heatmap_grid(
 
 def narrow_spread(panels: Sequence[Panel]) -> str | None:
     """Return the range of the accuracies in words if fitted colours would show more; None otherwise."""
-    known = _known_values(panels)
-    if any(p.matrix is not None for p in panels) or not known.size or np.ptp(known) > NARROW_SPREAD:
+    measured = _measured_values(panels)
+    if any(p.matrix is not None for p in panels) or not measured.size or np.ptp(measured) > NARROW_SPREAD:
         return None
-    return f"{np.floor(known.min()):.0f} to {np.ceil(known.max()):.0f} %"
+    return f"{np.floor(measured.min()):.0f} to {np.ceil(measured.max()):.0f} %"
 
 
 def difference_grid(
@@ -114,11 +114,11 @@ def difference_grid(
 
 def difference_reach(panels: Sequence[Panel]) -> float:
     """Return the largest difference in points (at least 1), at which the colour scale ends on both sides."""
-    known = _known_values(panels)
-    return max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
+    measured = _measured_values(panels)
+    return max(1.0, float(np.ceil(np.abs(measured).max()))) if measured.size else 1.0
 
 
-def _known_values(panels: Sequence[Panel]) -> np.ndarray:
+def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
     return np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
 
 
@@ -236,9 +236,9 @@ def _hover_texts(panel: Panel, kind: Kind) -> np.ndarray:
     texts = [
         [
             f"{_cell_in_words(panel, row, column)}<br><b>{value(v)}</b>{count}"
-            for column, v, count in zip(columns, *own, strict=True)
+            for column, v, count in zip(columns, *of_row, strict=True)
         ]
-        for row, *own in zip(rows, panel.values.tolist(), counts, strict=True)
+        for row, *of_row in zip(rows, panel.values.tolist(), counts, strict=True)
     ]
     return np.array(texts, dtype=object)
 
@@ -370,11 +370,11 @@ def _accuracy_alt(panels: Sequence[Panel]) -> str:
             beside = [v for i, j in enumerate(p.own_columns) for c, v in enumerate(p.values[i]) if c != j]
             parts.append(f"{p.title}, G {mean:.1f} %, P {np.nanmean(beside):.1f} %")
             continue
-        known = p.values[~np.isnan(p.values)]
+        measured = p.values[~np.isnan(p.values)]
         if mean is not None:
             parts.append(f"{p.title}, own accuracy {mean:.1f} %")
-        elif known.size:  # a matrix without a diagonal, such as methods by domain
-            parts.append(f"{p.title}, from {known.min():.1f} to {known.max():.1f} %")
+        elif measured.size:  # a matrix without a diagonal, such as methods by domain
+            parts.append(f"{p.title}, from {measured.min():.1f} to {measured.max():.1f} %")
         else:
             parts.append(f"{p.title}, no data yet")
     return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
@@ -386,9 +386,9 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
         if not p.values.size:
             parts.append(f"{p.title}, {p.empty_text}")
             continue
-        own = [p.values[i, j] for i, j in enumerate(p.own_columns) if not np.isnan(p.values[i, j])]
+        on_diagonal = [p.values[i, j] for i, j in enumerate(p.own_columns) if not np.isnan(p.values[i, j])]
         alone = f"{p.title}, a client {matrix.verb} itself: on average"
-        parts.append(f"{alone} {np.mean(own):.2f}" if own else p.title)
+        parts.append(f"{alone} {np.mean(on_diagonal):.2f}" if on_diagonal else p.title)
     return f"{matrix.title}. {'; '.join(parts)}."
 
 

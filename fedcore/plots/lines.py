@@ -70,7 +70,7 @@ def line_chart(
     x_axis["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
     y_axis = {**theme.axis, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
     if small:
-        y_axis["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
+        y_axis["exponentformat"] = "power"  # without this, plotly writes "0.9µ" for a number without a unit
     # Not a fixed range: on Live the chart is updated in place, and plotly would keep the range later on.
     included = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
     y_axis["autorangeoptions"] = {"include": included}

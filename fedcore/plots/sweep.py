@@ -115,15 +115,15 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tup
     shared = {"type": "category", "showgrid": False}
     figure.update_xaxes(title=escape(field_title(grid.column_field)), range=[-0.5, right], **shared)
     figure.update_yaxes(title=escape(field_title(grid.row_field)), range=[bottom, -0.5], **shared)
-    known = [
+    cells = [
         (s.mean, f"{s.text()} % at {row} {r}, {column} {c}")
         for r, stats in zip(row_names, grid.stats, strict=True)
         for c, s in zip(column_names, stats, strict=True)
         if s is not None
     ]
-    gaps = z.size - len(known)
+    gaps = z.size - len(cells)
     missing = f" {gaps} combination{'s were' if gaps > 1 else ' was'} not run." if gaps else ""
-    range_ = f"highest mean {max(known)[1]}, lowest {min(known)[1]}." if known else "no runs yet."
+    range_ = f"highest mean {max(cells)[1]}, lowest {min(cells)[1]}." if cells else "no runs yet."
     return Chart(figure, f"{metric_title} over {row} and {column}: {range_}{missing}")
 
 

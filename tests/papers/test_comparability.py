@@ -230,10 +230,10 @@ def test_no_printed_number_belongs_to_two_methods() -> None:
     numbers: dict[tuple[str, str], dict[tuple, float]] = defaultdict(dict)
     mapped: dict[tuple[str, str], set[str]] = defaultdict(set)
     for v in published.load_all():
-        own = equivalent(v)
-        if isinstance(own, Equivalent):
+        ours = equivalent(v)
+        if isinstance(ours, Equivalent):
             numbers[v.paper, v.method][v.dataset, v.backbone, v.target, v.metric] = v.value
-            mapped[v.paper, v.method].add(repr(own))
+            mapped[v.paper, v.method].add(repr(ours))
     same = []
     for first, theirs in numbers.items():
         for second, others in numbers.items():
@@ -247,8 +247,8 @@ def test_no_printed_number_belongs_to_two_methods() -> None:
 
 def test_methods_that_are_printed_only_say_why() -> None:
     for name in ("UOPP", "Powder", "GPT-FL"):
-        own = equivalent(value_of("sdfed", table="4", dataset="DTD", method=name))
-        assert isinstance(own, NoEquivalent) and own.reason.startswith("printed only: ")
+        ours = equivalent(value_of("sdfed", table="4", dataset="DTD", method=name))
+        assert isinstance(ours, NoEquivalent) and ours.reason.startswith("printed only: ")
 
 
 def test_states_are_ordered_and_reasons_kept_once() -> None:

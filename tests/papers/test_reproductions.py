@@ -126,11 +126,11 @@ def test_domains_traffic_and_what_no_run_gives(tmp_path):
         find(rows, table="4", method="FedDEAP", metric="Performance (%)").measured_text
         == "a mean over several data sets"
     )
-    own = [100 * share("FedDEAP/None", 1, ROUNDS, d, f"client:{d}") for d in PACS]
+    ours = [100 * share("FedDEAP/None", 1, ROUNDS, d, f"client:{d}") for d in PACS]
     row = find(rows, table="1", method="FedDEAP", target="avg")
-    assert (row.measured.mean, row.measured.std) == (pytest.approx(np.mean(own)), None)
+    assert (row.measured.mean, row.measured.std) == (pytest.approx(np.mean(ours)), None)
     sketch = find(rows, table="1", method="FedDEAP", target="s")
-    assert sketch.measured.mean == pytest.approx(own[PACS.index("sketch")])
+    assert sketch.measured.mean == pytest.approx(ours[PACS.index("sketch")])
 
 
 def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_path):
@@ -140,8 +140,8 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
     train(db, sdfed)
     train(db, aligned)
     row = find(reproductions(Store(db), sdfed), table="1", method="SDFed")
-    own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert row.measured.mean == pytest.approx(np.mean(own))
+    ours = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
+    assert row.measured.mean == pytest.approx(np.mean(ours))
     row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
     whole = [100 * share("FedAlign/None", 1, ROUNDS, "global", f"domain:{d}") for d in PACS]
     assert row.measured.mean == pytest.approx(np.mean(whole))
@@ -159,16 +159,16 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         (BEFORE_AGGREGATION, 1, 4, 9, 10),
         (BEFORE_AGGREGATION, 2, 5, 9, 10),
     ]
-    own = [
+    ours = [
         (AFTER_AGGREGATION, 1, 1, 4, 4),
         (AFTER_AGGREGATION, 2, 2, 4, 4),
         (BEFORE_AGGREGATION, 1, 1, 1, 4),
         (BEFORE_AGGREGATION, 2, 2, 3, 4),
     ]
     for setting, label, cells, expected in (
-        ("iid", "FedAlign", counts + own, 40.0),
-        ("iid-baselines", "PromptFL", counts + own, 90.0),
-        ("path", "FedAlign", own, 50.0),
+        ("iid", "FedAlign", counts + ours, 40.0),
+        ("iid-baselines", "PromptFL", counts + ours, 90.0),
+        ("path", "FedAlign", ours, 50.0),
     ):
         db = tmp_path / f"{setting}.db"
         Store(db).prepare()
@@ -283,8 +283,8 @@ def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
     assert find(reproductions(Store(db), mixed), method="SDFed").status == "not run"
     train(db, mixed)
     row = find(reproductions(Store(db), mixed), method="SDFed")
-    own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(own)))
+    ours = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
+    assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(ours)))
 
 
 def test_one_run_suffices_for_a_value_by_held_out_domain(tmp_path):

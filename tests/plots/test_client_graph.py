@@ -35,7 +35,7 @@ def test_a_gain_is_over_the_start_of_the_client_that_is_helped() -> None:
     assert [e.gain for e in edges(panel)] == sorted(GAINS.values(), reverse=True)
 
 
-def test_each_client_has_its_best_helper_and_whoever_harms_it() -> None:
+def test_each_client_has_its_best_helper_and_worst_harm() -> None:
     shown = {(e.giver, e.taker) for e in main_edges(gains_panel(NOW, START))}
     assert shown == {("b", "a"), ("c", "a"), ("c", "b"), ("b", "c"), ("a", "c")}, "nobody harms b"
 

@@ -102,8 +102,8 @@ def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
             yield f"table7-{name}-{partition.lower()}", _larger_clip(dataset, partition)
     for alpha in ALPHAS if dataset != MAIN_TABLE_ONLY else ():
         partition = f"Dir({alpha})"
-        own = printed("fedalign", 5, dataset, partition, methods=["FedAlign"])
-        yield f"table5-{name}-dir{alpha}", _experiment(dataset, partition, [5], [FEDALIGN], [own])
+        in_table = printed("fedalign", 5, dataset, partition, methods=["FedAlign"])
+        yield f"table5-{name}-dir{alpha}", _experiment(dataset, partition, [5], [FEDALIGN], [in_table])
         yield f"table5-{name}-dir{alpha}-baselines", _baselines(dataset, partition, 5)
 
 

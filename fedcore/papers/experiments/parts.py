@@ -38,15 +38,7 @@ def printed(
 
 
 def figure(table: Experiment, labels: Sequence[str] = (), **changes: Any) -> Experiment:
-    """Return a figure's experiment: some methods of a table's experiment, with some fields changed.
-
-    Args:
-        labels: the table's methods that the figure compares, by their names in tables.
-        changes: fields of ``Experiment`` that replace the table's.
-
-    Raises:
-        pydantic.ValidationError: if a change is not a valid field.
-    """
-    kept = {name: value for name, value in table if name != "reproduces"}
+    """Return a figure's experiment: the table's methods with these labels, and some fields changed."""
+    shared = {name: value for name, value in table if name != "reproduces"}
     methods = tuple(entry for entry in table.methods if entry.label in labels)
-    return Experiment(**{**kept, "methods": methods, "tags": (*table.tags, "sweep"), **changes})
+    return Experiment(**{**shared, "methods": methods, "tags": (*table.tags, "sweep"), **changes})

@@ -100,11 +100,7 @@ def _parts(source: RunSource, value: PublishedValue) -> tuple[Part, ...]:
 
 
 def content_key(config: RunConfig) -> str:
-    """Return a text that is equal for runs of one method, whatever their seed and held-out domain.
-
-    Raises:
-        FedLensError: for a method or hyper-parameter that FedLens does not have.
-    """
+    """Return a text that is equal for runs of one method, whatever their seed and held-out domain."""
     return json.dumps(content(config), sort_keys=True)
 
 
@@ -121,11 +117,7 @@ def _presets_of_values() -> dict[PublishedValue, list[str]]:
 
 @cache
 def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
-    """Return the runs that give a value, or the reason why none can.
-
-    Args:
-        rehearsal: whether to return the runs of the rehearsal.
-    """
+    """Return the runs that give a value, or the reason why none can."""
     ours = equivalent(value)
     if isinstance(ours, NoEquivalent):
         return ours
