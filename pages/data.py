@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import streamlit as st
 from PIL import Image
 
@@ -20,7 +18,6 @@ from pages.data_view import checkpoints, encodings, own_data
 from pages.widgets import background, markup, session
 
 SECTIONS = ("Data sets", "Encodings", "Checkpoints", "Backbones")
-_CODE = re.compile(r"`([^`]*)`")
 BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 
 
@@ -35,26 +32,17 @@ def supported_sets() -> None:
     """List the data sets of the catalog."""
     st.header("Supported data sets")
     checked = _checked_folders()
-    header = [
-        ("Name", "wide"),
-        ("On this machine", "wide"),
-        ("Domains", "wide"),
-        ("Classes", "num"),
-        ("Contents", "wide"),
-        ("Licence", "wide"),
-    ]
-    rows = [
-        [
-            markup.esc(e.title),
-            availability_html(e, checked.get(e.name, [])),
-            "one" if e.domains == (ONE_DOMAIN,) else markup.esc(", ".join(e.domains)) or "any",
-            str(len(e.classes) or e.class_count or "any"),
-            markup.esc(e.source),
-            markup.esc(e.licence),
-        ]
-        for e in [*(e for e in catalog.entries() if e.embedded), *own_data.catalog_sets()]
-    ]
-    st.html(markup.table_html(header, rows, "Data sets"))
+    entries = [*(e for e in catalog.entries() if e.embedded), *own_data.catalog_sets()]
+    columns = {
+        "Name": [e.title for e in entries],
+        "On this machine": [availability(e, checked.get(e.name, [])) for e in entries],
+        "Domains": ["one" if e.domains == (ONE_DOMAIN,) else ", ".join(e.domains) or "any" for e in entries],
+        "Classes": [str(len(e.classes) or e.class_count or "any") for e in entries],
+        "Contents": [e.source for e in entries],
+        "Licence": [e.licence for e in entries],
+    }
+    cells = {title: list(map(markup.md_with_code, texts)) for title, texts in columns.items()}
+    markup.table(cells, "Data sets")
 
 
 def embedded_sets() -> None:
@@ -123,14 +111,11 @@ def _checked_folders() -> dict[str, list[str]]:
     return folders
 
 
-def availability_html(entry: Entry, roots: list[str]) -> str:
-    """Return as HTML where a data set is on this machine, or how to get it."""
+def availability(entry: Entry, roots: list[str]) -> str:
+    """Return where a data set is on this machine, or how to get it."""
     if entry.embedded:
         return "✓ comes with FedLens"
-    if roots:
-        return f"✓ {markup.esc(', '.join(roots))}"
-    how = _CODE.sub(r"<code>\1</code>", markup.esc(entry.how_to_get))
-    return f'<span class="fl-faint">{how}</span>'
+    return f"✓ {', '.join(roots)}" if roots else entry.how_to_get
 
 
 def backbones() -> None:
@@ -140,14 +125,16 @@ def backbones() -> None:
         help="Every other model of open_clip can be chosen by name in a new experiment. Weights can also be "
         "a file (.pt or .safetensors).",
     )
-    header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
-    header += [("Embedding width", "num"), ("Input size", "num")]
-    rows = []
-    for name in BACKBONES:
-        spec = backbone_spec(name)
-        tower = {"vit": f"ViT, {spec.vision_layers} layers", "resnet": "ResNet"}.get(spec.vision, spec.vision)
-        rows.append([name, _weights(name), tower, str(spec.embed_dim), f"{spec.image_size} px"])
-    st.html(markup.table_html(header, rows, "Backbones"))
+    towers = {"vit": "ViT, {} layers", "resnet": "ResNet"}
+    specs = [backbone_spec(name) for name in BACKBONES]
+    columns: dict[str, list[object]] = {
+        "Name": list(BACKBONES),
+        "Weights on this machine": [_weights(name) for name in BACKBONES],
+        "Image tower": [towers.get(s.vision, s.vision).format(s.vision_layers) for s in specs],
+        "Embedding width": [s.embed_dim for s in specs],
+        "Input size, px": [s.image_size for s in specs],
+    }
+    markup.table(columns, "Backbones")
     download_weights()
 
 
@@ -155,7 +142,7 @@ def _weights(name: str) -> str:
     if name in MINI_MODELS:
         return "✓ come with FedLens"
     downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
-    return f"✓ {markup.esc(', '.join(downloaded))}" if downloaded else markup.faint("none yet")
+    return f"✓ {markup.md(', '.join(downloaded))}" if downloaded else "none yet"
 
 
 def download_weights() -> None:

@@ -19,7 +19,7 @@ from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow
 from pages.forms import drafts
-from pages.run_view import analyses, clients, record
+from pages.run_view import analyses, record
 from pages.widgets import charts, marks, markup, session
 
 POLL_SECONDS = 5
@@ -144,18 +144,10 @@ def as_experiment(run: RunRow) -> Experiment:
 def accuracy(run: RunRow) -> None:
     """Draw the accuracy matrices and the curves."""
     if not session.store().rounds.evaluated(run.id):
-        no_round_yet(run)
+        record.no_round_yet(run)
         return
     matrices(run)
     lines(run)
-
-
-def no_round_yet(run: RunRow) -> None:
-    """Say that no round has been evaluated."""
-    text = (
-        "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
-    )
-    st.info(text, icon=":material/hourglass:")
 
 
 def matrices(run: RunRow) -> None:
@@ -216,12 +208,6 @@ def recorded(run: RunRow) -> None:
             charts.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
 
 
-def clients_tab(run: RunRow) -> None:
-    """Draw the table of the clients."""
-    if not clients.table(run):
-        no_round_yet(run)
-
-
 def page() -> None:
     """Draw the page."""
     requested = st.query_params.get("id", "")
@@ -239,7 +225,7 @@ def page() -> None:
     try:
         header(run)
         actions(run)
-        draw = {"Accuracy": accuracy, "Clients": clients_tab}
+        draw = {"Accuracy": accuracy, "Clients": record.clients}
         if session.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded
         draw |= analyses.tabs_of(run)

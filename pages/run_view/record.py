@@ -1,8 +1,9 @@
-"""Two tabs of the page Run: its log and files, and how to reproduce it."""
+"""Tabs of the page Run that show what was recorded: clients, log and files, and how to reproduce the run."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import streamlit as st
 
@@ -18,6 +19,54 @@ from fedcore.store import RunRow
 from pages.widgets import markup, session
 
 LOG_LINES = 400
+MANY_CLIENTS = 15
+"""Clients above which their table scrolls."""
+
+
+def clients(run: RunRow) -> None:
+    """Draw a table of the clients' data, accuracy, rounds and traffic."""
+    store = session.store()
+    entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
+    if not entities:
+        no_round_yet(run)
+        return
+    last = {o.client: o for o in store.cells.own_accuracy(run.id)}
+    traffic: Counter[int] = Counter()
+    rounds: Counter[int] = Counter()
+    for row in store.rounds.clients(run.id):
+        traffic[row.client] += (row.bytes_up or 0) + (row.bytes_down or 0)
+        rounds[row.client] += 1
+    own = [last.get(e.entity) for e in entities]
+    columns: dict[str, list[object]] = {
+        "Client": [e.name for e in entities],
+        "Domain": [e.domain or "mixed" for e in entities],
+        "Training samples": [e.samples for e in entities],
+        "Own accuracy, %": [None if o is None else 100 * o.correct / o.total for o in own],
+        "Test samples": [None if o is None else o.total for o in own],
+        "Rounds": [rounds[e.entity] for e in entities],
+        "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE for e in entities],
+    }
+    formats = {
+        "Own accuracy, %": st.column_config.NumberColumn(format="%.1f"),
+        "Traffic, MB": st.column_config.NumberColumn(format="%.2f"),
+    }
+    st.dataframe(
+        columns,
+        hide_index=True,
+        height=600 if len(entities) > MANY_CLIENTS else "content",
+        key="run_clients",
+        column_config=formats,
+        placeholder="-",
+        alt="Clients",
+    )
+
+
+def no_round_yet(run: RunRow) -> None:
+    """Say that no round has been evaluated."""
+    text = (
+        "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
+    )
+    st.info(text, icon=":material/hourglass:")
 
 
 def log(run: RunRow) -> None:
@@ -37,11 +86,15 @@ def log(run: RunRow) -> None:
     path = store.runs.log_path(run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    kept = kept_files(store, run.id)
-    if kept:
-        head = [("File", "wide"), ("Kind", ""), ("MB", "num"), ("Written", "name")]
-        rows = [[markup.esc(f.name), f.kind, f"{f.megabytes:.2f}", f.written] for f in kept]
-        st.html(markup.table_html(head, rows, "Files of this run"))
+    files = kept_files(store, run.id)
+    if files:
+        columns = {
+            "File": [markup.md(f.name) for f in files],
+            "Kind": [f.kind for f in files],
+            "MB": [f"{f.megabytes:.2f}" for f in files],
+            "Written": [f.written for f in files],
+        }
+        markup.table(columns, "Files of this run")
         st.caption(markup.md(f"In {path.parent}"))
 
 
@@ -67,7 +120,6 @@ def reproduce(run: RunRow) -> None:
         )
     st.code(text, language="toml", wrap_lines=True)
     if environment:
-        rows = [[markup.esc(k), markup.esc(v)] for k, v in environment_texts(environment).items()]
-        st.html(
-            markup.table_html([("Environment", "name"), ("Value", "prose")], rows, "Environment of the run")
-        )
+        texts = environment_texts(environment)
+        columns = {"Environment": list(map(markup.md, texts)), "Value": list(map(markup.md, texts.values()))}
+        markup.table(columns, "Environment of the run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
@@ -28,9 +28,14 @@ def md(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(
-        r"\\\1", text.replace(":material/", ":\u2060material/")
-    )  # Streamlit draws an icon although the colon is escaped
+    # a word joiner, since Streamlit draws an icon even if the colon is escaped
+    return _SPECIAL.sub(r"\\\1", text.replace(":material/", ":\u2060material/"))
+
+
+def md_with_code(text: str) -> str:
+    """Escape text for Markdown, except for commands in backticks, which are shown as code."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
 
 
 def esc(text: object) -> str:
@@ -40,9 +45,7 @@ def esc(text: object) -> str:
 
 def show_error(error: FedLensError, where: object = st) -> None:
     """Show an error on the page, with commands, which errors put in backticks, as code."""
-    parts = _CODE.split(" ".join(str(error).split()))
-    text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
-    where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
+    where.error(md_with_code(str(error)), icon=":material/error:")  # type: ignore[attr-defined]
 
 
 def fragment(
@@ -113,8 +116,17 @@ def number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def table(columns: Mapping[str, Sequence[object]], label: str) -> None:
+    """Draw a table of Markdown cells, which the caller has escaped.
+
+    Args:
+        label: read by screen readers.
+    """
+    st.table(columns, border="horizontal", hide_index=True, hide_header=False, alt=label)
+
+
 def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
-    """Return a table.
+    """Return a table as HTML, for cells that need more than Markdown: links in this tab, bars, hover texts.
 
     Args:
         header: title and CSS class of each column.

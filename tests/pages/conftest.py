@@ -89,10 +89,10 @@ def shown_as_text() -> Callable[[AppTest], None]:
             assert element.tag not in ("script", "i", "img"), element
             assert element.tag != "b" or not element.attributes, element
             assert not any(name.startswith("on") for name in element.attributes), element
-        for element in [*app.markdown, *app.caption, *app.error, *app.success, *app.info, *app.warning]:
-            assert not re.search(r"(?<!\\)(<script|<i>|\]\(javascript|:red\[|\$x)", element.value), (
-                element.value
-            )
+        said = [*app.markdown, *app.caption, *app.error, *app.success, *app.info, *app.warning]
+        cells = [str(cell) for table in app.table for cell in table.value.to_numpy().flat]
+        for text in [*(element.value for element in said), *cells]:
+            assert not re.search(r"(?<!\\)(<script|<i>|\]\(javascript|:red\[|\$x)", text), text
 
     return check
 

@@ -9,9 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.store import RunRow, Store
-from pages.run_view import clients
 from tests.support import fill
-from tests.support.web.markup import tables
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
 
 
@@ -68,7 +66,7 @@ def test_a_stopped_run_says_so_and_an_empty_one_has_no_empty_table(open_page: Op
     assert app.warning[0].value == "Stop requested"
     waiting = str(of_state(filled, "queued").id)
     app = open_page("run", id=waiting, run_tab="Clients")
-    assert app.info[0].value == "No round has been evaluated yet." and "Clients" not in html(app)
+    assert app.info[0].value == "No round has been evaluated yet." and not app.dataframe
 
 
 def test_a_queued_run_has_no_empty_charts(open_page: Opened, filled: Path) -> None:
@@ -111,7 +109,7 @@ def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_pat
 def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Reproduce")
     assert app.code[0].value == "FEDLENS_THREADS=1 fedlens run run-1.toml --device cpu"
-    assert any(row[:2] == ["Threads", "1"] for table in tables(html(app)) for row in table.rows)
+    assert ["Threads", "1"] in app.table[0].value.to_numpy().tolist()
 
 
 def test_diagnostics_are_drawn_where_there_are_some(open_page: Opened, filled: Path) -> None:
@@ -136,7 +134,7 @@ def test_files_are_listed(open_page: Opened, filled: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "<b>x</b>.safetensors".replace("/", ":")).write_bytes(b"1")
     app = open_page("run", id="1", run_tab="Log and files")
-    assert "&lt;b&gt;x&lt;:b&gt;.safetensors" in html(app)
+    assert app.table[0].value["File"].tolist() == [r"\<b\>x\<\:b\>\.safetensors"]
 
 
 def test_the_url_names_what_is_looked_at(open_page: Opened, filled: Path) -> None:
@@ -169,16 +167,9 @@ def test_names_of_fills_are_text(
         shown_as_text(app)
 
 
-def test_of_very_many_clients_the_table_is_drawn_on_a_canvas(
-    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = open_page("run", id="1", run_tab="Clients")
-    (table,) = tables(html(few))
-    monkeypatch.setattr(clients, "MANY_CLIENTS", len(fill.CLIENTS) - 1)
-    many = open_page("run", id="1", run_tab="Clients")
-    drawn = many.dataframe[0].value
-    assert tables(html(many)) == []
-    header, *rows = table.rows
-    assert list(drawn.columns) == header
-    assert drawn["Client"].tolist() == [row[0] for row in rows] == list(fill.CLIENTS)
-    assert [f"{v:.1f}" for v in drawn["Own accuracy, %"]] == [row[3] for row in rows]
+def test_clients_have_their_own_accuracy_and_traffic(open_page: Opened, filled: Path) -> None:
+    drawn = open_page("run", id="1", run_tab="Clients").dataframe[0].value
+    assert drawn["Client"].tolist() == list(fill.CLIENTS)
+    last = {o.client: 100 * o.correct / o.total for o in Store(filled).cells.own_accuracy(1)}
+    assert drawn["Own accuracy, %"].tolist() == list(last.values())
+    assert (drawn["Traffic, MB"] > 0).all() and drawn["Rounds"].tolist() == [4] * len(fill.CLIENTS)
