@@ -10,6 +10,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
+from fedcore.progress import counted
 from fedcore.results.progress import matches, summaries_of
 from fedcore.store.experiments import UnreadableExperiment
 from pages.experiments_view import actions, importing, queue, runs, table, welcome
@@ -23,7 +24,7 @@ store = session.store()
 
 
 def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> None:
-    """Show the counts of runs and the load of the machine, and announce changes instead of moving the table.
+    """Show the counts of runs and the load of the machine, and announce changes, so that the table stays.
 
     Args:
         every: all runs to count.
@@ -53,8 +54,9 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
 def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
     """Describe what has changed since the table was drawn; empty if nothing has."""
     changed = sum(1 for run, state in seen.items() if now.get(run) != state)
-    parts = [f"{changed} run{'s' * (changed > 1)} changed"] if changed else []
-    parts += [f"{arrived} new" if changed else f"{arrived} new run{'s' * (arrived > 1)}"] if arrived else []
+    parts = [f"{counted(changed, 'run')} changed"] if changed else []
+    if arrived:
+        parts.append(f"{arrived} new" if changed else counted(arrived, "new run"))
     return ", ".join(parts)
 
 
@@ -67,8 +69,8 @@ def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
             actions.confirm_delete_damaged(item)
 
 
-def tell_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
-    """Announce the experiments that were in the list and have been deleted meanwhile, as in another tab.
+def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
+    """Announce the experiments that were in the list and have since been deleted, perhaps in another tab.
 
     Args:
         existing: all experiments, including those that the filters hide.
@@ -112,7 +114,9 @@ def page() -> None:
     newest = store.runs.newest_id()  # read before the list, so that a run added in between counts as new
     rows, damaged = store.experiments.listed()
     summaries = summaries_of(store, [r for r in rows if archived or not r.archived])
-    tell_deleted({i.row.id: i.row.name for i in summaries}, {r.id for r in rows} | {d.id for d in damaged})
+    announce_deleted(
+        {i.row.id: i.row.name for i in summaries}, {r.id for r in rows} | {d.id for d in damaged}
+    )
     hidden = 0 if summaries else len(rows)
     damaged_experiments(damaged)
     if not summaries and not hidden and not damaged:

@@ -26,22 +26,21 @@ from fedcore.results.panels.run_panels import run_panels
 from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
+from pages.live_view import actions
 from pages.live_view import chart as live_chart
-from pages.live_view import choice as live_choice
-from pages.live_view import controls as live_controls
-from pages.live_view import notice
-from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
+from pages.live_view import settings as live_settings
+from pages.live_view.settings import CHARTS, CURVES, Settings
 from pages.widgets import charts, markup, pulse, session
 
 POLL_SECONDS = 2
-FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
-LONGEST_SECONDS = 15  # after which processes and machine load are read again while something runs
+FAST_POLL_SECONDS = 0.5  # while the first rounds of a run come quickly
+LONGEST_SECONDS = 15  # until processes and machine load are read again while something runs
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 SHOWN_SECONDS = 0.4  # minimum time between two drawings
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
-MANY_LINES = 12  # charts with more lines take the width of the page
+MANY_LINES = 12  # charts with more lines are as wide as the page
 MANY_RUNS = 15  # a longer table scrolls, with running runs first
 CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the framed diagonal: the global model "
@@ -52,7 +51,7 @@ ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
     "standard deviation over them. Hover over a round that only some seeds have reached for their number."
 )
-# Streamlit fades elements that a tick draws again, which costs the browser time.
+# Streamlit fades elements that a tick draws again, which costs processor time in the browser.
 NO_FADE = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
@@ -67,7 +66,7 @@ store = session.store()
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
-    """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
+    """Return the heatmaps of a snapshot; the browser does not draw equal bytes again."""
     until = {t[0]: t[1] for t in token}
     panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.stage, until)
     if settings.view == CLIENT_GRAPH:
@@ -109,7 +108,7 @@ def lines(
 def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
     """Return the snapshot to draw: the newest one, or the previous one to draw less often.
 
-    The first rounds of a run are drawn at once and step by step, so that the reader sees it train; later ones
+    The first rounds of a run are drawn at once and one by one, so that the reader sees it train; later ones
     at most every five seconds. While updates are paused, the snapshot stays.
     """
     key = tuple(t[0] for t in now)
@@ -117,20 +116,13 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
     shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
     if not paused and shown != now and time.monotonic() - when >= SHOWN_SECONDS:
         target = progress.next_snapshot(shown, now, draws, EARLY_DRAWS)
-        news = [n[0] for n, o in zip(target, shown, strict=True) if n[1] != o[1]]
-        early = any(draws.get(i, 0) < EARLY_DRAWS for i in news)
-        if early or not news or time.monotonic() - when >= REDRAW_SECONDS:
+        changed = [n[0] for n, o in zip(target, shown, strict=True) if n[1] != o[1]]
+        early = any(draws.get(i, 0) < EARLY_DRAWS for i in changed)
+        if early or not changed or time.monotonic() - when >= REDRAW_SECONDS:
             shown, when = target, time.monotonic()
-            draws = {**draws, **{i: draws.get(i, 0) + 1 for i in news}}
+            draws = {**draws, **{i: draws.get(i, 0) + 1 for i in changed}}
     st.session_state["live_drawn"] = {key: (shown, when, draws)}
     return shown
-
-
-def is_behind(now: Snapshot) -> bool:
-    """Return whether the drawn snapshot is older than the newest one."""
-    key = tuple(t[0] for t in now)
-    drawn: Snapshot = st.session_state.get("live_drawn", {}).get(key, (now,))[0]
-    return drawn != now
 
 
 def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
@@ -153,7 +145,7 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
         rows.append(
             [
                 markup.status_html(r.state),
-                # each tick replaces the table with its focus; the log opens runs by keyboard
+                # each tick replaces the table with any focus in it; by keyboard, the log opens runs
                 f'<a href="{session.link("run", r.id)}" target="_self" tabindex="-1">'
                 f"{markup.method_html(names[r.id], r.method)}</a>",
                 bar,
@@ -175,12 +167,12 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
 
 
 def poll_seconds(shown: list[progress.RunProgress]) -> float:
-    """Return the seconds between two checks: fewer while a run is in quick first rounds."""
+    """Return the seconds between two polls: fewer while the first rounds of a run come quickly."""
     running = [p for p in shown if p.run.state == "running"]
-    young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
     quick = any(
         p.seconds_per_round < REDRAW_SECONDS / 2 if p.seconds_per_round else (p.seconds or 0) < YOUNG_SECONDS
-        for p in young
+        for p in running
+        if p.run.rounds_done < YOUNG_ROUNDS
     )
     return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
@@ -196,7 +188,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
         now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
         if experiment not in {e.id for e in store.experiments.all(include_archived=True)}:
-            st.rerun()  # it was deleted, which the page then reports
+            st.rerun()  # the experiment was deleted, which the page then reports
         markup.show_error(error)
     finally:
         if not paused:
@@ -210,23 +202,25 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
     if session.writable():
         jobs.ensure_worker(store)
         store.jobs.reconcile()
-    seen = progress.activity_digest(store, experiment)
+    seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
     shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
         st.html(NO_FADE + status_strip(row) + run_rows(shown, settings.theme))
-        draw_all(at_round(snapshot_to_draw(now, paused), settings.until), settings)
-    every, flags = poll_seconds(shown), button_flags(row)
-    at_work = LONGEST_SECONDS if flags[0] else None
-    return flags, (seen, every, every if is_behind(now) else at_work)
+        drawn = snapshot_to_draw(now, paused)
+        draw_all(at_round(drawn, settings.until), settings)
+    every, flags = poll_seconds(shown), actions.button_flags(row)
+    if drawn != now:  # a newer snapshot waits to be drawn
+        return flags, (seen, every, every)
+    return flags, (seen, every, LONGEST_SECONDS if flags[0] else None)
 
 
-def at_round(shown: Snapshot, until: int | None) -> Snapshot:
+def at_round(snapshot: Snapshot, until: int | None) -> Snapshot:
     """Cut a snapshot at the round that the reader has chosen, if any."""
     if until is None:
-        return shown
-    return tuple((run, min(round_, until), identity) for run, round_, identity in shown)
+        return snapshot
+    return tuple((run, min(round_, until), identity) for run, round_, identity in snapshot)
 
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:
@@ -291,9 +285,8 @@ def status_strip(experiment: ExperimentRow) -> str:
     counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts.append(markup.faint(f"{data_title(experiment.config.data)}, {backbone_names(experiment.config)}"))
-    parts += (
-        markup.machine_html() if any(not r.ended for r in experiment.runs) else []
-    )  # else it would be old
+    if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing
+        parts += markup.machine_html()
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
 
 
@@ -302,14 +295,14 @@ def page() -> None:
     live_chart.fetch()
     st.title("Live")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        experiment = live_choice.choose()
-        runs = live_choice.choose_variant(experiment) if experiment else []
+        experiment = live_settings.choose()
+        runs = live_settings.choose_variant(experiment) if experiment else []
     if experiment is None:
-        live_choice.no_experiment()
+        live_settings.no_experiment()
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        live_controls.buttons(experiment)
-        settings = live_controls.choose_settings(runs)
+        actions.buttons(experiment)
+        settings = live_settings.choose_settings(runs)
         paused = st.toggle(
             "Pause updates",
             key="live_paused",
@@ -317,13 +310,13 @@ def page() -> None:
             bind="query-params",
         )
         charts.table_switch()
-        notice.draw(experiment)
+        actions.notification(experiment)
     if settings.view == "held_out":
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
-        settings = replace(settings, lines=live_controls.count_lines(runs))
-    tick([r.id for r in runs], experiment.id, settings, button_flags(experiment), paused)
-    live_controls.log(runs)
+        settings = replace(settings, lines=live_settings.count_lines(runs))
+    tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)
+    actions.log(runs)
 
 
 page()

@@ -20,14 +20,14 @@ from fedcore.results.run_files import run_toml
 from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.run_view import analyses, record
-from pages.widgets import charts, marks, markup, session
+from pages.widgets import background, charts, marks, markup, session
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
 
 
 def short_label(run: RunRow) -> str:
-    """Return the run's label, cut to fit the heading; the config under *Reproduce* has all of it."""
+    """Return the run's label, cut to fit the heading; the tab *Reproduce* has all of it."""
     return run.label if len(run.label) <= LABEL else f"{run.label[: LABEL - 1]}…"
 
 
@@ -44,7 +44,7 @@ def header(run: RunRow) -> None:
     parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
     parts.append(markup.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
-    parts += [said] if (said := marks.marks_html(run)) else []
+    parts += [text] if (text := marks.marks_html(run)) else []
     parts += [markup.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run)
@@ -71,15 +71,15 @@ def why_it_ended(run: RunRow) -> None:
     reason = error_text(run.status_text)
     text = markup.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
-        kept = session.store().runs.newest_checkpoint(run.id)
-        goes_on = f"continues after round {kept[0]}" if kept else "starts from the beginning"
-        if not kept and run.rounds_done:
-            goes_on = (
+        checkpoint = session.store().runs.newest_checkpoint(run.id)
+        effect = f"continues after round {checkpoint[0]}" if checkpoint else "starts from the beginning"
+        if not checkpoint and run.rounds_done:
+            effect = (
                 f"needs its checkpoints, which are gone: `fedlens resume {run.id} --restart` trains it anew"
             )
         text += (
             "\n\n*Log and files* has the traceback. "
-            f"If the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
+            f"If the config is to blame, *Clone* opens it in the form to correct it; *Resume* {effect}."
         )
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
 
@@ -96,21 +96,18 @@ def confirm_stop(run: RunRow) -> None:
 
 def actions(run: RunRow) -> None:
     """Draw the buttons that clone, stop and resume the run."""
-    store, may = session.store(), session.writable()
+    store, locked = session.store(), not session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
-        if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
+        if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=locked):
             drafts.fill(as_experiment(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
-        if run.state in ("queued", "running") and st.button(
-            "Stop", icon=":material/stop_circle:", disabled=not may
-        ):
+        if background.can_stop(run) and st.button("Stop", icon=":material/stop_circle:", disabled=locked):
             confirm_stop(run)
-        can_resume = run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
-        if can_resume and st.button("Resume", icon=":material/resume:", disabled=not may):
+        if background.can_resume(run) and st.button("Resume", icon=":material/resume:", disabled=locked):
             store.runs.resume([run.id])
             jobs.ensure_worker(store)
             st.rerun()
-        if st.button("Star, tags and notes", icon=":material/sell:", disabled=not may):
+        if st.button("Star, tags and notes", icon=":material/sell:", disabled=locked):
             marks.dialog(run)
         if not run.ended:
             change_notice(run)
@@ -122,20 +119,16 @@ def change_notice(run: RunRow) -> None:
     """Draw a button that announces new rounds, so that the page does not move under the reader."""
     jobs.ensure_worker(session.store())
     now = session.store().runs.get([run.id])
-    same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
-    text = (
-        "Up to date"
-        if same
-        else f"Now {now[0].state}, round {now[0].rounds_done}: refresh"
-        if now
-        else "Deleted"
-    )
-    if st.button(text, icon=":material/refresh:", key="run_news", disabled=same, type="tertiary"):
+    unchanged = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
+    text = "Deleted" if not now else f"Now {now[0].state}, round {now[0].rounds_done}: refresh"
+    if unchanged:
+        text = "Up to date"
+    if st.button(text, icon=":material/refresh:", key="run_news", disabled=unchanged, type="tertiary"):
         st.rerun()
 
 
 def as_experiment(run: RunRow) -> Experiment:
-    """Return the run as an experiment of its own."""
+    """Return an experiment with this run alone."""
     return loads(run_toml(session.store(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )

@@ -10,12 +10,13 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.results.progress import ExperimentSummary
+from fedcore.store import RunRow
 from fedcore.store.experiments import UnreadableExperiment
-from pages.widgets import markup, session
+from pages.widgets import background, markup, session
 
 Items = Sequence[ExperimentSummary]
 MAX_NAMES = 12
-"""Maximum of runs that a dialog names per experiment; the others are counted."""
+"""Maximum number of runs that a dialog names per experiment; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -23,24 +24,24 @@ class Action:
     """One action on experiments.
 
     Attributes:
-        applies: whether the action makes sense for these experiments.
+        applies: true, or runs that it would change, if the action makes sense for these experiments.
         writes: whether it changes the database, which may be read-only.
     """
 
     label: str
     icon: str
-    applies: Callable[[Items], bool]
+    applies: Callable[[Items], bool | list[int]]
     do: Callable[[Items], None]
     writes: bool = True
 
     def possible(self, items: Items) -> bool:
         """Return whether the action can be run now."""
-        return bool(items) and self.applies(items) and (session.writable() or not self.writes)
+        return bool(items and self.applies(items)) and (session.writable() or not self.writes)
 
 
-def run_ids(items: Items, states: Sequence[str]) -> list[int]:
-    """Return the runs in one of these states, except those recorded elsewhere."""
-    return [r.id for i in items for r in i.row.runs if r.state in states and r.origin == "engine"]
+def run_ids(items: Items, condition: Callable[[RunRow], bool]) -> list[int]:
+    """Return the runs that meet a condition."""
+    return [r.id for i in items for r in i.row.runs if condition(r)]
 
 
 def single(items: Items) -> bool:
@@ -52,15 +53,23 @@ def _ids(items: Items) -> list[str]:
     return [str(i.row.id) for i in items]
 
 
+def _is_queued(run: RunRow) -> bool:
+    return run.state == "queued"
+
+
+def _has_failed(run: RunRow) -> bool:
+    return run.state == "failed" and background.can_resume(run)
+
+
 def _archive(items: Items) -> None:
-    shown = all(i.row.archived for i in items)
+    are_archived = all(i.row.archived for i in items)
     for i in items:
-        session.store().experiments.edit(i.row.id, archived=not shown)
+        session.store().experiments.edit(i.row.id, archived=not are_archived)
     st.rerun()
 
 
 def _resume(items: Items) -> None:
-    changed = session.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
+    changed = session.store().runs.resume(run_ids(items, background.can_resume))
     st.toast(f"{counted(len(changed), 'run')} queued to continue after the last finished round.")
     st.rerun()
 
@@ -74,8 +83,8 @@ def _run_next(items: Items) -> None:
 @st.dialog("Stop these runs?")
 def confirm_stop(items: Items) -> None:
     """Ask before stopping runs, naming them."""
-    ids = [r.id for i in items for r in i.row.runs if r.state in ("queued", "running")]
-    _name(items, ids)
+    ids = run_ids(items, background.can_stop)
+    _name_runs(items, ids)
     st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="stop_confirmed"):
         session.store().runs.stop(ids)
@@ -85,8 +94,8 @@ def confirm_stop(items: Items) -> None:
 @st.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
     """Ask before deleting the records of failed runs, naming the runs."""
-    ids = run_ids(items, ("failed",))
-    _name(items, ids)
+    ids = run_ids(items, _has_failed)
+    _name_runs(items, ids)
     st.caption(
         "Their records are deleted, and they start again from round 0. To continue after the last finished "
         "round, use *Resume* instead."
@@ -96,7 +105,7 @@ def confirm_retry(items: Items) -> None:
         st.rerun()
 
 
-def _name(items: Items, ids: Sequence[int]) -> None:
+def _name_runs(items: Items, ids: Sequence[int]) -> None:
     for item in items:
         names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
         if names:
@@ -126,8 +135,8 @@ def edit(items: Items) -> None:
 def confirm_delete(items: Items) -> None:
     """Ask for the name before deleting an experiment, and offer to archive it instead."""
     row = items[0].row
-    runs_ = counted(len(row.runs), "run")
-    st.write(f"This deletes {runs_} with all rounds, logs and checkpoints, and cannot be undone.")
+    number = counted(len(row.runs), "run")
+    st.write(f"This deletes {number} with all rounds, logs and checkpoints, and cannot be undone.")
     st.markdown(f"**{markup.md(row.name)}**")
     if not row.archived:
         st.caption("Archiving only hides the experiment from the list.")
@@ -172,15 +181,10 @@ ACTIONS = (
         lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
     ),
     Action("Edit", "edit", single, edit),
-    Action(
-        "Stop", "stop_circle",
-        lambda items: any(r.state in ("queued", "running") for i in items for r in i.row.runs), confirm_stop,
-    ),
-    Action("Run next", "low_priority", lambda items: bool(run_ids(items, ("queued",))), _run_next),
-    Action(
-        "Resume", "resume", lambda items: bool(run_ids(items, ("stopped", "interrupted", "failed"))), _resume
-    ),
-    Action("Retry failed", "restart_alt", lambda items: bool(run_ids(items, ("failed",))), confirm_retry),
+    Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),
+    Action("Run next", "low_priority", lambda items: run_ids(items, _is_queued), _run_next),
+    Action("Resume", "resume", lambda items: run_ids(items, background.can_resume), _resume),
+    Action("Retry failed", "restart_alt", lambda items: run_ids(items, _has_failed), confirm_retry),
     Action("Archive", "archive", lambda items: not all(i.row.archived for i in items), _archive),
     Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
     Action("Delete", "delete", single, confirm_delete),

@@ -14,6 +14,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, supervisor
 from fedcore.jobs.cluster_nodes import NodeView
 from fedcore.jobs.supervisor import SupervisorLock
+from fedcore.progress import counted
 from fedcore.results.statistics import group_by
 from fedcore.store.jobs import RUNS
 from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
@@ -51,11 +52,14 @@ def section() -> None:
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
-        whole = st.segmented_control(
+        unit = st.segmented_control(
             "Move", ["Runs", "Experiments"], default="Runs", required=True, key="queue_of",
             label_visibility="collapsed", bind="query-params",
-        ) == "Experiments"  # fmt: skip
-        _experiments(waiting) if whole else _runs(waiting, nodes)
+        )  # fmt: skip
+        if unit == "Experiments":
+            _experiments(waiting)
+        else:
+            _runs(waiting, nodes)
 
 
 def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> None:
@@ -87,10 +91,10 @@ def _experiments(waiting: Sequence[QueuedRun]) -> None:
     runs = group_by(waiting, lambda w: w.experiment_id)
     rows: dict[str, Sequence[object]] = {
         "Position": list(range(1, len(runs) + 1)),
-        "Experiment": [of_one[0].experiment for of_one in runs.values()],
-        "Waiting runs": [len(of_one) for of_one in runs.values()],
-        "Methods": [", ".join(dict.fromkeys(w.label for w in of_one)) for of_one in runs.values()],
-        "Rounds": [sum(w.rounds_total for w in of_one) for of_one in runs.values()],
+        "Experiment": [group[0].experiment for group in runs.values()],
+        "Waiting runs": [len(group) for group in runs.values()],
+        "Methods": [", ".join(dict.fromkeys(w.label for w in group)) for group in runs.values()],
+        "Rounds": [sum(w.rounds_total for w in group) for group in runs.values()],
     }
     config = {"Experiment": st.column_config.TextColumn(width="medium")}
     selected = selectable_table(rows, list(runs), f"{TABLE}_of_experiments", column_config=config)
@@ -140,7 +144,7 @@ def _moves(
             if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):
                 started = len(runs) - len(move(selected, place))
                 if started > 0:
-                    st.toast(f"{started} run{'s' * (started != 1)} had already started.")
+                    st.toast(f"{counted(started, 'run')} had already started.")
                 st.rerun()
         if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
             session.store().runs.stop(runs)
@@ -195,7 +199,7 @@ def _connect() -> None:
 
 
 def _start() -> None:
-    """Start the worker that joins the chosen cluster, and show the page anew."""
+    """Start the worker that joins the chosen cluster, and redraw the page."""
     try:
         supervisor.start_follower(session.store())
     except OSError as error:  # the next page that finds queued runs tries again
@@ -246,21 +250,18 @@ def _table() -> None:
         running.setdefault(row["device"], []).append(row["id"])
     over = cluster_nodes.read_over(store)
     none = "none" if over is None else "see below"
-    rows = [
-        _row(node, pool, device, running.get(pool, []) if first else [], none)
-        for node in nodes
-        for pool in node.pools
-        for first, device in _numbered(node.devices_of(pool))
-    ]
+    rows = []
+    for node in nodes:
+        for pool in node.pools:
+            runs = running.get(pool, [])
+            reported: Sequence[Device | None] = node.devices_of(pool) or [None]
+            for device in reported:
+                rows.append(_row(node, pool, device, runs, none))
+                runs = []  # the runs of a pool stand beside its first device
     st.html(markup.table_html(HEADER, rows, "Nodes"))
     if over is not None:
         now = ", ".join(f"run {run}" for runs in running.values() for run in runs)
         st.caption(f"Each run is spread over {over} devices, one run at a time; now: {now or 'none'}.")
-
-
-def _numbered(devices: Sequence[Device]) -> list[tuple[bool, Device | None]]:
-    """Return the devices of a pool, each with whether it is the first; (True, None) if none was reported."""
-    return [(i == 0, device) for i, device in enumerate(devices)] or [(True, None)]
 
 
 def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:

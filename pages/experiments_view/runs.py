@@ -51,7 +51,7 @@ def _row(runs: Sequence[RunProgress]) -> list[str]:
     return [
         status,
         name,
-        markup.esc(_seed(runs[0])) if only is not None else _unfold(runs),
+        markup.esc(markup.seed_text(only.run.seed, only.run.held_out)) if only is not None else _unfold(runs),
         f"{sum(p.run.rounds_done for p in runs)}/{sum(p.run.rounds_total for p in runs)}",
         _mean([p.run.last_test for p in runs]),
         best,
@@ -66,7 +66,7 @@ def _unfold(runs: Sequence[RunProgress]) -> str:
         " ".join(
             [
                 markup.status_html(p.run.state),
-                _link(p, markup.esc(_seed(p))),
+                _link(p, markup.esc(markup.seed_text(p.run.seed, p.run.held_out))),
                 markup.per_cent(p.run.last_test),
                 markup.faint(p.text) if p.text else "",
             ]
@@ -81,10 +81,6 @@ def _unfold(runs: Sequence[RunProgress]) -> str:
 
 def _link(p: RunProgress, content: str) -> str:
     return f'<a href="{session.link("run", p.run.id)}" target="_self">{content}</a>'
-
-
-def _seed(p: RunProgress) -> str:
-    return f"seed {p.run.seed}" + (f", without {p.run.held_out}" if p.run.held_out else "")
 
 
 def _mean(values: Sequence[float | None]) -> str:

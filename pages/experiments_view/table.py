@@ -86,14 +86,13 @@ def selectable_table(
 ) -> list[int]:
     """Draw a table with selectable rows, and return the ids of the selected ones.
 
-    Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
-    rows are therefore looked up in the ids that were last on the screen, and selected at their new positions.
-
     Args:
         ids: the ids of the rows, in their order.
         first: the ids that are selected at first.
         options: further arguments of ``st.dataframe``.
     """
+    # Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
+    # rows are looked up in the ids that were last on the screen, and selected at their new positions.
     before, state = ids_on_screen(key), st.session_state.get(key)
     if state is not None and before != list(ids):
         chosen = [before[row] for row in state["selection"]["rows"] if row < len(before)]

@@ -1,4 +1,4 @@
-"""The tabs of the page Run that analyse a trained model; each is computed in the background and kept."""
+"""The tabs of the page Run that analyse a trained model; the results are computed once and stored."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
     """Return the finished task of an analysis; without one, draw its button, progress or error instead."""
     store = session.store()
     task = analysis.find(store, asked.run.id, asked.what, asked.model, asked.test_set)
-    lost = task is not None and task.status == "done" and not _has_results(task)
-    if task is not None and task.status == "done" and not lost:
+    done = task is not None and task.status == "done"
+    # the row of a finished task outlives its files, of which the words need none
+    if task is not None and done and (asked.what == "nearest_words" or task.arrays()):
         return task
-    if lost:
+    if done:
         st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
     elif task is not None:
         background.show_task(task, "Analysis")
@@ -87,7 +88,7 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
 
 
 def submit(asked: Analysis) -> None:
-    """Queue an analysis, also where it was computed before, and draw the page anew."""
+    """Queue an analysis, even if it was computed before, and redraw the page."""
     store = session.store()
     analysis.submit(store, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
     jobs.ensure_worker(store)
@@ -95,7 +96,7 @@ def submit(asked: Analysis) -> None:
 
 
 def reason_against_analyses(run: RunRow) -> str:
-    """Say why a run cannot be analysed; empty if it can be."""
+    """Return why a run cannot be analysed; empty if it can be."""
     store = session.store()
     if not store.rounds.evaluated(run.id):
         return "Analyses need at least one evaluated round."
@@ -105,13 +106,8 @@ def reason_against_analyses(run: RunRow) -> str:
     return ""
 
 
-def _has_results(task: TaskRow) -> bool:
-    """Return whether the files of a finished analysis are still there; its row outlives them."""
-    return task.args.get("what") == "nearest_words" or bool(task.arrays())
-
-
 def provenance(asked: Analysis, task: TaskRow) -> None:
-    """Say from which round the results come, and offer to compute them again."""
+    """Show from which round the results come, and offer to compute them again."""
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"Computed from the checkpoint after round {result.get('round')} and kept with the run.")
@@ -130,16 +126,16 @@ def models(run: RunRow) -> dict[str, int]:
 
 def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     """Let the reader choose a model and a test set; both are kept in the URL."""
-    known = models(run)
+    codes = models(run)
     left, right = st.columns(2)
-    first = next((i for i, name in enumerate(known) if known[name] != 0), 0)
-    name = left.selectbox("Model", list(known), index=first, key=f"{key}_model", bind="query-params")
-    model = known.get(name or "", 0)
+    first = next((i for i, name in enumerate(codes) if codes[name] != 0), 0)
+    name = left.selectbox("Model", list(codes), index=first, key=f"{key}_model", bind="query-params")
+    model = codes.get(name or "", 0)
     if not test_set or name is None:
         return model, 0
     entities = session.store().cells.entities(run.id)
     sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
-    if model:  # a global model has no samples of its own
+    if model:  # the global model has no own samples
         sets = {OWN: model, **sets}
     chosen = right.selectbox("Test set", list(sets), key=f"{key}_set", bind="query-params")
     return model, sets.get(chosen or "", 0)
@@ -157,19 +153,19 @@ def predictions(run: RunRow) -> None:
         return
     arrays = task.arrays()
     names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
-    whose = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
-    found = confusion(arrays, (task.result or {})["classes"], names[whose])
+    chosen = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
+    counts = confusion(arrays, (task.result or {})["classes"], names[chosen])
     left, right = st.columns([3, 2])
     with left:
         st.markdown("**Confusion matrix**")
         charts.draw(
-            analyses.confusion_chart(found, session.theme(), session.is_narrow()),
+            analyses.confusion_chart(counts, session.theme(), session.is_narrow()),
             "confusion",
-            found.matrix_table(),
+            counts.matrix_table(),
         )
     with right:
         st.markdown("**Accuracy by class**")
-        charts.draw(analyses.class_chart(found, session.theme(), run.method), "by_class", found.table())
+        charts.draw(analyses.class_chart(counts, session.theme(), run.method), "by_class", counts.table())
     provenance(asked, task)
 
 
@@ -224,8 +220,8 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
                 guess, true = (short_class_name(classes[c]) for c in (predicted[i], labels[i]))
                 st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
-                    said = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
-                    st.image(images[i], caption=name, alt=said)
+                    alt = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
+                    st.image(images[i], caption=name, alt=alt)
 
 
 def short_class_name(text: str) -> str:

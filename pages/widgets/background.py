@@ -14,7 +14,7 @@ from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.progress import duration
-from fedcore.store import TaskRow
+from fedcore.store import RunRow, TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
 
@@ -31,6 +31,16 @@ def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "aut
     created = store.experiments.create(experiment, runs, device=device)
     jobs.ensure_worker(store)
     st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
+
+
+def can_stop(run: RunRow) -> bool:
+    """Return whether a run is queued or running."""
+    return run.state in ("queued", "running")
+
+
+def can_resume(run: RunRow) -> bool:
+    """Return whether a run has ended early and was trained here."""
+    return run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
 
 
 def demo_buttons() -> None:

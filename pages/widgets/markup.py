@@ -106,6 +106,11 @@ def status_text(state: str) -> str:
     return f"{STATUS[state][0]} {state}"
 
 
+def seed_text(seed: int, held_out: str | None) -> str:
+    """Return the name of a seed, and of the domain that its runs held out, if any."""
+    return f"seed {seed}" + (f", without {held_out}" if held_out else "")
+
+
 def per_cent(share: float | None) -> str:
     """Format a share as per cent, or None as a dash."""
     return "-" if share is None else f"{100 * share:.1f}"

@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.store import Store
 from pages.forms import fields
-from pages.live_view.controls import stop_offers
+from pages.live_view.actions import stop_offers
 from tests.support import fill
 from tests.support.web.pages import Opened, button, html, widget
 

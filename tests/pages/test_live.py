@@ -16,8 +16,9 @@ from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Diagnostic
 from fedcore.results import progress
 from fedcore.store import Store
+from pages.live_view import actions
 from pages.live_view import chart as live_chart
-from pages.live_view import controls as live_controls
+from pages.live_view import settings as live_settings
 from tests.support import fill
 from tests.support.web.live import widget
 from tests.support.web.pages import Opened, button, html
@@ -112,10 +113,10 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     ids = [r.id for r in Store(filled).runs.of_experiments([2])]
-    assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
-    monkeypatch.setattr(live_controls, "MAX_STEPS", 4)
-    assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
-    assert live_controls.steps([], TEST, AFTER_AGGREGATION) == []
+    assert live_settings.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
+    monkeypatch.setattr(live_settings, "MAX_STEPS", 4)
+    assert live_settings.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
+    assert live_settings.steps([], TEST, AFTER_AGGREGATION) == []
 
 
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:
@@ -185,13 +186,13 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
     app = open_page("live", id="1", live_view="Held-out domain by domain")
     app = button(app, "Stop").click().run()
     offers = next(r for r in app.radio if r.label == "Runs")
-    assert offers.options == ["All: 2 runs", live_controls.CHOOSE]
+    assert offers.options == ["All: 2 runs", actions.CHOOSE]
     (run, other) = Store(db).runs.of_experiments([1])
-    assert list(live_controls.run_names([run, other]).values()) == [
+    assert list(actions.run_names([run, other]).values()) == [
         "FedOT, seed 1, without 0°",
         "FedOT, seed 1, without 15°",
     ]
-    assert live_controls.run_names([run, replace(other, held_out="0°")]) == {
+    assert actions.run_names([run, replace(other, held_out="0°")]) == {
         1: "FedOT, seed 1, without 0° (run 1)",
         2: "FedOT, seed 1, without 0° (run 2)",
     }

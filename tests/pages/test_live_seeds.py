@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.store import Store
-from pages.live_view.choice import variant_offers
+from pages.live_view.settings import variant_offers
 from tests.support import fill
 from tests.support.web.live import widget
 from tests.support.web.pages import Opened, html

@@ -1,0 +1,298 @@
+"""The choices of the page Live: the experiment, its seeds and held-out domains, the charts, the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import streamlit as st
+
+from fedcore.plots.theme import Theme
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
+from fedcore.results import diagnostics
+from fedcore.results.panels.panel import ORDERS, RowOrder
+from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
+from fedcore.store import ExperimentRow, RunRow
+from pages.widgets import background, markup, session
+
+SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
+STAGE_TITLES = {
+    AFTER_AGGREGATION: "after aggregation",
+    BEFORE_AGGREGATION: "before aggregation (own samples only)",
+}
+CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
+AUTOMATIC = "auto"
+NEWEST = -1
+STEP_SECONDS = 0.8  # of a replay
+MAX_STEPS = 50  # a long training is replayed in larger steps
+
+
+def choose() -> ExperimentRow | None:
+    """Let the reader choose an experiment; preselect that of the URL, else a running one, else the newest.
+
+    Returns: None if the experiment of the URL does not exist, since another one must not appear in its place.
+    """
+    asked = st.query_params.get_all("id")
+    every = session.store().experiments.all(include_archived=True)
+    # archived experiments are opened only by their links
+    offered = {e.id: e for e in every if not e.archived or str(e.id) in asked}
+    if not offered:
+        return None
+    if asked and not any(str(i) in asked for i in offered):
+        st.session_state["live_choice"] = None
+    else:
+        unfinished = [i for i, e in offered.items() if any(not r.ended for r in e.runs)]
+        chosen = session.ids_in_url("id", offered, [(unfinished or list(offered))[0]])
+        st.session_state["live_choice"] = chosen[0]
+    st.selectbox(
+        "Experiment",
+        list(offered),
+        format_func=lambda i: f"{offered[i].name} (no. {i})",  # Streamlit cannot tell equal texts apart
+        key="live_choice",
+        placeholder="Choose an experiment",
+        on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
+    )
+    return offered.get(st.session_state["live_choice"])
+
+
+def no_experiment() -> None:
+    """Explain that the page is empty because the experiment of the URL is missing, or none exists yet."""
+    missing = st.query_params.get("id")
+    if missing:
+        st.info(
+            f"Experiment {markup.md(missing[:20])} does not exist; it may have been deleted.",
+            icon=":material/search_off:",
+        )
+        if st.button("Experiments", icon=":material/arrow_back:"):
+            st.switch_page("pages/experiments.py", query_params={})
+        return
+    st.info(
+        "No experiment has been started yet. Launched runs appear here while they train.",
+        icon=":material/monitoring:",
+    )
+    with st.container(horizontal=True):
+        background.demo_buttons()
+
+
+def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
+    """Return the runs of the chosen seed and held-out domain, or of all of them."""
+    offers = variant_offers(experiment.runs)
+    if len(offers) <= 1:
+        return list(experiment.runs)
+    first = next((r for r in experiment.runs if r.state in ("running", "stopping")), experiment.runs[0])
+    chosen = st.selectbox(
+        "Seed and held-out domain" if first.held_out else "Seed",
+        list(offers),
+        index=list(offers).index(markup.seed_text(first.seed, first.held_out)),
+        key=f"live_variant_{experiment.id}",
+        bind="query-params",
+    )
+    return offers[chosen]
+
+
+def variant_offers(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
+    """Return the runs that can be shown together, by name: all or one seed, all or one held-out domain."""
+    variants = list(dict.fromkeys((r.seed, r.held_out) for r in runs))
+    seeds, domains = list(dict.fromkeys(r.seed for r in runs)), list(dict.fromkeys(r.held_out for r in runs))
+    offers: dict[str, list[RunRow]] = {}
+    if len(seeds) > 1 and len(domains) > 1:
+        offers["all seeds, all held-out domains"] = list(runs)
+    if len(domains) > 1:
+        for seed in seeds:
+            offers[f"seed {seed}, all held-out domains"] = [r for r in runs if r.seed == seed]
+    if len(seeds) > 1:
+        for domain in domains:
+            name = "all seeds" + (f", without {domain}" if domain else "")
+            offers[name] = [r for r in runs if r.held_out == domain]
+    for seed, domain in variants:
+        offers[markup.seed_text(seed, domain)] = [r for r in runs if (r.seed, r.held_out) == (seed, domain)]
+    return offers
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The reader's choices for the charts.
+
+    Attributes:
+        until: the round to show, None for the newest.
+        width: pixels.
+        over_seeds: whether the mean over several seeds is shown.
+        lines: number of lines in a chart, one per method and held-out domain.
+    """
+
+    view: PanelView
+    split: int
+    stage: int
+    fitted: bool
+    order: RowOrder
+    columns: int
+    charts: tuple[str, ...]
+    until: int | None
+    theme: Theme
+    width: int
+    over_seeds: bool
+    lines: int
+
+
+def choose_settings(runs: list[RunRow]) -> Settings:
+    """Draw the choices for the charts, kept in the URL, and return them."""
+    store = session.store()
+    with st.popover("View", icon=":material/tune:"):
+        view = _view(runs)
+        split = st.radio(
+            "Evaluated on",
+            list(SPLITS),
+            format_func=SPLITS.__getitem__,
+            key="live_split",
+            bind="query-params",
+        )
+        stage = st.radio(
+            "Models",
+            list(STAGE_TITLES),
+            format_func=STAGE_TITLES.__getitem__,
+            key="live_stage",
+            bind="query-params",
+        )
+        columns = st.selectbox(
+            "Panels per row",
+            [AUTOMATIC, "1", "2", "3", "4"],
+            key="live_columns",
+            bind="query-params",
+            format_func=lambda c: "Automatic" if c == AUTOMATIC else c,
+        )
+        fitted = st.toggle(
+            "Fit colours to the values",
+            key="live_fitted",
+            help="Colours span the values shown instead of 0 to 100 %",
+            bind="query-params",
+        )
+        order = st.selectbox(
+            "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
+        )
+        described = diagnostics.recorded_charts(store, runs)
+        titles = {**CHARTS, **{c.key: c.heading for c in described}}
+        charts = st.multiselect(
+            "Charts",
+            list(titles),
+            format_func=lambda key: titles.get(key, key),
+            placeholder="automatic",
+            key="live_charts",
+            bind="query-params",
+            help="Automatic: accuracy, loss and the most informative values that these methods record",
+        )
+    if not charts:
+        charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
+    panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
+    automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
+    in_a_row = automatic if columns == AUTOMATIC else int(columns)
+    until = _until(runs, split, stage)
+    return Settings(
+        view=view,
+        split=split,
+        stage=stage,
+        fitted=fitted,
+        order=order,
+        columns=in_a_row,
+        charts=tuple(charts),
+        until=until,
+        theme=session.theme(),
+        width=session.figure_width(),
+        over_seeds=len({r.seed for r in runs}) > 1,
+        lines=count_lines(runs),
+    )
+
+
+def count_lines(runs: list[RunRow]) -> int:
+    """Return the number of lines in a chart of runs: one per method and held-out domain."""
+    return len({(r.label, r.group_hash, r.held_out) for r in runs})
+
+
+def _view(runs: list[RunRow]) -> PanelView:
+    """Let the reader choose among the heatmaps that these runs have."""
+    store = session.store()
+    clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in runs]
+    views: list[PanelView] = ["matrix", "clients", "helps"]
+    if any(e.domain for each in clients for e in each):
+        views.append("domains")
+    if any(r.held_out is not None for r in runs):
+        views.append("held_out")
+    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, runs).values()} | VIEWS
+    views += [name for name in titles if name not in VIEWS]
+    chosen = st.radio(
+        "Heatmaps",
+        [AUTOMATIC, *views],
+        format_func=lambda v: "Automatic" if v == AUTOMATIC else titles[v],
+        key="live_view",
+        bind="query-params",
+    )
+    if chosen != AUTOMATIC:
+        return chosen
+    if len({r.held_out for r in runs}) > 1:
+        return "held_out"
+    return default_view(max(map(len, clients), default=0))
+
+
+def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
+    """Draw the replay and its slider; return the chosen round, None for the newest."""
+    last = max((r.rounds_total for r in runs), default=0)
+    if last < 1:
+        return None
+    no_round = max(r.rounds_done for r in runs) < 1
+    at_end = "live" if any(not r.ended for r in runs) else "last round"
+    playing = bool(st.session_state.get("live_playing")) and not no_round
+    st.button(
+        "Pause replay" if playing else "Replay",
+        icon=":material/pause:" if playing else ":material/play_arrow:",
+        key="live_play",
+        width=150,  # fits the longer text, so that changing it moves nothing
+        disabled=no_round,
+        help="Replays the training round by round",
+        on_click=_play_or_pause,
+        args=([r.id for r in runs], split, stage),
+    )
+    chosen = st.select_slider(
+        "Round",
+        [*range(last), NEWEST],
+        value=NEWEST,
+        format_func=lambda r: at_end if r == NEWEST else f"round {r}",
+        key="live_until",
+        disabled=no_round,
+        bind="query-params",
+        help="Shows all panels and charts as they were after this round",
+        width=280,
+    )
+    if playing:
+        st.session_state["live_armed"] = False
+        markup.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, stage)
+    return None if chosen == NEWEST else chosen
+
+
+def _play_or_pause(run_ids: list[int], split: int, stage: int) -> None:
+    """Start or pause the replay; from the newest round it starts at the first one."""
+    playing = not st.session_state.get("live_playing")
+    st.session_state["live_playing"] = playing
+    if playing and st.session_state["live_until"] == NEWEST:
+        st.session_state["live_until"] = next(iter(steps(run_ids, split, stage)), NEWEST)
+
+
+def _step(run_ids: list[int], split: int, stage: int) -> None:
+    """Advance the replay by one step."""
+    # A rerun of the whole page calls this function too, outside the timer: that call only arms the next one.
+    if not st.session_state["live_armed"]:
+        st.session_state["live_armed"] = True
+        return
+    shown = st.session_state["live_until"]
+    later = [r for r in steps(run_ids, split, stage) if r > shown] if shown != NEWEST else []
+    following = later[0] if later else NEWEST
+    st.session_state["live_until"] = following
+    st.session_state["live_playing"] = following != NEWEST
+    st.rerun()
+
+
+def steps(run_ids: list[int], split: int, stage: int) -> list[int]:
+    """Return the rounds that a replay shows before the newest."""
+    store = session.store()
+    rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, stage)})
+    return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []
