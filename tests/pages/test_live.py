@@ -53,12 +53,6 @@ def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Pat
     assert f"{sent:.2f}" in table
 
 
-def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> None:
-    app = open_page("live", id="2")
-    first = messages(app)
-    assert messages(app.run()) == first
-
-
 def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_path: Path) -> None:
     """Same revision, other values: Plotly.react then keeps the axes; another view starts anew."""
     db = tmp_path / "runs.db"
@@ -125,7 +119,7 @@ def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Pa
     assert live_chart.fetching(live_chart.plotly_url()) in bodies
 
 
-@pytest.mark.parametrize("asked", ["3", "abc", "<b>1</b>"])
+@pytest.mark.parametrize("asked", ["3", pytest.param("<b>1</b>", marks=pytest.mark.slow)])
 def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
     open_page: Opened, filled: Path, asked: str
 ) -> None:

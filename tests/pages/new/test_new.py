@@ -69,7 +69,7 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
     app.session_state[box.key] = False
     app.run()
     assert any(c.value == r"Swept: FedOT\: blocks 1, 2" for c in app.caption)
-    assert "7 runs" in plan_line(app)
+    assert ", 2 values of" in plan_line(app) and "7 runs" in plan_line(app)
     assert [w.value for w in open_sweep(app).text_input if w.label.endswith(": values")] == ["1, 2"]
     methods = next(m for m in app.multiselect if m.label == "Methods")
     app = methods.set_value(["sdfed", "promptfl"]).run()
@@ -103,6 +103,7 @@ def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tm
     first = Store(db).experiments.create(type(demo).model_validate(content)).experiment_id
     app = open_page("new", clone=str(first))
     assert not app.error
+    assert next(w for w in app.text_input if w.label == "Name").value == f"{demo.name} (copy)"
     assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
     button(app, "Launch").click().run()
     old, new = (Store(db).experiments.get(i).config for i in (first, first + 1))
@@ -219,6 +220,11 @@ def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
     assert ": 7 runs" in plan_line(app)
 
 
+def test_one_value_is_called_so(open_page: Opened) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"rounds": "1"})
+    assert "6 methods x 1 seed x 1 value of rounds = 6 runs**, 1 round," in plan_line(app)
+
+
 def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
     assert "at least 36 MB on disk" in plan_line(open_page("new", preset="demo"))
 
@@ -244,12 +250,6 @@ def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
     assert 'lower "Minimum samples" to' in said and "min_samples" not in said
     path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
     assert with_field_titles(path) == path.removesuffix("data.columns") + '"Column names"'
-
-
-def test_one_round_is_one_round(open_page: Opened) -> None:
-    app = open_page("new", preset="demo")
-    next(w for w in app.text_input if w.label == "Rounds").set_value("1")
-    assert ", 1 round," in plan_line(app.run()).replace("**", "")
 
 
 def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
