@@ -3,4 +3,4 @@
 Importing fedcore costs nothing: torch is loaded only by what computes (see ``fedcore.lazy``).
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
