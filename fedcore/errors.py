@@ -9,8 +9,12 @@ from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-"""What reading a damaged value raises."""
+DAMAGE = (ValueError, RecursionError)
+"""What parsers and our checks raise for broken content.
+
+TypeError, AttributeError and LookupError are left out: they come from faults of our own code, which must
+surface with a traceback. Code that reads foreign content parses it into types first.
+"""
 
 
 class FedLensError(ValueError):
@@ -50,11 +54,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def reading_stored(what: str) -> Iterator[None]:
-    """Turn whatever a damaged value raises into one line that names what could not be read.
-
-    Raises:
-        FedLensError: for any of ``DAMAGE``; one that was raised inside passes unchanged.
-    """
+    """Turn the errors of a damaged value (``DAMAGE``) into one line that names what could not be read."""
     try:
         yield
     except FedLensError:
@@ -69,11 +69,11 @@ def check_types(row: type, values: Mapping[str, Any]) -> None:
     """Refuse stored values that are not of the types which a dataclass declares.
 
     Raises:
-        TypeError: naming the value, for ``reading_stored``.
+        ValueError: naming the value, for ``reading_stored``.
     """
     for name, types in _types(row).items():
         if not isinstance(values[name], types):
-            raise TypeError(f"{name} is {values[name]!r:.60}")
+            raise ValueError(f"{name} is {values[name]!r:.60}")
 
 
 @cache

@@ -105,7 +105,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     """Return a result of ``write_result``; None if it is missing or damaged, so that the work is redone."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content != _with_digest(path, content):
+        if not isinstance(content, dict) or content != _with_digest(path, content):
             raise ValueError("its content is not what was written")
     except FileNotFoundError:
         return None

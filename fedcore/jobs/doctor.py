@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedcore.cache import integrity as arrays
 from fedcore.engine import checkpoint
-from fedcore.errors import DAMAGE, FedLensError, first_line
+from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.store import Store
 from fedcore.store.database import task_folder
@@ -68,8 +68,6 @@ def _to_its_end(part: Iterator[Finding]) -> Iterator[Finding]:
         yield from part
     except FedLensError as error:
         yield Finding(error.line())
-    except DAMAGE as error:
-        yield Finding(f"could not be checked to its end ({first_line(error)}); mend what is damaged first")
 
 
 def _versions() -> str:
@@ -106,7 +104,7 @@ def _jobs(store: Store, mend: bool) -> Iterator[Finding]:
 
 def _locks(store: Store, mend: bool) -> Iterator[Finding]:
     """Find locks that dead processes left behind."""
-    owners = {row["owner"].rpartition("/")[2] for table in JOB_TABLES for row in store.jobs.live(table)}
+    owners = {str(row["owner"]).rpartition("/")[2] for table in JOB_TABLES for row in store.jobs.live(table)}
     for path in sorted(lock_folder(store.path).glob("*.lock")):
         if path.stem not in owners and is_held(store.path, path.stem) is False:
             yield _delete(path, f"the lock {path.name} belongs to no job", mend)
@@ -171,11 +169,13 @@ def _used_folders(store: Store) -> set[Path] | None:
                     continue
                 runs = connection.execute(
                     "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id"
-                )
-                used |= {store.artifacts / f"run-{number}-{name[:8]}" for number, name in runs}
+                ).fetchall()
+                if not all(isinstance(uuid, str) for _, uuid in runs):
+                    return None  # any of the folders may belong to a damaged experiment
+                used |= {store.artifacts / f"run-{number}-{uuid[:8]}" for number, uuid in runs}
                 tasks = connection.execute("SELECT kind, key FROM tasks WHERE run_id IS NULL")
                 used |= {task_folder(db, kind, key) for kind, key in tasks}
-        except (sqlite3.Error, *DAMAGE):
+        except sqlite3.Error:
             return None  # any of the folders may belong to it
     return used
 

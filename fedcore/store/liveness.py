@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from fedcore.errors import FedLensError
 from fedcore.file_lock import open_lock, try_lock
 
 STALE_SECONDS = 30.0
@@ -140,11 +141,14 @@ def is_alive(
         row: ``owner`` and ``heartbeat_at`` of a job.
         now: seconds since 1970, default: the present.
     """
-    held = is_held(db, row["owner"])
+    owner, heartbeat = row["owner"], row["heartbeat_at"]
+    if not isinstance(owner, str | None) or not isinstance(heartbeat, float | int | None):
+        raise FedLensError("the owner or heartbeat of a job is damaged; `fedlens restore` puts a backup back")
+    held = is_held(db, owner)
     if held or (held is False and is_local(row)):
         return held
     now = time.time() if now is None else now
-    return bool(row["heartbeat_at"] is not None and -CLOCK_SLACK <= now - row["heartbeat_at"] < stale)
+    return heartbeat is not None and -CLOCK_SLACK <= now - heartbeat < stale
 
 
 def is_local(row: Mapping[str, Any]) -> bool:

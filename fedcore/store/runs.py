@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
@@ -18,6 +21,8 @@ from fedcore.store.liveness import state
 from fedcore.store.writer import forget_rounds, take_current_file
 
 LOG_NAME = "log.txt"
+JSON_TABLE = TypeAdapter(dict[str, Any])
+TAGS = TypeAdapter(list[Any])
 
 RUN_COLUMNS = """
 r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
@@ -34,6 +39,16 @@ TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
 QUEUED_AGAIN = (
     "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
 )
+
+
+class Notice(TypedDict):
+    """A notice of a run; ``repeats_exactly`` is False if the run may not repeat bit by bit."""
+
+    message: str
+    repeats_exactly: bool
+
+
+NOTICES = TypeAdapter(list[Notice])
 
 
 @dataclass(frozen=True)
@@ -205,7 +220,7 @@ class Runs:
     def environment(self, run_id: int) -> dict[str, Any]:
         """Return versions, device, threads and chunk that a run used; empty before it started."""
         with reading_stored(f"the environment of run {run_id}"):
-            return dict(json.loads(self._texts(run_id)["environment"] or "{}"))
+            return JSON_TABLE.validate_json(self._texts(run_id)["environment"] or "{}")
 
     def error(self, run_id: int) -> str | None:
         """Return the traceback of a failed run."""
@@ -425,10 +440,8 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
 
 def _notices(text: str) -> tuple[dict[str, Any], ...]:
     """Return a run's notices; damaged ones are one notice that says so, so that the run stays listed."""
-    with suppress(ValueError, TypeError):
-        notices = json.loads(text)
-        if all(isinstance(n["message"], str) and "repeats_exactly" in n for n in notices):
-            return tuple(notices)
+    with suppress(ValidationError):
+        return tuple(dict(notice) for notice in NOTICES.validate_json(text))
     return ({"message": "the notices of this run are damaged", "repeats_exactly": False},)
 
 
@@ -439,10 +452,8 @@ def _clean(tags: Sequence[str]) -> list[str]:
 
 def _tags(text: str) -> tuple[str, ...]:
     """Return a run's tags; damaged ones are left out, and `fedlens doctor` names the run."""
-    with suppress(ValueError, TypeError):
-        tags = json.loads(text)
-        if isinstance(tags, list):
-            return tuple(tag for tag in tags if isinstance(tag, str))
+    with suppress(ValidationError):
+        return tuple(tag for tag in TAGS.validate_json(text) if isinstance(tag, str))
     return ()
 
 

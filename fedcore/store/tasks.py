@@ -19,7 +19,7 @@ from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import DatabaseFile, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
-from fedcore.store.runs import LOG_NAME
+from fedcore.store.runs import JSON_TABLE, LOG_NAME
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,8 +232,8 @@ class Tasks:
         values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
         with reading_stored(f"task {row['id']}"):
             values["status"] = state(self._file.path, dict(row))
-            values["args"] = json.loads(row["args"])
-            values["result"] = json.loads(row["result"]) if row["result"] else None
+            values["args"] = JSON_TABLE.validate_json(row["args"])
+            values["result"] = JSON_TABLE.validate_json(row["result"]) if row["result"] else None
             values["folder"] = self.folder(row["kind"], row["key"], row["run_id"])
             check_types(TaskRow, values)
             return TaskRow(**values)

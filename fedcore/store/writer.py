@@ -86,7 +86,7 @@ class Table:
     """The rows that a run has in one table, without its id."""
 
     columns: tuple[str, ...]
-    rows: list[Sequence[Any]]
+    rows: Sequence[Sequence[Any]]
 
     def column(self, name: str) -> list[Any]:
         """Return the values of one column."""

@@ -107,15 +107,19 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
     ("change", "message"),
     [
         (lambda text: text[:-20], "cannot read .*experiment.json"),
-        (broken(lambda c: c.update(format="other")), "is no experiment of FedLens"),
-        (lambda text: "[1]", "is no experiment of FedLens"),
+        (broken(lambda c: c.update(format="other")), "is not an experiment of FedLens"),
+        (lambda text: "[1]", "is not an experiment of FedLens"),
         (broken(lambda c: c["experiments"][1]["runs"][0].pop("tables")), "damaged"),
         (broken(lambda c: c["experiments"][1].update(config={"name": "x"})), "damaged"),
         (broken(lambda c: c["experiments"][1]["config"].update(name=None)), "damaged"),  # unreadable here
         (broken(lambda c: c["experiments"][1]["runs"][0].update(status="odd")), "damaged"),
         (broken(lambda c: c["experiments"][1]["runs"][0].update({"id) VALUES (1); --": 1})), "has no column"),
         (
-            broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].append("warmth")),
+            broken(
+                lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].__setitem__(
+                    1, "warmth"
+                )
+            ),
             "table rounds has no column 'warmth'",
         ),
         (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
+from fedcore.jobs import doctor
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.integrity.check import findings
@@ -151,3 +152,22 @@ def test_flipped_bits_are_refused_or_change_nothing(sound, tmp_path):
         except FedLensError:
             refused += 1
     assert refused > 5
+
+
+def test_a_fault_of_our_own_is_not_reported_as_damage(db, monkeypatch):
+    """It surfaces with its traceback, also in `fedlens doctor`, in a merge and in the list of experiments."""
+
+    def faulty(*given):
+        raise AttributeError("a fault of our own")
+
+    monkeypatch.setattr("fedcore.store.integrity.digests.differences", faulty)
+    for door in (
+        Store(db).integrity.findings,
+        lambda: list(doctor.examine(Store(db), mend=False)),
+        lambda: Store(db.with_name("other.db")).imports.database(db),
+    ):
+        with pytest.raises(AttributeError, match="a fault of our own"):
+            door()
+    monkeypatch.setattr("fedcore.store.runs.state", faulty)
+    with pytest.raises(AttributeError, match="a fault of our own"):
+        Store(db).experiments.all()

@@ -5,13 +5,12 @@ A JSON file and another database are both somebody else's: whatever they hold is
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter
+from pydantic import BaseModel, Field, Json, JsonValue, StringConstraints, TypeAdapter, model_validator
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
@@ -24,41 +23,57 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(max_length=1_000_000)]
 
 
-_CLASS_COUNTS = TypeAdapter(list[Annotated[int, Field(ge=0)]] | None)
-
-
-class _Notice(BaseModel):
+class _NoticeChecks(BaseModel):
     message: Text
     repeats_exactly: bool
 
 
 class _ExperimentChecks(BaseModel):
-    """What the row of an experiment must be, beside what the schema says of its columns."""
+    """The values of an experiment's row; the schema checks types and ranges of its other columns."""
 
     # the start of a uuid names folders, which are deleted with the experiment
     uuid: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z]{8,64}$")]
-    config: Experiment
+    name: str
+    config: Json[Experiment]
+    tags: Json[list[str]]
+
+    @model_validator(mode="after")
+    def _readable_by_its_name(self) -> _ExperimentChecks:
+        """Check the config under the row's name, which an experiment that was renamed is read with."""
+        Experiment.model_validate({**self.config.model_dump(), "name": self.name})
+        return self
 
 
 class _RunChecks(BaseModel):
-    """What the row of a run must be, beside what the schema says of its columns."""
+    """The values of a run's row; the schema checks types and ranges of its other columns."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-    config: RunConfig
+    config: Json[RunConfig]
     method: Name
     label: Name
     seed: int
     held_out: str | None
     group_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
     origin: Literal["engine", "recorder", "import"]
-    notices: list[_Notice]
-    environment: dict[str, JsonValue] | None
+    status: str
+    notices: Json[list[_NoticeChecks]]
+    environment: Json[dict[str, JsonValue]] | None
     rounds_total: int = Field(ge=0)
     rounds_done: int = Field(ge=0)
     status_text: Text | None
     error: Text | None
-    tags: list[Text] = []
+    tags: Json[list[Text]] = []
     notes: Text = ""
+
+    @model_validator(mode="after")
+    def _as_configured(self) -> _RunChecks:
+        run = self.config
+        if (run.method.name, run.seed, run.held_out) != (self.method, self.seed, self.held_out):
+            raise ValueError("the method, seed or held-out domain of a run is not that of its config")
+        return self
+
+
+_ROUNDS = TypeAdapter(list[int])
+_CLASS_COUNTS = TypeAdapter(list[Json[list[Annotated[int, Field(ge=0)]]] | None])
 
 
 def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
@@ -103,33 +118,17 @@ def check(record: ExperimentRecord) -> None:
         ValueError: (also pydantic's ``ValidationError``) saying which value is wrong; types and ranges of
             columns are left to the schema of the database that it is written to.
     """
-    row = record.row
-    config = json.loads(row["config"])
-    for described in (config, {**config, "name": row["name"]}):  # the row's name is that of a renamed one
-        _ExperimentChecks.model_validate({**row, "config": described})
-    tags = json.loads(row["tags"])
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise ValueError("the tags of an experiment are a list of texts")
-    _check_numbers(row.items())
-    for run, tables in record.runs:
-        parsed = {name: json.loads(run[name] or "null") for name in ("config", "notices", "environment")}
-        parsed["tags"] = json.loads(run.get("tags", "[]"))
-        checked = _RunChecks.model_validate({**run, **parsed})
-        config = checked.config
-        if (config.method.name, config.seed, config.held_out) != (
-            run["method"],
-            run["seed"],
-            run["held_out"],
-        ):
-            raise ValueError("the method, seed or held-out domain of a run is not that of its config")
-        _check_numbers(run.items())
-        if checked.rounds_done > max(tables["rounds"].column("round"), default=0):
+    _ExperimentChecks.model_validate(record.row)
+    _check_numbers(record.row.items())
+    for row, tables in record.runs:
+        checked = _RunChecks.model_validate(row)
+        _check_numbers(row.items())
+        if checked.rounds_done > max(_ROUNDS.validate_python(tables["rounds"].column("round")), default=0):
             raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
-        for counts in tables["entities"].column("class_counts"):
-            _CLASS_COUNTS.validate_python(json.loads(counts or "null"))
+        _CLASS_COUNTS.validate_python(tables["entities"].column("class_counts"))
         for name, table in tables.items():
             for values in table.rows:
-                _check_numbers(zip(table.columns, values, strict=False), f"{name}.")
+                _check_numbers(zip(table.columns, values, strict=True), f"{name}.")
 
 
 def _check_numbers(row: Iterable[tuple[str, object]], table: str = "") -> None:

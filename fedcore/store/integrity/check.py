@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from fedcore.errors import DAMAGE, first_line
+from fedcore.errors import first_line
 from fedcore.store.integrity import copies, digests
 from fedcore.system_errors import SystemFault, explain
 
@@ -28,7 +28,7 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
         found += structure(connection) or copies.schema_differences(connection)
         if not found:  # otherwise reading rows may fail
             found += _rows(connection, experiment_ids)
-    except (sqlite3.Error, *DAMAGE) as error:
+    except sqlite3.Error as error:
         if isinstance(explain(error, "the database"), SystemFault):
             raise
         found.append(first_line(error))
