@@ -29,15 +29,6 @@ from tests.support.jobs import wait_for
 ABOUT = {"key": "k", "data": "d"}
 
 
-@pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:0", "layer:11", "pixels"])
-def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
-    row = encodings.row_shape(backbone_spec("mini-vit"), reads)
-    file = arrays.ArrayWriter(tmp_path / "x.npy", 7, row, encodings.stored_dtype(7, row, reads), ABOUT)
-    file.write(np.zeros((7, *row), np.float32))
-    file.close()
-    assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(backbone_spec("mini-vit"), 7, reads)
-
-
 @pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:1", "pixels"])
 def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
@@ -177,7 +168,7 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
     assert encoded(backbone, images, "embedding", tmp_path).shape == (70, 16)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 3])
 def test_bits_do_not_depend_on_workers_or_neighbours(tiny_backbone, tmp_path, workers):
     backbone, images = pixel_backbone(tiny_backbone), noise(150)
     found = encoded(backbone, images, "layer:2", tmp_path / "a", workers=workers)
@@ -253,17 +244,9 @@ def _without_digest(path: Path) -> None:
     path.with_suffix(".json").write_text(json.dumps(about))
 
 
-def _of_another_shape(path: Path) -> None:
-    np.save(path, np.load(path)[:-1])
-
-
 DAMAGE = {
     "a changed byte": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"),
-    "too short": lambda path: os.truncate(path, 300),
-    "empty": lambda path: os.truncate(path, 0),
     "no digest": _without_digest,
-    "another shape": _of_another_shape,
-    "a description that cannot be read": lambda path: path.with_suffix(".json").write_text("{"),
 }
 
 

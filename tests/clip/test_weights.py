@@ -96,8 +96,9 @@ def test_vit_b_32_in_both_formats_gives_equal_features(tmp_path):
     assert all(map(torch.equal, ours, theirs))
 
 
-@pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model"])
-@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+@pytest.mark.parametrize(
+    ("wrapper", "prefix"), [("state_dict", "module."), ("model_state_dict", "_orig_mod."), ("model", "")]
+)
 def test_a_training_checkpoint_is_unwrapped(tmp_path, wrapper, prefix):
     state = {"visual.proj": torch.rand(2, 3), "transformer.resblocks.0.attn_mask": torch.zeros(1)}
     wrapped = {prefix + name: value for name, value in state.items()}

@@ -70,7 +70,7 @@ def test_every_entry_has_a_layout():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_upstream_layout_loads(name: str, roots: dict[str, Path]):
+def test_the_upstream_layout_loads_and_every_image_comes_to_its_row(name: str, roots: dict[str, Path]):
     classes, count, split = EXPECTED[name]
     entry = catalog.entry(name)
     images, warnings = catalog.load_checked(name, str(roots[name]))
@@ -84,13 +84,9 @@ def test_the_upstream_layout_loads(name: str, roots: dict[str, Path]):
     assert name.startswith("femnist") or len(set(per_class.tolist())) == 1
     for line in warnings:
         assert "expected" in line or "ungradable" in line, line
-
-
-@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"ddr", "ddr-all", "femnist", "femnist-digits"}))
-def test_every_image_comes_to_its_row(name: str, roots: dict[str, Path]):
-    images = catalog.load(name, str(roots[name]))
-    for row in range(len(images)):
-        assert label_of(images.read(row).getpixel((3, 3))) == (images.labels[row], images.domain[row])
+    if not name.startswith(("ddr", "femnist")):  # their images have no colour; their own tests follow them
+        for row in range(len(images)):
+            assert label_of(images.read(row).getpixel((3, 3))) == (images.labels[row], images.domain[row])
 
 
 def test_class_names_stand_at_their_labels(roots: dict[str, Path]):

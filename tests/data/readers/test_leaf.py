@@ -132,12 +132,3 @@ def test_damaged_arrays_are_converted_again(tmp_path: Path, damage: Callable[[Pa
     images = catalog.load("femnist", str(root))
     assert all(np.array_equal(images.read(row), expected[row]) for row in range(66))
     assert [path.name for path in root.rglob("converted-*")] == [folder.name]
-
-
-def test_a_folder_that_cannot_be_written_is_read_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    root = femnist(tmp_path)
-    monkeypatch.setattr(leaf.os, "access", lambda *_: False)
-    assert len(follow(catalog.load("femnist", str(root)))) == 66
-    assert not list(root.rglob("converted-*"))
