@@ -93,7 +93,7 @@ def test_documents_link_only_to_what_is_there():
 
 def test_the_pictures_of_the_readme_are_there():
     root = Path(__file__).resolve().parents[1]
-    pictures = re.findall(r'(?:src|srcset)="([^"]+\.png)"', (root / "README.md").read_text(encoding="utf-8"))
+    pictures = re.findall(r'[("]([^"(]+\.(?:png|webp))[")]', (root / "README.md").read_text(encoding="utf-8"))
     assert pictures
     assert [p for p in pictures if not (root / p).is_file()] == []
 

@@ -7,13 +7,14 @@ another database; ``--made-up`` shows invented runs in every state, for work on 
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import typer
-from PIL import Image
+from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Page
 
 from fedcore.jobs.analysis import submit
@@ -27,6 +28,9 @@ CHART = ".js-plotly-plot .main-svg"
 WIDE, NARROW = 1440, 390
 ANALYSES = ("predictions", "feature-space")
 """Pictures that show analyses of a trained run."""
+FILM, FILM_WIDTH, FILM_HEIGHT = "live", 1200, 840
+SECONDS_A_FRAME, LONGEST_SHOWN = 0.4, 3.0
+"""Seconds for which a frame of the film is shown, and the last one."""
 
 
 def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]]:
@@ -74,6 +78,38 @@ def take_picture(browser: Browser, url: str, wanted: str | None, path: Path, wid
     print(path.name)
 
 
+def film(db: Path, path: Path) -> None:
+    """Film the page Live while the demonstration trains: a frame for each new picture, as animated WebP.
+
+    Training pauses for nothing, so the film is as long as the runs take; it is shown faster.
+    """
+    training = subprocess.Popen(
+        [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    frames: list[Image.Image] = []
+    with browsing(db) as (server, _, browser):
+        page = browser.new_page(viewport={"width": FILM_WIDTH, "height": 2 * FILM_HEIGHT})
+        page.set_default_timeout(120_000)
+        page.goto(server.url + "/live?id=1")
+        page.locator(CHART).first.wait_for(state="attached")
+        ended = False
+        while not ended:
+            ended = training.poll() is not None
+            if ended:
+                page.wait_for_timeout(6000)  # Live draws a chart at most every five seconds
+            top = page.get_by_role("table").first.bounding_box() or {"y": 0}
+            clip = {"x": 0, "y": top["y"], "width": FILM_WIDTH, "height": FILM_HEIGHT}
+            with Image.open(io.BytesIO(page.screenshot(clip=clip))) as picture:
+                frame = picture.convert("RGB")
+            if not frames or ImageChops.difference(frame, frames[-1]).getbbox():
+                frames.append(frame)
+            page.wait_for_timeout(1500)
+    durations = [int(1000 * SECONDS_A_FRAME)] * (len(frames) - 1) + [int(1000 * LONGEST_SHOWN)]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, quality=60)
+    print(path.name, f"{len(frames)} frames, {path.stat().st_size / 1e6:.1f} MB")
+
+
 def settle(page: Page) -> None:
     """Wait until the page is computed and its charts have their size."""
     page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
@@ -92,11 +128,15 @@ def main(
         db: show the two newest experiments of this database instead of the demonstration.
         made_up: show invented runs in every state; not for docs/.
         out: where the pictures go.
-        only: names of the pictures to take.
+        only: names of the pictures to take; ``film`` is the moving one of Live.
     """
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         shown = db or Path(folder) / "runs.db"
+        if db is None and not made_up and (not only or "film" in only):
+            film(Path(folder) / "film.db", out / f"{FILM}.webp")
+            if only == ["film"]:
+                return
         if made_up:
             fill.done(shown)
             fill.mixed(shown)
