@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
+from fedcore.reports.views import views
+from fedcore.reports.views.view import View
 from pages.compare_view import (
     config,
     controls,
     cost,
-    curve_lines,
+    curves,
     files,
     matrices,
     published,
@@ -19,14 +22,31 @@ from pages.compare_view import (
     two_runs,
 )
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import background, markup, session
+from pages.widgets import background, charts, markup, session
+
+CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
+    "matrices": matrices.draw,
+    "curves": curves.draw,
+    "cost": cost.draw,
+    "sweep": sweep.draw,
+}
+"""Tabs of views with choices of their own; every other view is drawn as a report has it."""
+
+
+def draw_view(view: View, shown: ShownComparison) -> None:
+    """Draw the figures of a view, setting by setting."""
+    for i, (setting, title) in enumerate(shown.comparison.settings.items()):
+        st.markdown(f"**{markup.md(title)}**")
+        figures = view.figures(shown.source, setting)
+        for figure in figures:
+            charts.draw_figure(figure, f"compare_{figure.name}_{i}", with_alt=True)
+        if not figures:
+            st.info(view.absent, icon=":material/hourglass_empty:")
+
 
 TABS: dict[str, Callable[[ShownComparison], None]] = {
     "Summary": summary.draw,
-    "Heatmaps": matrices.draw,
-    "Curves": curve_lines.draw,
-    "Cost": cost.draw,
-    "Sweep": sweep.draw,
+    **{view.title: CONTROLS.get(name, partial(draw_view, view)) for name, view in views().items()},
     "Published": published.draw,
     "Config": config.draw,
     "Two runs": two_runs.draw,

@@ -16,7 +16,9 @@ import numpy as np
 
 from fedcore.plots.heatmaps import difference_reach, frame_meaning
 from fedcore.plots.theme import Theme, readable_ink, style
-from fedcore.reports.content import Curves, Heatmaps
+from fedcore.reports.views.curves import Curves
+from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps
+from fedcore.reports.views.view import Figure as ReportFigure
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 COLUMN, PAGE = 3.33, 6.9
 """Width in inches of one column and of both; LaTeX includes the figures without scaling."""
 FORMATS = ("pdf", "svg")
-BESIDE_EACH_OTHER = 3
 MAX_TEXT_ROWS, MAX_TEXT_COLUMNS = 16, 10
 """Rows and columns of a matrix up to which values are written into the cells."""
 MAX_TICKS = 20
@@ -56,10 +57,15 @@ _MARKERS = {
 }  # fmt: skip
 
 
-def figure_files(shown: Heatmaps | Curves) -> dict[str, bytes]:
-    """Return one figure in every format by suffix; equal content gives equal bytes."""
+def figure_files(shown: ReportFigure) -> dict[str, bytes]:
+    """Return one figure in every format by suffix; equal content gives equal bytes.
+
+    A figure of another kind than matrices or lines is drawn by plotly only, so it has no files.
+    """
     import matplotlib as mpl
 
+    if not isinstance(shown, Curves | Heatmaps):
+        return {}
     with _DRAWING, mpl.rc_context(_SETTINGS):
         figure = _lines(shown) if isinstance(shown, Curves) else _heatmaps(shown)
         figure.draw_without_rendering()  # lays it out once, for all formats
@@ -80,7 +86,7 @@ def _heatmaps(shown: Heatmaps) -> Figure:
     from matplotlib.patches import Patch
 
     panels = shown.panels
-    columns = min(BESIDE_EACH_OTHER, len(panels))
+    columns = min(SIDE_BY_SIDE, len(panels))
     rows = ceil(len(panels) / columns)
     width = COLUMN if len(panels) == 1 and len(panels[0].columns) <= MAX_TEXT_COLUMNS else PAGE
     tallest, names = max(len(p.rows) for p in panels), max(len(n) for p in panels for n in p.columns)

@@ -40,9 +40,9 @@ def report_files(checked: CheckedComparison) -> dict[str, bytes]:
     }
     files = {name: text.encode() for name, text in texts.items()}
     for number, section in enumerate(report.sections, 1):
-        for shown in section.figures:
-            name = f"{FIGURES}/{number}-{_slug(shown.name)}"
-            files |= {f"{name}.{suffix}": content for suffix, content in figure_files(shown).items()}
+        for figure in section.figures:
+            name = f"{FIGURES}/{number}-{_slug(figure.name)}"
+            files |= {f"{name}.{suffix}": content for suffix, content in figure_files(figure).items()}
     files["README.txt"] = _readme(report, files).encode()
     return files
 

@@ -19,20 +19,19 @@ from markupsafe import Markup
 
 import fedcore
 from fedcore.paths import ASSETS
-from fedcore.plots import heatmaps, lines
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import Theme, apply_theme
 from fedcore.reports import tables
 from fedcore.reports.citation import fedlens_bibtex
-from fedcore.reports.content import Curves, Heatmaps, Report
+from fedcore.reports.content import Report
 from fedcore.reports.tables import TextCell, TextTable
+from fedcore.reports.views.view import Figure
 from fedcore.results.exports import summary_rows
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.run_files import trained_with
 
 WIDTH = 1100
 """Width in pixels for which charts are laid out; they follow the window."""
-PANELS_BESIDE_EACH_OTHER = 3
 
 
 @dataclass(frozen=True)
@@ -94,22 +93,13 @@ def report_html(report: Report) -> str:
     )
 
 
-def draw(shown: Heatmaps | Curves) -> DrawnChart:
-    """Draw the chart of some matrices or lines, in the light theme, which prints."""
+def draw(figure: Figure) -> DrawnChart:
+    """Draw a figure in the light theme, which prints."""
     theme = Theme()
-    if isinstance(shown, Curves):
-        chart = lines.line_chart(shown.series, theme, shown.x_title, "Accuracy", height=420)
-        numbers = [_numbers(shown.title, lines.series_table(shown.series, shown.x_title, "%"))]
-    else:
-        columns = 1 if len(shown.panels) == 1 else PANELS_BESIDE_EACH_OTHER
-        if shown.kind == "difference":
-            chart = heatmaps.difference_grid(shown.panels, theme, columns, WIDTH)
-        else:
-            chart = heatmaps.heatmap_grid(shown.panels, theme, columns, width=WIDTH)
-        numbers = [_numbers(p.title, heatmaps.panel_table(p)) for p in shown.panels]
+    chart = figure.chart(theme, WIDTH)
     apply_theme(chart.figure, theme)
     chart.figure.update_layout(template="none")
-    return DrawnChart(shown.title, chart, numbers)
+    return DrawnChart(figure.title, chart, [_numbers(title, table) for title, table in figure.numbers()])
 
 
 def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> TextTable:

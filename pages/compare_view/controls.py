@@ -13,6 +13,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.plots.theme import STATUS
 from fedcore.reports.checked import ComparisonChoices, available_metrics
+from fedcore.reports.views.view import ViewSource
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.printed import PrintedValues
@@ -42,6 +43,11 @@ class ShownComparison:
     metric: Metric
     layout: table.SummaryLayout
     version: Version
+
+    @property
+    def source(self) -> ViewSource:
+        """The comparison and the choices that concern its charts."""
+        return ViewSource(self.store, self.comparison, self.metric, self.choice.baseline)
 
     @property
     def printed(self) -> PrintedValues:

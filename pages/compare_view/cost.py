@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.plots.cost import NARROW_COST_PLOTS, SCALES, WIDE_COST_PLOTS, cost_chart, cost_table
+from fedcore.plots.cost import SCALES
+from fedcore.reports.views.cost import AGAINST, cost_figure
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import charts, markup, session
-
-NOTHING: dict[CostAxis, str] = {
-    "megabytes": "None of these runs has recorded its traffic; results that are imported often have none.",
-    "seconds": "None of these runs has recorded its time; results that are imported often have none.",
-}
+from pages.widgets import charts, markup
 
 
 def draw(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     compared, metric = shown.comparison, shown.metric
-    costs_by: list[CostAxis] = ["megabytes", "seconds"]
     with st.container(horizontal=True):
         against: CostAxis = st.segmented_control(
-            "Against", costs_by, default="megabytes", required=True, key="cost",
-            bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
+            "Against", list(AGAINST), default="megabytes", required=True, key="cost",
+            bind="query-params", format_func=lambda a: AGAINST[a].capitalize(),
         )  # fmt: skip
         scale = st.segmented_control(
             "Axis of the cost", list(SCALES), default="automatic", required=True, key="cost_scale",
             bind="query-params", format_func=SCALES.__getitem__,
-            help="Automatic: logarithmic if the costs span a factor of ten. On a logarithmic axis a cost of "
-            "0 stands at the left edge.",
+            help="Automatic: logarithmic if the costs span a factor of ten. A logarithmic axis draws a cost "
+            "of 0 at its left edge.",
         )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):
         costs = curves.row_costs(shown.store, compared, setting, metric)
-        best = curves.pareto_front(costs, against)
+        figure = cost_figure(shown.source, costs, against, scale)
         st.markdown(f"**{markup.md(title)}**")
-        if not best:
-            st.info(NOTHING[against], icon=":material/hourglass_empty:")
+        if figure is None:
+            st.info(
+                f"None of these runs has recorded its {AGAINST[against]}; imported results often have none.",
+                icon=":material/hourglass_empty:",
+            )
             continue
-        widths = NARROW_COST_PLOTS if session.is_narrow() else WIDE_COST_PLOTS
-        chart = cost_chart(costs, session.theme(), against, METRICS[metric], widths, scale)
-        charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
-        if st.session_state.get("as_tables"):
-            continue
-        st.html(_table(costs, best, metric, title))
+        charts.draw_figure(figure, f"compare_cost_{i}")
+        if not st.session_state.get("as_tables"):
+            st.html(_table(costs, curves.pareto_front(costs, against), metric, title))
     st.caption(
         "Hover over a point for its name. Front: no other row reaches more without costing more. "
         "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.plots import heatmaps
-from fedcore.plots.chart import Chart
+from fedcore.reports.views.matrices import SIDE_BY_SIDE, Heatmaps, differences
 from fedcore.results import diagnostics
 from fedcore.results.comparison import Comparison
-from fedcore.results.differences import reason_not_comparable
-from fedcore.results.panels.matrices import FIRST, Panels, difference_panel, matrix_views, shown_panels
+from fedcore.results.panels.matrices import FIRST, Panels, matrix_views, shown_panels
 from fedcore.results.panels.panel import ORDERS, ordered_panels
 from fedcore.store import Store
 from pages.compare_view import pictures
@@ -50,7 +48,8 @@ def draw(shown: ShownComparison) -> None:
             "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="rows", bind="query-params",
             width=220,
         )  # fmt: skip
-    columns, with_differences = (1 if session.is_narrow() else 3), views[view].differences != "nowhere"
+    columns = 1 if session.is_narrow() else SIDE_BY_SIDE
+    with_differences = views[view].differences != "nowhere"
     found = False
     for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = panels_of(shown.store, compared, shown.version, setting, view)
@@ -59,42 +58,26 @@ def draw(shown: ShownComparison) -> None:
         found = True
         by_key = dict(zip(by_key, ordered_panels(list(by_key.values()), order), strict=True))
         st.markdown(f"**{markup.md(title)}**")
-        drawn = list(by_key.values())
-        wide = 1 if view == "methods" else columns
-        chart = heatmaps.heatmap_grid(drawn, session.theme(), wide, fitted, width=session.figure_width())
-        grid(chart, by_key, f"compare_heat_{view}_{i}")
-        reference = next((g for g in compared.rows_in(setting) if g.label == shown.choice.baseline), None)
-        if reference is not None and reference.key in by_key and with_differences:
-            base = by_key[reference.key]
-            others = [g for g in compared.rows_in(setting) if g.key in by_key and g.key != reference.key]
-            gaps = {
-                g.key: difference_panel(by_key[g.key], base)
-                for g in others
-                if not reason_not_comparable(g, reference)
-            }
-            if gaps:
-                st.markdown(
-                    f"**Difference from {markup.md(markup.clipped(reference.label))}, percentage points**"
-                )
-                chart = heatmaps.difference_grid(
-                    list(gaps.values()), session.theme(), columns, session.figure_width()
-                )
-                grid(chart, gaps, f"compare_gap_{view}_{i}")
-                if view == "models":
-                    rows = compared.rows_in(setting)
-                    pictures.draw(shown.store, rows, reference, gaps, f"compare_gap_{view}_{i}")
+        matrices = Heatmaps(
+            view,
+            titles[view],
+            tuple(by_key.values()),
+            fitted=fitted,
+            columns=1 if view == "methods" else columns,
+        )
+        charts.draw_figure(matrices, f"compare_heat_{view}_{i}")
+        rows, baseline = compared.rows_in(setting), shown.source.baseline_in(setting)
+        gaps = differences(rows, by_key, baseline) if with_differences else {}
+        if gaps and baseline is not None:
+            label = markup.md(markup.clipped(baseline.label))
+            st.markdown(f"**Difference from {label}, percentage points**")
+            key = f"compare_gap_{view}_{i}"
+            drawn = Heatmaps(view, titles[view], tuple(gaps.values()), "difference", columns=columns)
+            charts.draw_figure(drawn, key)
+            if view == "models":
+                pictures.draw(shown.store, rows, baseline, gaps, key)
     if not found:
         why = views[view].absent
         st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")
     elif shown.choice.baseline is None and with_differences:
         st.caption("Choose a baseline above to see the differences, cell by cell.")
-
-
-def grid(chart: Chart, panels: Panels, key: str) -> None:
-    """Draw panels as one chart or as tables."""
-    if not st.session_state.get("as_tables"):
-        charts.draw(chart, key)
-        return
-    for panel in panels.values():
-        st.markdown(f"**{markup.md(panel.title)}**")
-        st.dataframe(heatmaps.panel_table(panel), hide_index=True)

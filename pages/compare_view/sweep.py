@@ -8,36 +8,27 @@ from functools import partial
 import streamlit as st
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.plots.sweep import colour_range, parallel_chart, sweep_heatmap, sweep_line_chart
+from fedcore.plots.sweep import colour_range, sweep_heatmap
 from fedcore.progress import counted
+from fedcore.reports.views.sweep import MAX_LINES, VIEW, families_of, line_figure, parallel_figure
 from fedcore.results import sweeps
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup, session
 
-MAX_LINES = 12
-
 
 def draw(shown: ShownComparison) -> None:
     """Draw all combinations in parallel coordinates, then one method over one field and over two."""
     compared, metric = shown.comparison, shown.metric
-    families = sweeps.sweep_families(
-        compared, metric, [e.config.sweep for e in shown.experiments if e.config.sweep]
-    )
+    families = families_of(compared, metric)
     if not families:
-        st.info(
-            "No field takes several values in these runs. Sweeps (page New) and variants of one method "
-            "appear here.",
-            icon=":material/tune:",
-        )
+        st.info(VIEW.absent, icon=":material/tune:")
         return
-    st.markdown(f"**{METRICS[metric]} of all combinations**")
-    chart = parallel_chart(families, session.theme(), METRICS[metric])
-    charts.draw(chart, "sweep_parallel", table(families, metric))
-    st.caption(
-        markup.md(chart.alt) + " Drag along an axis to keep only the lines that pass through that range."
-    )
+    figure = parallel_figure(families, metric)
+    st.markdown(f"**{figure.title}**")
+    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
+    st.caption("Drag along an axis to keep only the lines that pass through that range.")
     for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
         st.markdown(markup.md(said))
     family = families[0]
@@ -64,27 +55,10 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
     field = family.fields[0]
     if len(family.fields) > 1:
         field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
-    lines = sweeps.sweep_lines(family, field)
-    shown = lines[:MAX_LINES]
-    chart = sweep_line_chart(shown, session.theme(), field, METRICS[metric])
-    name = field_title(field)
-    cells = [
-        (line.label, value_text(field, x), s)
-        for line in shown
-        for x, s in zip(line.x, line.stats, strict=True)
-    ]
-    columns: dict[str, Sequence[object]] = {
-        "line": [c[0] for c in cells],
-        name: [c[1] for c in cells],
-        "mean": [round(c[2].mean, 2) for c in cells],
-        "std": [None if c[2].std is None else round(c[2].std, 2) for c in cells],
-        "n": [c[2].n for c in cells],
-    }
-    charts.draw(chart, "sweep_line", columns)
-    if len(lines) > len(shown):
-        st.caption(
-            f"{len(shown)} of {len(lines)} lines are drawn; the chart of all combinations has the others."
-        )
+    charts.draw_figure(line_figure(family, field, metric), "sweep_line")
+    lines = len(sweeps.sweep_lines(family, field))
+    if lines > MAX_LINES:
+        st.caption(f"{MAX_LINES} of {lines} lines are drawn; the chart of all combinations has the others.")
 
 
 def over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> None:
@@ -113,16 +87,3 @@ def over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> N
         ]
     charts.draw(chart, "sweep_grid", columns)
     st.caption(markup.md(chart.alt))
-
-
-def table(families: Sequence[SweepFamily], metric: Metric) -> dict[str, list[object]]:
-    """Return every combination as a row of a table."""
-    points = [(f, p) for f in families for p in f.rows]
-    columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}
-    for field in dict.fromkeys(field for f in families for field in f.fields):
-        columns[field_title(field)] = [
-            value_text(field, p.values[field]) if field in p.values else "" for _, p in points
-        ]
-    columns[METRICS[metric]] = [p.stat.text(2) for _, p in points]
-    columns["n"] = [p.stat.n for _, p in points]
-    return columns

@@ -9,6 +9,7 @@ import streamlit as st
 
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import apply_theme
+from fedcore.reports.views.view import Figure
 from pages.widgets import markup, session
 
 CONFIG: dict[str, Any] = {
@@ -35,6 +36,26 @@ def draw(
         return
     apply_theme(chart.figure, session.theme())
     st.plotly_chart(chart.figure, key=key, alt=chart.alt, config=CONFIG)
+
+
+def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:
+    """Draw a figure of the comparison, or its numbers if the reader has chosen tables.
+
+    Args:
+        with_alt: write the text alternative below the chart.
+    """
+    chart, numbers = figure.chart(session.theme(), session.figure_width()), figure.numbers()
+    if len(numbers) == 1:
+        title, columns = numbers[0]
+        draw(chart, key, columns, title)
+    elif st.session_state.get("as_tables"):
+        for title, columns in numbers:
+            st.markdown(f"**{markup.md(title)}**")
+            st.dataframe(dict(columns), hide_index=True)
+    else:
+        draw(chart, key)
+    if with_alt:
+        st.caption(markup.md(chart.alt))
 
 
 def table_switch() -> None:

@@ -11,8 +11,8 @@ from fedcore.plots import heatmaps
 from fedcore.plots.heatmaps import MAX_WITH_GAPS, heatmap_grid, narrow_spread
 from fedcore.plots.theme import Theme
 from fedcore.reports import figures
-from fedcore.reports.content import Heatmaps
 from fedcore.reports.figures import figure_files
+from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.panels.panel import Panel
 
 POINTS = np.arange(-76.0, 77.0)

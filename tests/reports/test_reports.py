@@ -25,6 +25,7 @@ from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
 from fedcore.reports.reproduce import reproduction_files
 from fedcore.reports.tables import notices
+from fedcore.reports.views.curves import Curves
 from fedcore.results import comparison
 from fedcore.results.comparison import compare
 from fedcore.store import Recorder, RunRow, Store
@@ -139,7 +140,7 @@ def test_the_table_has_the_numbers_of_the_database(filled: Path) -> None:
 
 
 def test_the_heatmaps_have_the_cells_of_the_database(filled: Path) -> None:
-    models = next(h for h in content(filled).sections[0].heatmaps if h.name == "models")
+    models = next(h for h in content(filled).sections[0].figures if h.name == "models")
     panel = next(p for p in models.panels if p.title == "FedOT")
     named = (
         "a.{0} = (SELECT entity FROM entities e WHERE e.run_id = r.id AND e.kind = 'client' AND e.name = ?)"
@@ -238,7 +239,7 @@ def test_figures_have_the_width_of_a_column_and_text_that_is_text(files: dict[st
 
 def test_equal_content_gives_equal_figures(hostile: Path, files: dict[str, bytes]) -> None:
     (section,) = content(hostile, baseline=BASELINE).sections
-    for shown in (section.heatmaps[0], section.curves[0]):
+    for shown in (section.figures[0], next(f for f in section.figures if isinstance(f, Curves))):
         made = figure_files(shown)
         assert made == {suffix: files[f"figures/1-{shown.name}.{suffix}"] for suffix in made}
 

@@ -16,6 +16,7 @@ from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
 from fedcore.reports.tables import breakdown_tables, summary_table
+from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.comparison import ComparisonRow, compare
 from fedcore.results.curves import pareto_front, row_costs
 from fedcore.results.differences import difference, reason_not_comparable, significance
@@ -129,7 +130,7 @@ def test_the_report_marks_them_and_takes_no_difference(store: Store) -> None:
         assert "not comparable" in [c.text for c in row] and text in [c.help for c in row]
     assert [c.mark for c in cells["FedOT"]].count("best") == len(section.table.metrics)
     assert any(r[0].text == "two ‡" for t in breakdown_tables(section.table) for r in t.rows)
-    gaps = [f for f in section.heatmaps if f.kind == "difference"]
+    gaps = [f for f in section.figures if isinstance(f, Heatmaps) and f.kind == "difference"]
     assert gaps and all(p.title.startswith("FedOT") for f in gaps for p in f.panels)
     page = report_html(report)
     assert all(text in page for _, text in FOREIGN.values())

@@ -14,6 +14,8 @@ import pytest
 from fedcore.config import Experiment, parse
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
+from fedcore.reports.views import cost, views
+from fedcore.reports.views.view import View
 from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
@@ -158,8 +160,21 @@ def test_a_matrix_is_one_line_for_the_page_and_the_report(
     app = show(open_page("compare", ids=["1"], baseline="PromptFL"), "Heatmaps", matrix="mine")
     assert len(app.get("plotly_chart")) == 2, "the matrices, and their differences"
     with checked_comparison(Store(seeds), [1], ComparisonChoices(baseline="PromptFL")) as checked:
-        drawn = {h.name: h.title for h in read_report(checked).sections[0].heatmaps}
+        drawn = {h.name: h.title for h in read_report(checked).sections[0].figures}
     assert drawn["mine"] == "My matrix" and "mine-difference" in drawn
+
+
+def test_a_chart_is_one_view_for_the_page_and_the_report(
+    open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that has no controls of its own is a tab of Compare, and a figure of the report's HTML."""
+    mine = View("My view", lambda source, setting: cost.figures(source, setting)[:1], "Nothing to show.")
+    monkeypatch.setitem(views(), "mine", mine)
+    app = show(open_page("compare", ids=["1"]), "My view")
+    assert len(app.get("plotly_chart")) == 1 and "My view" in [tab.label for tab in app.tabs]
+    with checked_comparison(Store(seeds), [1]) as checked:
+        figures = read_report(checked).sections[0].figures
+    assert [f.name for f in figures].count("cost-traffic") == 2, "of Cost, and of my view"
 
 
 def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:

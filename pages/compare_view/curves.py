@@ -6,30 +6,22 @@ from typing import Literal
 
 import streamlit as st
 
-from fedcore.plots.lines import line_chart, series_table
 from fedcore.records.presentation import DiagnosticChart
-from fedcore.results import curves, diagnostics
-from fedcore.results.comparison import Comparison
-from fedcore.results.curves import BANDS, Axis, Band, Series, smoothed, with_band
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric
-from fedcore.store import Store
+from fedcore.reports.views.curves import LOSS, Curves, lines_of, recorded_values
+from fedcore.results.curves import AXES, BANDS, Band, smoothed, with_band
+from fedcore.results.metrics import METRICS, SCORE_COLUMNS
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import charts, markup, session
+from pages.widgets import charts, markup
 
 FEW_LINES = 10
 """Rows up to which all lines of a chart are shown at first."""
-LOSS = "loss"
 Scale = Literal["x", "y"]
 
 
 def draw(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
-    store, compared = shown.store, shown.comparison
-    recorded = {
-        c.key: c
-        for c in diagnostics.recorded_charts(store, [g.runs[0].run for g in compared.rows])
-        if c.key not in METRICS
-    }
+    compared, source = shown.comparison, shown.source
+    recorded = recorded_values(source)
     titles: dict[str, str] = {m: METRICS[m] for m in SCORE_COLUMNS if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -37,7 +29,7 @@ def draw(shown: ShownComparison) -> None:
             "Value", list(titles), format_func=titles.__getitem__, key="curve", bind="query-params"
         )
         axis = st.selectbox(
-            "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
+            "Against", list(AXES), format_func=AXES.__getitem__, key="axis", bind="query-params"
         )
         band: Band = st.selectbox(
             "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
@@ -52,33 +44,22 @@ def draw(shown: ShownComparison) -> None:
                 "Smoothing", 0.0, 0.95, 0.0, 0.05, key="smoothing", bind="query-params",
                 help="Exponential moving average; the raw line stays visible behind it.",
             )  # fmt: skip
+    in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
     for i, (setting, title) in enumerate(compared.settings.items()):
         st.markdown(f"**{markup.md(title)}**")
-        lines = _lines(store, compared, setting, value, recorded.get(value), axis)
-        lines = [smoothed(with_band(s, band), weight) for s in lines]
+        lines = [
+            smoothed(with_band(line, band), weight)
+            for line in lines_of(source, setting, value, axis, recorded)
+        ]
         if not lines:
             st.info("No row here has recorded this value.", icon=":material/hourglass_empty:")
             continue
-        in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
-        chart = line_chart(
-            lines, session.theme(), curves.AXES[axis], titles[value], height=460, best=best,
-            per_cent=in_per_cent, logarithmic=scales, lower_is_better=value == LOSS,
+        figure = Curves(
+            "curves", titles[value], tuple(lines), AXES[axis], titles[value], in_per_cent, 460, best, scales,
+            lower_is_better=value == LOSS, band=band,
         )  # fmt: skip
-        numbers = series_table(lines, curves.AXES[axis], "%" if in_per_cent else "", band)
-        charts.draw(chart, f"compare_curves_{i}", numbers)
-        st.caption(markup.md(chart.alt))
+        charts.draw_figure(figure, f"compare_curves_{i}", with_alt=True)
     st.caption(_caption(band, weight, recorded.get(value)))
-
-
-def _lines(
-    store: Store, compared: Comparison, setting: str, value: str, chart: DiagnosticChart | None, axis: Axis
-) -> list[Series]:
-    if chart is not None:
-        return diagnostics.mean_diagnostics(store, compared, setting, chart, axis)
-    if value == LOSS:
-        return curves.mean_loss(store, compared, setting, axis)
-    metric: Metric = next(m for m in SCORE_COLUMNS if m == value)
-    return curves.mean_curves(store, compared, setting, metric, axis)
 
 
 def _caption(band: Band, weight: float, chart: DiagnosticChart | None) -> str:

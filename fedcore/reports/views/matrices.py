@@ -1,0 +1,77 @@
+"""Matrices of all rows on one colour scale, and their differences from the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcore.plots import heatmaps
+from fedcore.plots.chart import Chart
+from fedcore.plots.heatmaps import Kind
+from fedcore.plots.theme import Theme
+from fedcore.reports.views.view import Figure, NumberColumns, View, ViewSource
+from fedcore.results.comparison import ComparisonRow
+from fedcore.results.differences import reason_not_comparable
+from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
+from fedcore.results.panels.panel import Panel
+
+SIDE_BY_SIDE = 3
+
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """Matrices that are drawn side by side on one colour scale.
+
+    Attributes:
+        fitted: whether the colours of accuracies span the values instead of 0 to 100 %.
+        columns: panels beside each other; 0: as many as are usual.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    kind: Kind = "accuracy"
+    fitted: bool = False
+    columns: int = 0
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        """Draw the panels for a width in pixels."""
+        columns = self.columns or (1 if len(self.panels) == 1 else SIDE_BY_SIDE)
+        if self.kind == "difference":
+            return heatmaps.difference_grid(self.panels, theme, columns, width)
+        return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        """Return a table per panel."""
+        return [(panel.title, heatmaps.panel_table(panel)) for panel in self.panels]
+
+
+def differences(rows: Sequence[ComparisonRow], panels: Panels, baseline: ComparisonRow | None) -> Panels:
+    """Return the panels minus the baseline's, of the rows that are comparable with it."""
+    if baseline is None or baseline.key not in panels:
+        return {}
+    return {
+        row.key: difference_panel(panels[row.key], panels[baseline.key])
+        for row in rows
+        if row.key in panels and row.key != baseline.key and not reason_not_comparable(row, baseline)
+    }
+
+
+def figures(source: ViewSource, setting: str) -> list[Figure]:
+    """Return every matrix that the setting has, each followed by its differences from the baseline."""
+    rows, baseline = source.comparison.rows_in(setting), source.baseline_in(setting)
+    found: list[Figure] = []
+    for name, matrix in matrix_views(result.run for row in rows for result in row.runs).items():
+        panels = shown_panels(matrix, source.store, source.comparison, setting)
+        if not panels:
+            continue
+        kind: Kind = "recorded" if matrix.recorded else "accuracy"
+        found.append(Heatmaps(name, matrix.title, tuple(panels.values()), kind))
+        gaps = differences(rows, panels, baseline) if matrix.differences == "everywhere" else {}
+        if gaps and baseline is not None:
+            title = f"{matrix.title}, difference from {baseline.label}"
+            found.append(Heatmaps(f"{name}-difference", title, tuple(gaps.values()), "difference"))
+    return found
+
+
+VIEW = View("Heatmaps", figures, "None of these runs has recorded a matrix.")

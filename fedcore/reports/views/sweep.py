@@ -1,0 +1,84 @@
+"""Accuracy over the fields that take several values: all combinations, and each method over one field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.plots.sweep import parallel_chart, sweep_line_chart
+from fedcore.reports.views.view import ChartFigure, Figure, View, ViewSource
+from fedcore.results.comparison import Comparison
+from fedcore.results.metrics import METRICS, Metric
+from fedcore.results.sweeps import SweepFamily, sweep_families, sweep_lines
+
+MAX_LINES = 12
+
+
+def families_of(comparison: Comparison, metric: Metric) -> list[SweepFamily]:
+    """Return the families of a comparison by the fields that its experiments sweep."""
+    sweeps = [e.config.sweep for e in comparison.experiments if e.config.sweep]
+    return sweep_families(comparison, metric, sweeps)
+
+
+def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFigure:
+    """Return all combinations in parallel coordinates; the table has a row per combination."""
+    points = [(family, row) for family in families for row in family.rows]
+    columns: dict[str, list[object]] = {"method": [family.title for family, _ in points]}
+    for field in dict.fromkeys(field for family in families for field in family.fields):
+        columns[field_title(field)] = [
+            value_text(field, row.values[field]) if field in row.values else "" for _, row in points
+        ]
+    columns[METRICS[metric]] = [row.stat.text(2) for _, row in points]
+    columns["n"] = [row.stat.n for _, row in points]
+    return ChartFigure(
+        "sweep",
+        f"{METRICS[metric]} of all combinations",
+        lambda theme, width: parallel_chart(families, theme, METRICS[metric]),
+        columns,
+    )
+
+
+def line_figure(family: SweepFamily, field: str, metric: Metric) -> ChartFigure:
+    """Return accuracy over one field, a line per value of the others, ``MAX_LINES`` at most."""
+    lines = sweep_lines(family, field)[:MAX_LINES]
+    cells = [
+        (line.label, value_text(field, x), stat)
+        for line in lines
+        for x, stat in zip(line.x, line.stats, strict=True)
+    ]
+    columns: Mapping[str, Sequence[object]] = {
+        "line": [label for label, _, _ in cells],
+        field_title(field): [text for _, text, _ in cells],
+        "mean": [round(stat.mean, 2) for _, _, stat in cells],
+        "std": [None if stat.std is None else round(stat.std, 2) for _, _, stat in cells],
+        "n": [stat.n for _, _, stat in cells],
+    }
+    return ChartFigure(
+        f"sweep-{family.title}-{field}",
+        f"{family.title} over {field_phrase(field)}",
+        lambda theme, width: sweep_line_chart(lines, theme, field, METRICS[metric]),
+        columns,
+    )
+
+
+def figures(source: ViewSource, setting: str) -> list[Figure]:
+    """Return all combinations of a setting, and every method over the first of its fields."""
+    comparison, metric = source.comparison, source.metric
+    only = replace(
+        comparison, rows=comparison.rows_in(setting), settings={setting: comparison.settings[setting]}
+    )
+    families = families_of(only, metric)
+    if not families:
+        return []
+    return [
+        parallel_figure(families, metric),
+        *(line_figure(family, family.fields[0], metric) for family in families),
+    ]
+
+
+VIEW = View(
+    "Sweep",
+    figures,
+    "No field takes several values in these runs. Sweeps (page New) and variants of one method appear here.",
+)

@@ -1,0 +1,91 @@
+"""The contract of a view: what it draws from, the figures that it returns, and its tab on Compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedcore.plots.chart import Chart
+from fedcore.plots.theme import Theme
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.metrics import Metric
+from fedcore.store import Store
+
+NARROW = 500
+"""Width in pixels below which a chart is drawn for a telephone."""
+NumberColumns = Mapping[str, Sequence[object]]
+"""The numbers of a chart as a table: heading -> values."""
+
+
+@dataclass(frozen=True)
+class ViewSource:
+    """A comparison with the choices that concern its charts.
+
+    Attributes:
+        metric: of costs and sweeps.
+        baseline: label of the row from which differences are taken.
+    """
+
+    store: Store
+    comparison: Comparison
+    metric: Metric
+    baseline: str | None = None
+
+    def baseline_in(self, setting: str) -> ComparisonRow | None:
+        """Return the baseline's row in a setting; None if it has none there."""
+        rows = self.comparison.rows_in(setting)
+        return next((row for row in rows if row.label == self.baseline), None)
+
+
+class Figure(Protocol):
+    """A chart and the numbers behind it; ``name`` is that of its files.
+
+    Page and report draw it with plotly. The folder for a paper has it as PDF and SVG too if it is one of the
+    kinds that ``figures.py`` draws with matplotlib: matrices or lines.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        """Draw the figure for a width in pixels."""
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        """Return tables of the numbers, each with its title."""
+
+
+@dataclass(frozen=True)
+class ChartFigure:
+    """A figure of any kind, from a function that draws it."""
+
+    name: str
+    title: str
+    draw: Callable[[Theme, int], Chart]
+    columns: NumberColumns
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        """Draw the figure for a width in pixels."""
+        return self.draw(theme, width)
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        """Return the one table of its numbers."""
+        return [(self.title, self.columns)]
+
+
+@dataclass(frozen=True)
+class View:
+    """A way to look at a comparison.
+
+    Attributes:
+        title: of the tab on Compare.
+        figures: returns the figures of one setting as a report has them; none if it has nothing to show.
+        absent: a sentence on why a setting may have no figure.
+    """
+
+    title: str
+    figures: Callable[[ViewSource, str], Sequence[Figure]]
+    absent: str
