@@ -36,9 +36,9 @@ def has_range(info: FieldInfo) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_field_has_a_range(name):
-    for field, info in METHODS[name].Config.model_fields.items():
+def test_every_field_has_a_range():
+    fields = [(n, f, i) for n, cls in METHODS.items() for f, i in cls.Config.model_fields.items()]
+    for name, field, info in fields:
         if (name, field) not in WORDS:
             assert has_range(info), f"{name}: {field} takes any {info.annotation}"
             continue
@@ -65,6 +65,32 @@ def test_a_refusal_names_the_field_what_is_allowed_and_the_value(field, value, s
     with pytest.raises(FedLensError) as refused:
         registry.build_config("fedot", {field: value})
     assert refused.value.field == f"methods.{field}" and said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "field", "said"),
+    [
+        ("fedot", {"lr": 0.0, "lr_transform": 0.1}, "", "lr_transform is applied as a multiple of lr, which"),
+        ("sdfed", {"local_length": "random:64-4"}, ".local_length", "shorter length first"),
+        ("sdfed", {"local_length": "fixed:0"}, ".local_length", "1 to 75 tokens"),
+        ("sdfed", {"local_length": "4,80"}, ".local_length", "1 to 75 tokens"),
+        ("fedalign", {"boundary_layer": 1}, "", "boundary_layer 1 is below start_layer; use 2 or more"),
+        ("fedalign", {"scale": 0}, "", "scale is a number above 0 up to 1000, or 'clip'"),
+        ("feddeap", {"personal_prompt": False}, "", "domain_alignment moves the domain prompt"),
+        (
+            "feddeap",
+            {"personal_length": 4, "personal_prompt": False, "domain_alignment": False},
+            "",
+            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it",
+        ),
+        ("cocoop", {"context_length": 5}, "", "has 4 tokens, not 5; choose context_length = 4, or init = ra"),
+        ("fedclip", {"batch_size": 1}, "", "without negatives; use 2 or more, or loss = ce"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(name, values, field, said):
+    with pytest.raises(FedLensError) as refused:
+        registry.build_config(name, values)
+    assert refused.value.field == f"methods{field}" and said in str(refused.value)
 
 
 def test_numbers_of_a_config_are_finite():

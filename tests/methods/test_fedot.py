@@ -6,7 +6,6 @@ import torch
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
-from fedcore.methods.registry import build_config
 from tests.support.against import (
     build,
     cells,
@@ -115,11 +114,6 @@ def test_a_first_step_moves_the_rotation_so_many_times_as_far_as_any_matrix(divi
     torch.testing.assert_close(step / eta, -times * (gradient - gradient.T) / 2, atol=1e-4, rtol=0)
 
 
-def test_a_rate_of_the_transform_needs_one_of_the_classifier():
-    with pytest.raises(FedLensError, match="lr_transform is applied as a multiple of lr, which is 0"):
-        build_config("fedot", {"lr": 0.0, "lr_transform": 0.1})
-
-
 def test_rotation_is_orthogonal_and_the_identity_at_first():
     x = torch.randn(2, 3, 6, 6, dtype=torch.float64)
     q = cayley(x)
@@ -200,19 +194,6 @@ def test_one_client_is_centralised_training(tiny_backbone, tiny_federation, run_
             optimiser.step()
     torch.testing.assert_close(state.shared["classifier"], w.detach(), atol=1e-9, rtol=0)
     torch.testing.assert_close(state.local["matrix"][0, 0], x.detach(), atol=1e-9, rtol=0)
-
-
-def test_order_and_chunks_of_clients_do_not_matter(tiny_backbone, tiny_federation, run_rounds):
-    backbone = tiny_backbone()
-    usual = tiny_federation(backbone)
-    other = tiny_federation(backbone, order=(2, 0, 1))
-    one = run_rounds(build("fedot", usual, **FAST), usual, 3).state
-    two = run_rounds(build("fedot", other, **FAST), other, 3).state
-    alone = run_rounds(build("fedot", usual, **FAST), usual, 3, chunk=1).state
-    torch.testing.assert_close(one.shared["classifier"], two.shared["classifier"], atol=1e-6, rtol=0)
-    torch.testing.assert_close(one.local["matrix"][[2, 0, 1]], two.local["matrix"], atol=1e-6, rtol=0)
-    torch.testing.assert_close(one.shared["classifier"], alone.shared["classifier"], atol=1e-9, rtol=0)
-    torch.testing.assert_close(one.local["matrix"], alone.local["matrix"], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -324,32 +305,3 @@ def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d
             FedOTConfig(blocks=blocks), RunContext(spec, base.classes, 1, base.domains, base.template)
         )
     assert error.value.field == "blocks"
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"blocks": 0}, "methods.blocks", "greater than or equal to 1"),
-        (
-            {"local_transform": "orthogonal"},
-            "methods.local_transform",
-            "'cayley', 'linear', 'none' or 'adapter'",
-        ),
-        ({"share": "some"}, "methods.share", "'split', 'all_global' or 'all_local'"),
-        ({"init": "zeros"}, "methods.init", "'text', 'random' or 'linear'"),
-        ({"tau": 0}, "methods.tau", "greater than 0"),
-        ({"lr": -1}, "methods.lr", "greater than or equal to 0"),
-        ({"block": 2}, "methods.block", "no such field"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("fedot", values)
-    assert error.value.field == field
-
-
-def test_defaults_are_the_papers():
-    config = FedOTConfig()
-    assert (config.lr, config.weight_decay, config.momentum, config.local_epochs) == (5e-5, 5e-4, 0.9, 1)
-    assert (config.blocks, config.weighting, config.tau) == (1, "uniform", None)
-    assert all(field.description for field in FedOTConfig.model_fields.values())

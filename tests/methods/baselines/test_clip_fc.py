@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg as oracle
 
@@ -66,25 +64,3 @@ def test_is_fedot_without_a_transform(tiny_backbone, tiny_federation, run_rounds
     fedot = build("fedot", federation, **SETTINGS, local_transform="none")
     one, other = (run_rounds(m, federation, 2).state.shared for m in (ours, fedot))
     torch.testing.assert_close(one["weight"], other["classifier"], atol=1e-12, rtol=0)
-
-
-def test_only_the_layer_is_sent(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(torch.float32))
-    for bias, numbers in ((True, 3 * 16 + 3), (False, 3 * 16)):
-        loop = run_rounds(build("clip-fc", federation, bias=bias), federation, 1)
-        assert [row.bytes_up for row in loop.finished[-1].clients] == [numbers * 4] * 3
-        assert loop.state.local == {}
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"init": "zeros"}, "methods.init", "'random' or 'text'"),
-        ({"features": "unit"}, "methods.features", "'raw' or 'normalised'"),
-        ({"tau": 1.0}, "methods.tau", "no such field"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("clip-fc", values)
-    assert error.value.field == field

@@ -70,9 +70,3 @@ def test_a_client_predicts_with_its_header_before_and_after_aggregation(
         for stage in (BEFORE_AGGREGATION, AFTER_AGGREGATION)
     }
     assert own[BEFORE_AGGREGATION] == own[AFTER_AGGREGATION] and len(own[BEFORE_AGGREGATION]) == 3
-
-
-def test_only_the_adapter_is_sent(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
-    loop = run_rounds(build("fedakt", federation, **SETTINGS), federation, 1)
-    assert loop.finished[-1].scalars_up == 3 * (4 * 16 + 4 + 16 * 4 + 16)

@@ -7,7 +7,6 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.fedavg_lora import FedAvgLoRA, FedAvgLoRAConfig, FedProxLoRA, FedProxLoRAConfig
-from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
@@ -93,15 +92,6 @@ def test_without_rounds_it_predicts_as_zero_shot(tiny_backbone, tiny_federation,
     torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
 
 
-def test_only_the_factors_are_sent(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(torch.float32), tiny_federation)
-    for name in ("fedavg-lora", "fedprox-lora"):
-        loop = run_rounds(build(name, federation, **SMALL), federation, 1)
-        numbers = 3 * 3 * 2 * (24 + 24)  # three layers; q, k, v; rank 2; A and B
-        assert [row.bytes_up for row in loop.finished[-1].clients] == [numbers * 4] * 3
-        assert loop.state.local == {}
-
-
 @pytest.mark.parametrize(
     ("method", "config"), [(FedAvgLoRA, FedAvgLoRAConfig), (FedProxLoRA, FedProxLoRAConfig)]
 )
@@ -115,19 +105,3 @@ def test_what_cannot_be_adapted_is_refused(method, config):
     with pytest.raises(FedLensError, match=f"rank {width + 1} is more than .*use at most {width}") as error:
         method.check(config(rank=width + 1), run_context)
     assert error.value.field == "rank"
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "field", "message"),
-    [
-        ("fedavg-lora", {"scale": 0}, "methods.scale", "greater than 0"),
-        ("fedavg-lora", {"rank": 0}, "methods.rank", "greater than or equal to 1"),
-        ("fedavg-lora", {"mu": 0.1}, "methods.mu", "no such field"),
-        ("fedprox-lora", {"proximal": -1}, "methods.proximal", "greater than or equal to 0"),
-        ("fedprox-lora", {"start_layer": 12}, "methods.start_layer", "less than or equal to 11"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(name, values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config(name, values)
-    assert error.value.field == field

@@ -75,14 +75,15 @@ def test_pretrained_weights_come_from_torchs_cache_and_keep_a_fresh_classifier(
     with pytest.raises(FedLensError, match="not on this machine .* download them once: python -c") as error:
         build("fedavg-vision", federation, weights="pretrained")
     assert error.value.field == "weights"
-    path = weights_file("resnet50")
+    monkeypatch.setitem(WEIGHTS, "resnet18", "resnet18-test.pth")
+    path = weights_file("resnet18")
     path.parent.mkdir(parents=True)
-    saved = torchvision.models.resnet50(weights=None).state_dict()
+    saved = torchvision.models.resnet18(weights=None).state_dict()
     torch.save(saved, path)
-    method = build("fedavg-vision", federation, weights="pretrained")
+    method = build("fedavg-vision", federation, network="resnet18", weights="pretrained")
     first = method.init(federation.problem.generator).shared
     assert torch.equal(first["conv1.weight"], saved["conv1.weight"].double())
-    assert first["fc.weight"].shape == (3, 2048)
+    assert first["fc.weight"].shape == (3, 512)
     plain = torch.rand(2, 3, 48, 48, dtype=torch.float64)
     seen = []
     method._network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))

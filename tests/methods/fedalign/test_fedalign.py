@@ -216,17 +216,6 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(
         assert torch.equal(moved, went)
 
 
-@pytest.mark.parametrize("trainable", ["attention", "table4"])
-def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds, trainable):
-    federation = federation_of(tiny_backbone(), tiny_federation, trainable)
-    method = build("fedalign", federation, **SMALL, trainable=trainable)
-    one, all_ = (run_rounds(method, federation, 2, chunk=chunk) for chunk in (1, 3))
-    torch.testing.assert_close(one.state.shared["text"], all_.state.shared["text"], atol=1e-9, rtol=0)
-    got, expected = (tower(x.state.personal, "image") for x in (one, all_))
-    torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
-    assert one.finished[-1].scalars_up == all_.finished[-1].scalars_up
-
-
 def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
     backbone, states = tiny_backbone(), []
     for order in (None, (2, 0, 1)):
@@ -275,7 +264,7 @@ def test_only_what_the_paper_names_crosses(tiny_backbone, tiny_federation, run_r
     assert loop.finished[-1].scalars_up == int(expected.sum())
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
 def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
     tiny_backbone, tiny_federation, run_rounds, ratio
 ):

@@ -1,19 +1,123 @@
-"""FedAlign's settings: class texts, adapted layers, and what is refused."""
+"""FedAlign's readings that the oracle does not hold, and the settings that it refuses."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+import torch
 
 from fedcore.clip.lora import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
+from fedcore.engine.clients.gathering import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
-from fedcore.methods.registry import build_config
-from tests.support.against import build
+from fedcore.methods.fedalign.towers import orthogonality
+from fedcore.records.codes import BEFORE_AGGREGATION
+from tests.support.against import build, diagnostics, samples
+from tests.support.oracles import fedalign as oracle
+
+SMALL = {
+    "rank": 2,
+    "batch_size": 4,
+    "server_batch_size": 5,
+    "lr": 0.01,
+    "server_lr": 0.05,
+    "class_text": "template",
+}
+
+
+class Listening(Transport):
+    """Keeps what crosses."""
+
+    def up(self, sent):
+        self.sent = super().up(sent)
+        return self.sent
+
+    def down(self, state, clients):
+        self.received = super().down(state, clients)
+        return self.received
+
+
+def test_before_aggregation_a_model_is_scored_with_the_text_it_received(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    """Own update and the text features of the round before, before aggregation, sample by sample."""
+    federation, road = tiny_federation(tiny_backbone(), "layer:1"), Listening()
+    method = build("fedalign", federation, **SMALL)
+    loop = run_rounds(method, federation, 2, transport=road)
+    tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
+    stored = {
+        c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.stage) == (2, BEFORE_AGGREGATION)
+    }
+    old, new = road.received["text"][0], loop.state.shared["text"]
+    for client in range(3):
+        factors = (road.sent["image_a"][client], road.sent["image_b"][client])
+        rows = federation.test.index[client][federation.test.mask[client]]
+        images = [
+            oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values[rows]
+        ]
+        losses = [
+            float(oracle.mean_loss(text, torch.stack(images), federation.pool.labels[rows], method.scale))
+            for text in (old, new)
+        ]
+        assert abs(losses[0] - losses[1]) > 1e-4
+        assert stored[client + 1] == pytest.approx(losses[0], abs=1e-9)
+
+
+def uploaded(method: FedAlign, data, correct: torch.Tensor) -> list[list[int]]:
+    """Which of its samples each client uploads: features that are their samples' numbers."""
+    state = method.init(data.problem.generator)
+    numbers = torch.arange(correct.shape[1], dtype=torch.float64).expand(correct.shape)
+    record = {"feature": numbers[..., None].expand(-1, -1, 16), "correct": correct}
+    sent = method.upload({n: v.expand(3, *v.shape[1:]) for n, v in state.personal.items()}, record, data)
+    return [[int(feature[0]) for feature in features] for features in sent["features"].per_client()]
+
+
+def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federation):
+    """Not the first of them, not other ones every round; a hit more leaves the others' order as it is."""
+    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(20, 16, 12))
+    data = federation.local_data(torch.arange(3))
+    config = FedAlignConfig(**SMALL, upload_ratio=0.5)
+    method = FedAlign(config, federation.problem)
+    chosen = uploaded(method, data, data.mask)
+    assert [len(c) for c in chosen] == [10, 8, 6]
+    assert all(c != list(range(len(c))) for c in chosen)
+    assert uploaded(method, data, data.mask) == chosen
+    other = FedAlign(config, replace(federation.problem, seed=9))
+    assert uploaded(other, data, data.mask) != chosen
+    fewer = data.mask.clone()
+    fewer[0, chosen[0][0]] = False
+    assert set(chosen[0][1:]) <= set(uploaded(method, data, fewer)[0])
+
+
+def test_the_share_of_the_penalty_in_the_gradient(tiny_backbone, tiny_federation, run_rounds):
+    """Client by client, from two backward passes of their own; training is the same to the last bit."""
+    federation = tiny_federation(tiny_backbone(), "layer:1")
+    one_batch = {**SMALL, "batch_size": 64, "orthogonality": 0.5}
+    plain = build("fedalign", federation, **one_batch)
+    measured = build("fedalign", federation, **one_batch, gradient_shares=True)
+    first = run_rounds(plain, federation, 1)
+    loop = run_rounds(measured, federation, 1)
+    assert torch.equal(loop.state.personal["image_a"], first.state.personal["image_a"])
+    assert diagnostics(first.finished[-1], "orthogonality_share") == []
+    shares = diagnostics(loop.finished[-1], "orthogonality_share")
+    state, (xs, ys) = measured.init(federation.problem.generator), samples(federation)
+    for client, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        parts = {n: state.personal[f"image_{n}"][client : client + 1].clone() for n in "ab"}
+        leaves = [value.requires_grad_() for value in parts.values()]
+        features = measured.towers.image(parts, x[None])
+        logits = measured.scale * features[0] @ state.shared["text"].T
+        everything = torch.ones(1, len(y), dtype=torch.bool)
+        penalty = orthogonality(features, y[None], everything, len(federation.problem.classes), True)
+        sizes = []
+        for loss in (0.5 * penalty[0], torch.nn.functional.cross_entropy(logits, y)):
+            gradients = torch.autograd.grad(loss, leaves, retain_graph=True)
+            sizes.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
+        assert 0 < shares[client] < 1
+        assert shares[client] == pytest.approx(sizes[0] / sum(sizes), abs=1e-8)
 
 
 def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbone, tiny_federation):
@@ -58,21 +162,3 @@ def test_a_rank_beyond_the_width_is_refused():
     with pytest.raises(FedLensError, match=r"rank 128 is more than .* use at most 100") as error:
         FedAlign.check(FedAlignConfig(rank=128), RunContext(small, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "rank"
-
-
-@pytest.mark.parametrize(
-    ("values", "message", "field"),
-    [
-        ({"boundary_layer": 1}, "boundary_layer 1 is below start_layer; use 2 or more", "config"),
-        ({"scale": 0}, "scale is a number above 0 up to 1000, or 'clip'", "config"),
-        ({"scale": "own"}, "must be a number", "config.scale.float"),
-        ({"rank": 0}, "greater than or equal to 1", "config.rank"),
-        ({"upload_ratio": 1.5}, "less than or equal to 1", "config.upload_ratio"),
-        ({"similarity": "manhattan"}, "'cosine', 'dot' or 'euclidean'", "config.similarity"),
-        ({"blocks": 2}, "no such field", "config.blocks"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, message, field):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("fedalign", values, "config")
-    assert error.value.field == field

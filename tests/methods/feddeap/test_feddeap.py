@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
@@ -144,33 +143,6 @@ def test_each_prompt_hears_its_own_alignment_only(tiny_backbone, tiny_federation
     assert (plain["p_s"] - lambda_["p_s"]).abs().max() > 1e-3
 
 
-class Listening(Transport):
-    def __init__(self) -> None:
-        self.sent: list[dict] = []
-        self.received: list[dict] = []
-
-    def up(self, sent):
-        self.sent.append(sent)
-        return super().up(sent)
-
-    def down(self, state, clients):
-        self.received.append(super().down(state, clients))
-        return self.received[-1]
-
-
-def test_the_domain_prompt_never_crosses(tiny_backbone, tiny_federation, run_rounds):
-    federation, road = tiny_federation(tiny_backbone(torch.float32)), Listening()
-    loop = run_rounds(build("feddeap", federation, **SMALL), federation, 2, transport=road)
-    networks = {f"{net}_{part}" for net in ("phi_s", "phi_d") for part in LAYERS}
-    own = loop.state.local["p_d"]
-    for crossing in (*road.sent, *road.received):
-        assert set(crossing) == {"p_s"} | networks
-        assert not any(torch.equal(v, own) for v in crossing.values())
-    scalars = 3 * 2 * 16 + 2 * (8 * 16 + 8 + 16 * 8 + 16)
-    assert [row.bytes_up for row in loop.finished[-1].clients] == [4 * scalars] * 3
-    assert loop.state.shared.keys() == {"p_s"} | networks
-
-
 def test_the_domain_prompt_has_a_length_of_its_own(tiny_backbone, tiny_federation, run_rounds):
     """Table 5: 12 beside 20 and the other way round; what is sent counts the shared prompt alone."""
     federation = tiny_federation(tiny_backbone(torch.float32))
@@ -267,25 +239,6 @@ def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation)
     assert all(torch.equal(one.shared[n], other.shared[n]) for n in one.shared)
     assert one.shared["phi_s_w1"].abs().max() <= 16**-0.5
     assert one.shared["phi_s_w2"].abs().max() > 16**-0.5  # hidden width 8: a wider range
-
-
-def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
-    method = build("feddeap", federation, **SMALL)
-    one, all_ = (run_rounds(method, federation, 2, chunk=chunk).state for chunk in (1, 3))
-    for got, expected in ((one.shared, all_.shared), (one.local, all_.local)):
-        for parameter, value in expected.items():
-            torch.testing.assert_close(got[parameter], value, atol=1e-9, rtol=0)
-
-
-def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
-    backbone, states = tiny_backbone(), []
-    for order in (None, (2, 0, 1)):
-        federation = tiny_federation(backbone, order=order)
-        states.append(run_rounds(build("feddeap", federation, **SMALL), federation, 2).state)
-    one, other = states
-    torch.testing.assert_close(one.shared["p_s"], other.shared["p_s"], atol=1e-6, rtol=0)
-    torch.testing.assert_close(one.local["p_d"][[2, 0, 1]], other.local["p_d"], atol=1e-6, rtol=0)
 
 
 def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run_rounds):

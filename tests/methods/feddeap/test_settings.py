@@ -11,7 +11,6 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
-from fedcore.methods.registry import build_config
 from tests.support.against import build
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
@@ -126,30 +125,3 @@ def test_prompts_without_room_name_the_class(tiny_backbone, tiny_federation):
     with pytest.raises(FedLensError, match="a context of 68 leaves no room for class 'snow owl") as error:
         build("feddeap", federation, prompt_length=4, personal_length=64)
     assert error.value.field == "personal_length"
-
-
-@pytest.mark.parametrize(
-    ("values", "message", "field"),
-    [
-        (
-            {"personal_prompt": False},
-            "domain_alignment moves the domain prompt.*turn both off",
-            "config",
-        ),
-        ({"semantic_weight": -1}, "greater than or equal to 0", "config.semantic_weight"),
-        ({"prompt_length": 0}, "greater than or equal to 1", "config.prompt_length"),
-        ({"personal_length": 0}, "greater than or equal to 1", "config.personal_length"),
-        (
-            {"personal_length": 4, "personal_prompt": False, "domain_alignment": False},
-            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it",
-            "config",
-        ),
-        ({"unseen": "nothing"}, "'semantic_only' or 'mean_image'", "config.unseen"),
-        ({"etf_temperature": 1}, "'1/s' or '1'", "config.etf_temperature"),
-        ({"rank": 2}, "no such field", "config.rank"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, message, field):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("feddeap", values, "config")
-    assert error.value.field == field

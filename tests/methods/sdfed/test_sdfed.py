@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.base import Batch, State
 from fedcore.methods.sdfed.method import SDFedConfig, separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
@@ -253,19 +252,6 @@ def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(
     assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
 
 
-def test_the_server_never_sees_a_local_prompt(tiny_backbone, tiny_federation, run_rounds):
-    seen = {}
-
-    class Wire(Transport):
-        def up(self, sent):
-            seen.update(sent)
-            return sent
-
-    federation = tiny_federation(tiny_backbone())
-    run_rounds(build("sdfed", federation, **FAST), federation, 1, transport=Wire())
-    assert set(seen) == {"global_prompt"}
-
-
 def test_lengths_4_and_64_in_one_batch_equal_separate_runs(tiny_backbone, tiny_federation, run_rounds):
     federation = tiny_federation(tiny_backbone(), samples=(6, 6))
     config = {**FAST, "local_length": "4,64"}
@@ -275,21 +261,6 @@ def test_lengths_4_and_64_in_one_batch_equal_separate_runs(tiny_backbone, tiny_f
         for name, value in getattr(together.state, part).items():
             torch.testing.assert_close(value, getattr(apart.state, part)[name], atol=1e-9, rtol=0)
     assert cells(together) == cells(apart)
-
-
-@pytest.mark.parametrize("basis", ["svd", "seeded"])
-def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds, basis):
-    backbone = tiny_backbone()
-    states = []
-    for order in (None, (2, 0, 1)):
-        federation = tiny_federation(backbone, order=order)
-        config = {**FAST, "local_length": "random:2-6", "null_basis": basis}
-        states.append(run_rounds(build("sdfed", federation, **config), federation, 3).state)
-    one, other = states
-    torch.testing.assert_close(one.shared["global_prompt"], other.shared["global_prompt"], atol=1e-6, rtol=0)
-    torch.testing.assert_close(
-        one.local["local_prompt"][[2, 0, 1]], other.local["local_prompt"], atol=1e-6, rtol=0
-    )
 
 
 def test_random_lengths_are_drawn_by_seed_within_their_bounds(tiny_backbone, tiny_federation):

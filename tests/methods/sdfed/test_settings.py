@@ -1,17 +1,80 @@
-"""SDFed's settings: backbones, lengths, and what is refused."""
+"""SDFed's readings that the oracle does not hold, its lengths and backbones, and what it refuses."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from fedcore.errors import FedLensError
-from fedcore.methods.registry import build_config
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.against import (
     build,
     cells,
+    diagnostics,
     run_context,
+    samples,
 )
+from tests.support.oracles import promptfl as prompts
+from tests.support.oracles import sdfed as oracle
+
+
+def first(tiny_backbone, tiny_federation, **config):
+    federation = tiny_federation(tiny_backbone(), **config.pop("federation", {}))
+    return build("sdfed", federation, **config).init(federation.problem.generator)
+
+
+def test_every_prompt_is_drawn_by_itself(tiny_backbone, tiny_federation):
+    """G_s and each G_c: none equals another, and none moves when another has a different length."""
+    state = first(tiny_backbone, tiny_federation, global_length=4, local_length="fixed:4")
+    drawn = [state.shared["global_prompt"], *state.local["local_prompt"]]
+    for i, one in enumerate(drawn):
+        assert 0.01 < float(one.std()) < 0.03
+        assert all((one - other).abs().max() > 1e-3 for other in drawn[:i])
+    longer = first(tiny_backbone, tiny_federation, global_length=6, local_length="7,4,4")
+    torch.testing.assert_close(longer.local["local_prompt"][1:, :4], state.local["local_prompt"][1:])
+    other = first(tiny_backbone, tiny_federation, global_length=4, local_length="4,9,2")
+    assert torch.equal(other.shared["global_prompt"], state.shared["global_prompt"])
+
+
+def test_a_client_s_label_space_bounds_all_its_losses(tiny_backbone, tiny_federation, run_rounds):
+    """Client 2 holds classes 0 and 2: cross-entropy, L_str and L_sep over these two alone."""
+    federation = tiny_federation(tiny_backbone())
+    held = [[0, 1, 2], [0, 2], [0, 1, 2]]
+    labels = federation.pool.labels.clone()
+    labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
+    counts = federation.problem.class_counts.clone()
+    counts[1] = torch.tensor([2, 0, 3])
+    assert (counts[[0, 2]] > 0).all()
+    federation = replace(
+        federation,
+        pool=replace(federation.pool, labels=labels),
+        problem=replace(federation.problem, class_counts=counts),
+    )
+    config = {"global_length": 3, "local_length": "2,5,3", "margin": 1.5, "lr": 0.0, "batch_size": 64}
+    method = build("sdfed", federation, label_space="client", **config)
+    event = run_rounds(method, federation, 1).finished[-1]
+    problem, state = federation.problem, method.init(federation.problem.generator)
+    model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
+    g_s = state.shared["global_prompt"]
+    r = oracle.projector(g_s, method.config.truncation)
+    for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
+        names = tuple(problem.classes[k] for k in held[client])
+        own = torch.tensor([held[client].index(int(label)) for label in y])
+        g_c = state.local["local_prompt"][client, : method.lengths[client]]
+        local, common, refined = (
+            prompts.text_features(model, tokenizer, g, names) for g in (g_c, g_s, g_c @ r)
+        )
+        gaps = [float((a - b).norm()) for a, b in zip(local, common, strict=True)]
+        expected = {
+            "ce_local": prompts.mean_loss(local, x, own, scale),
+            "ce_global": prompts.mean_loss(common, x, own, scale),
+            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(names),
+            "separate": sum(max(0.0, 1.5 - gap) for gap in gaps) / len(gaps),
+        }
+        for name, value in expected.items():
+            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
 
 
 def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
@@ -41,37 +104,3 @@ def test_a_list_of_lengths_must_fit_the_clients(tiny_backbone, tiny_federation):
         SDFed.check(SDFedConfig(local_length="4, 8"), chosen)
     assert error.value.field == "local_length"
     SDFed.check(SDFedConfig(local_length="4, 8, 12"), chosen)
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"local_length": "long"}, "methods.local_length", "write fixed:8, random:4-64"),
-        ({"local_length": "random:64-4"}, "methods.local_length", "shorter length first"),
-        ({"local_length": "fixed:0"}, "methods.local_length", "1 to 75 tokens"),
-        ({"local_length": "4,80"}, "methods.local_length", "1 to 75 tokens"),
-        ({"global_length": 0}, "methods.global_length", "greater than or equal to 1"),
-        ({"truncation": 1.0}, "methods.truncation", "less than 1"),
-        ({"margin": 3}, "methods.margin", "less than or equal to 2"),
-        ({"components": "irdc"}, "methods.components", "'none', 'pfhf'"),
-        ({"refine_every": "epoch"}, "methods.refine_every", "'step' or 'round'"),
-        ({"null_basis": "qr"}, "methods.null_basis", "'svd' or 'seeded'"),
-        ({"gamma": 0.8}, "methods.gamma", "no such field"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("sdfed", values)
-    assert error.value.field == field
-
-
-def test_defaults_are_the_papers():
-    config = SDFedConfig()
-    assert (config.lr, config.batch_size, config.local_epochs, config.weighting) == (0.01, 16, 1, "samples")
-    assert (config.global_length, config.local_length, config.truncation, config.margin) == (
-        8,
-        "fixed:8",
-        0.6,
-        0.8,
-    )
-    assert all(field.description for field in SDFedConfig.model_fields.values())

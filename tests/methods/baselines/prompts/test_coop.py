@@ -1,13 +1,7 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig
-from fedcore.methods.registry import build_config
 from tests.support.against import build, cells, client_logits, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles import promptfl as oracle
@@ -67,23 +61,3 @@ def test_starts_where_promptfl_starts(tiny_backbone, tiny_federation):
     shared = build("promptfl", federation).init(federation.problem.generator).shared["context"]
     own = build("coop", federation).init(federation.problem.generator).local["context"]
     assert torch.equal(own, shared.expand(3, -1, -1))
-
-
-def test_a_text_tower_without_prompts_is_refused():
-    spec = BackboneSpec("odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own")
-    with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
-        CoOp.check(CoOpConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
-    assert error.value.field == "backbone.name"
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"context_length": 0}, "methods.context_length", "greater than or equal to 1"),
-        ({"share": True}, "methods.share", "no such field"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("coop", values)
-    assert error.value.field == field

@@ -67,8 +67,7 @@ def test_local_prompts_start_from_one_draw_unless_each_has_its_own(tiny_backbone
     assert len(apart.local["own"].unique(dim=0)) == 3
 
 
-@pytest.mark.parametrize("regularisation", [0.1, 0.01, 1e-4])
-@pytest.mark.parametrize("mass", [0.3, 0.8, 1.0])
+@pytest.mark.parametrize(("mass", "regularisation"), [(0.3, 0.1), (0.8, 0.01), (1.0, 1e-4), (0.3, 1e-4)])
 def test_a_plan_keeps_its_margins_and_is_finite_in_single_precision(mass, regularisation):
     cost = 1 - 2 * torch.rand(3, 5, 49, 2, generator=torch.Generator().manual_seed(0))
     plan = transport(cost, mass, regularisation, 500, 0.0)
@@ -116,7 +115,7 @@ def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federatio
     states = []
     for most in (tensors.PIECE_BYTES, {"cpu": 1}):
         monkeypatch.setattr(tensors, "PIECE_BYTES", most)
-        states.append(run_rounds(build("fedotp", federation, **SETTINGS), federation, 2).state)
+        states.append(run_rounds(build("fedotp", federation, **SETTINGS), federation, 1).state)
     one, other = states
     torch.testing.assert_close(one.shared["context"], other.shared["context"], atol=1e-9, rtol=0)
     torch.testing.assert_close(one.local["own"], other.local["own"], atol=1e-9, rtol=0)

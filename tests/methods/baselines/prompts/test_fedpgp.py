@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedcore.methods.baselines.prompts.fedpgp import FedPGP
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedpgp as oracle
 from tests.support.oracles.promptfl import scores, text_features
@@ -60,10 +59,3 @@ def test_without_the_contrast_and_with_u_zero_a_step_of_sigma_is_promptfls(
     ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
     torch.testing.assert_close(ours.shared["context"], theirs.shared["context"], atol=1e-12, rtol=0)
     assert not ours.local["u"].any() and not ours.local["v"].any()
-
-
-def test_only_the_shared_context_is_sent(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(torch.float32))
-    loop = run_rounds(build("fedpgp", federation, **SETTINGS), federation, 1)
-    assert {row.bytes_up for row in loop.finished[-1].clients} == {3 * 16 * 4}
-    assert issubclass(FedPGP, type(loop.method))

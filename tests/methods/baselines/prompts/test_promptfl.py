@@ -7,7 +7,6 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
-from fedcore.methods.registry import build_config
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
 
@@ -87,24 +86,6 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts(tiny_backbone, tiny_fede
     assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
 
 
-def test_only_the_context_is_sent(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(torch.float32))
-    loop = run_rounds(build("promptfl", federation), federation, 1)
-    assert [row.bytes_up for row in loop.finished[-1].clients] == [16 * 16 * 4] * 3
-    assert [row.bytes_down for row in loop.finished[-1].clients] == [16 * 16 * 4] * 3
-    assert loop.state.local == {}
-
-
-def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
-    backbone = tiny_backbone()
-    loops = []
-    for order in (None, (2, 0, 1)):
-        federation = tiny_federation(backbone, order=order)
-        loops.append(run_rounds(build("promptfl", federation, **SETTINGS), federation, 3))
-    one, other = (loop.state.shared["context"] for loop in loops)
-    torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-
-
 def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
     federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
     loop = run_rounds(build("promptfl", federation, **SETTINGS), federation, 2)
@@ -129,18 +110,3 @@ def test_a_text_tower_without_prompts_is_refused():
     with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
         PromptFL.check(PromptFLConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "backbone.name"
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"context_length": 0}, "methods.context_length", "greater than or equal to 1"),
-        ({"context_length": 76}, "methods.context_length", "less than or equal to 75"),
-        ({"weighting": "median"}, "methods.weighting", "'uniform' or 'samples'"),
-        ({"contxt": 4}, "methods.contxt", "no such field"),
-    ],
-)
-def test_bad_configs_say_what_is_allowed(values, field, message):
-    with pytest.raises(FedLensError, match=message) as error:
-        build_config("promptfl", values)
-    assert error.value.field == field

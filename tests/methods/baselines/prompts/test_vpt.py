@@ -7,7 +7,6 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.prompts.vpt import VPT, VPTConfig
-from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.oracles.vision import embedding
@@ -83,12 +82,3 @@ def test_a_backbone_without_attention_layers_is_refused():
     with pytest.raises(FedLensError, match=r"VPT adapts .* choose e.g. ViT-B-32") as error:
         VPT.check(VPTConfig(), context)
     assert error.value.field == "backbone.name"
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [({"depth": 13}, "less than or equal to 12"), ({"prompt_length": 0}, "greater than")],
-)
-def test_bad_configs_say_what_is_allowed(values, message):
-    with pytest.raises(FedLensError, match=message):
-        build_config("vpt", values)
