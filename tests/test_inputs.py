@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,7 @@ def check_experiment(content: dict[str, Any]) -> None:
         one_line(error)
         return
     text.encode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        again = loads(text)
+    again = loads(text)
     assert without_none(again) == without_none(experiment)
     assert dumps(again) == text
     assert Experiment.model_validate_json(experiment.model_dump_json()) == experiment

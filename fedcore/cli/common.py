@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -115,13 +114,12 @@ def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
         if takes_debug:
             options["debug"] = debug
         try:
-            with _warnings_in_one_line():
-                if methods:
-                    from fedcore.methods import registry
+            if methods:
+                from fedcore.methods import registry
 
-                    for file in methods:
-                        registry.load_file(file)
-                return function(**options)
+                for file in methods:
+                    registry.load_file(file)
+            return function(**options)
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
@@ -143,24 +141,6 @@ def _with_shared_options(function: Callable[..., int]) -> Callable[..., int]:
         parameters.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
-
-
-@contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
-    """Print warnings about the user's files, such as renamed fields, as notes without source code."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def show_in_one_line(
-            message: Warning | str, category: type[Warning], *where: Any, **more: Any
-        ) -> None:
-            if issubclass(category, FutureWarning):
-                print_note(str(message))
-            else:
-                show(message, category, *where, **more)
-
-        warnings.showwarning = show_in_one_line
-        yield
 
 
 def print_error(line: str, status: int, debug: bool = False) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,9 +23,10 @@ from fedcore.jobs.supervisor import SupervisorLock, ensure_worker
 from fedcore.lazy import is_half_imported
 from fedcore.records.events import Event
 from fedcore.store import Store
+from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.system_errors import DiskFull, SystemFault, check_room
+from fedcore.system_errors import DiskFull, SystemFault, check_room, explain
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,15 @@ def run_process(
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1
+    except Exception as error:
+        fault = explain(error, claim.db)  # for example no thread for the heartbeat
+        if fault is None:
+            raise
+        logger.error("%s", fault)
+        with suppress(FedLensError, LostClaim):
+            claim.finish("interrupted", str(fault), patience=BUSY_SECONDS)
+            return 0
+        return UNRECORDED_STATUS
     return UNRECORDED_STATUS if outcome == "unrecorded" else 0
 
 
@@ -73,7 +84,7 @@ def work(
     if first.table is not RUNS:  # tasks yield to training and to the pages
         psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # a constant of Windows
     claim: Claim | None = first
-    outcome = "lost"
+    outcome = "unrecorded"
     store = Store(first.db)
     terminated = TerminationSignal()
 
@@ -84,7 +95,9 @@ def work(
     try:
         with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
             while claim is not None:
-                outcome = "unrecorded"  # if execute raises, the lock file stays, so others can mark the row
+                # Until `execute` returns, the lock file has to stay: if it raises, the unlocked file proves
+                # to others that this process has ended, and they mark the row.
+                outcome = "unrecorded"
                 outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
                 logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
                 ends = terminated() or outcome in ("lost", "unrecorded") or is_half_imported("torch")

@@ -13,11 +13,9 @@ from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import launcher
 from fedcore.jobs.cluster_nodes import ClusterWatch
-from fedcore.jobs.job import Heartbeat, execute
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable, watching
-from tests.support.jobs import recorded, row, wait_for
+from tests.support.jobs import execute_next, recorded, row, wait_for
 
 ROUNDS = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -34,10 +32,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]
     db = tmp_path_factory.mktemp("here") / "runs.db"
     Store(db).prepare()
     run_id = queue(db)
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None
-    with Heartbeat(Store(db)) as heartbeat:
-        assert execute(claimed, heartbeat) == "done"
+    assert execute_next(db) == "done"
     return recorded(db, run_id)
 
 

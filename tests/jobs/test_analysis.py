@@ -15,6 +15,7 @@ from fedcore.results.analyses import count_disagreement
 from fedcore.store import Store, TaskRow
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
+from tests.support.jobs import execute_next
 
 EXPERIMENT = {
     "name": "to look into",
@@ -28,19 +29,14 @@ EXPERIMENT = {
 def trained(db: Path) -> int:
     experiment = parse(EXPERIMENT)
     (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat) == "done"
+    assert execute_next(db) == "done"
     return run_id
 
 
 def do(db: Path) -> TaskRow:
-    waiting = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
-    assert waiting is not None
-    with Heartbeat(Store(db)) as heartbeat:
-        job.execute(waiting, heartbeat)
-    return Store(db).tasks.get(waiting.id)
+    """Execute the task that waits."""
+    execute_next(db, TASKS)
+    return max(Store(db).tasks.recent(), key=lambda task: task.finished_at or 0)
 
 
 def test_a_trained_run_can_be_looked_into(db, trained):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from functools import partial
 
@@ -18,13 +19,11 @@ import torch
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
 from fedcore.jobs import job, launcher, training
-from fedcore.jobs.job import Heartbeat
 from fedcore.paths import PROJECT
 from fedcore.store import Store, database
-from fedcore.store.liveness import new_owner
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
-from tests.support.jobs import pid, recorded, row, wait_for
+from tests.support.jobs import execute_next, pid, recorded, row, wait_for
 
 LOCK = """
 import sqlite3, sys
@@ -47,13 +46,6 @@ def locked(db):
         holder.communicate("")
 
 
-def seconds_pass(seconds: float) -> None:
-    """Wait for real time to pass: the fault itself is that it lasts."""
-    import threading
-
-    threading.Event().wait(seconds)
-
-
 # --- a locked database
 
 
@@ -61,19 +53,14 @@ def test_a_run_waits_for_a_locked_database_and_goes_on(db, queued, monkeypatch):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)  # after which a page gives up
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     holding = locked(db)
 
     def lock_at_three(event) -> None:
         if getattr(event, "round", 0) == 3:
             holding.__enter__()
-            import threading
-
             threading.Timer(1.0, holding.__exit__, (None, None, None)).start()
 
-    with Heartbeat(Store(db)) as heartbeat:
-        outcome = job.execute(claimed, heartbeat, handler=fake_engine.training, listen=lock_at_three)
-    assert outcome == "done"
+    assert execute_next(db, handler=fake_engine.training, listen=lock_at_three) == "done"
     assert recorded(db, run_id) == expected
 
 
@@ -86,7 +73,7 @@ def test_a_run_outlives_a_locked_database_of_minutes(db, queued, supervise, seco
     worker = in_the_middle(db, run_id)
     with locked(db):
         before = row(db, run_id).rounds_done
-        seconds_pass(seconds)
+        time.sleep(seconds)  # the fault itself is that it lasts
         assert (row(db, run_id).state, row(db, run_id).rounds_done) == ("running", before)
     wait_for(lambda: row(db, run_id).status == "done")
     assert (row(db, run_id).attempt, psutil.pid_exists(worker)) in [(1, True), (1, False)]
@@ -188,16 +175,12 @@ def failing(run, error: OSError, times: list[int], **options):
         yield event
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EAGAIN])
-def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch, number):
+def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
-    engine = partial(failing, error=OSError(number, os.strerror(number)), times=[1, 2])
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        handler = partial(training.train, engine=engine)
-        assert job.execute(claimed, heartbeat, handler=handler) == "done"
+    engine = partial(failing, error=OSError(errno.EMFILE, "Too many open files"), times=[1, 2])
+    assert execute_next(db, handler=partial(training.train, engine=engine)) == "done"
     assert recorded(db, run_id) == expected
     notices = [notice["message"] for notice in row(db, run_id).notices]
     assert [f"({i} of 3)" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
@@ -210,10 +193,7 @@ def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypat
     times = [1, 2, 3, 4]
     engine = partial(failing, error=OSError(errno.EIO, "Input/output error"), times=times)
     for outcome in ("interrupted", "done"):
-        claimed = Store(db).jobs.claim(new_owner(), "cpu")
-        with Heartbeat(Store(db)) as heartbeat:
-            handler = partial(training.train, engine=engine)
-            assert job.execute(claimed, heartbeat, handler=handler) == outcome
+        assert execute_next(db, handler=partial(training.train, engine=engine)) == outcome
         if outcome == "interrupted":
             assert times == [] and "input/output error" in row(db, run_id).status_text
             Store(db).runs.resume([run_id])
@@ -233,10 +213,8 @@ def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, mo
     """It failed for good, and its reason was "MemoryError: "."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     handler = partial(training.train, engine=partial(greedy, allocate=allocate))
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat, handler=handler) == "interrupted"
+    assert execute_next(db, handler=handler) == "interrupted"
     assert "the memory of this machine is used up" in row(db, run_id).status_text
     assert "(3 of 3)" in row(db, run_id).notices[-1]["message"]
 
@@ -360,9 +338,7 @@ def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
     (run_id,) = Store(db).experiments.create(limited).run_ids
     outcomes = []
     while not outcomes or outcomes[-1] != "done":
-        claimed = Store(db).jobs.claim(new_owner(), "cpu")
-        with Heartbeat(Store(db)) as heartbeat:
-            outcomes.append(job.execute(claimed, heartbeat, handler=fake_engine.training))
+        outcomes.append(execute_next(db, handler=fake_engine.training))
         if outcomes[-1] == "stopped":
             assert "it reached its time limit of 0.005 minutes" in row(db, run_id).status_text
             Store(db).runs.resume([run_id])

@@ -29,13 +29,6 @@ def row(db, run_id: int) -> RunRow:
     return Store(db).runs.get([run_id])[0]
 
 
-def test_two_runs_of_one_config_record_the_same(db, queued):
-    a, b = queued(seeds=(1,))[0], queued(seeds=(1,))[0]
-    assert [execute(db), execute(db)] == [(a, "done"), (b, "done")]
-    assert recorded(db, a) == recorded(db, b)
-    assert recorded(db, a)["accuracy"]
-
-
 def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
     (run_id,) = queued(rounds=5, fail_at=3)
     assert execute(db) == (run_id, "failed")

@@ -16,7 +16,7 @@ from fedcore.store import Store
 from fedcore.store.database import run_folder
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
-from tests.support.jobs import pid, recorded, row, wait_for
+from tests.support.jobs import execute_next, pid, recorded, row, wait_for
 
 ROUNDS = 12
 SLOW = {"rounds": ROUNDS, "seconds": 0.1}
@@ -31,10 +31,7 @@ def in_the_middle(db: Path, run_id: int) -> int:
 def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     """The same run in one go, in this process."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == run_id
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
+    assert execute_next(db, number=run_id, handler=fake_engine.training) == "done"
     return recorded(db, run_id)
 
 
@@ -148,10 +145,8 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     (run_folder(db, run_id) / "round-6.safetensors").write_text("6 a state that was never recorded")
     claimed.finish("interrupted")
     Store(db).runs.resume([run_id])
-    again = Store(db).jobs.claim(new_owner(), "cpu")
-    assert Store(again.db).runs.newest_checkpoint(again.id)[0] == 5
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(again, heartbeat, handler=fake_engine.training) == "done"
+    assert Store(db).runs.newest_checkpoint(run_id)[0] == 5
+    assert execute_next(db, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
 
 

@@ -10,13 +10,11 @@ import pytest
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.jobs import job
-from fedcore.jobs.job import Heartbeat
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from fedcore.system_errors import SystemFault
 from tests.support.command_line import run
+from tests.support.jobs import execute_next
 
 METHOD = """
 from fedcore.lazy import torch
@@ -61,14 +59,11 @@ def states(db):
 
 
 def execute(db, error):
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-
     def handler(job):
         raise error
         yield
 
-    with Heartbeat(Store(db), beat_seconds=0.05, look_seconds=0.01) as heartbeat:
-        return job.execute(claimed, heartbeat, handler=handler)
+    return execute_next(db, handler=handler)
 
 
 def test_the_other_seeds_of_that_config_stop_and_nothing_else(db, queued):
@@ -126,9 +121,7 @@ def test_from_the_command_line_the_fault_is_met_once_and_corrected(db, file, tmp
     configs = Store(db).runs.configs(mine)
     assert {c.method.sha256 for c in configs.values()} == {consent.digest(file.read_bytes())} != {before}
     assert len({r.group_hash for r in Store(db).runs.get(mine)}) == 1, "they stay one row of the table"
-    with Heartbeat(Store(db), beat_seconds=0.05) as heartbeat:
-        for _ in mine:
-            assert job.execute(Store(db).jobs.claim(new_owner(), "cpu"), heartbeat) == "done"
+    assert [execute_next(db) for _ in mine] == ["done"] * len(mine)
 
 
 def test_a_run_with_trained_rounds_keeps_the_file_that_it_began_with(db, file):

@@ -12,14 +12,14 @@ from fedcore import devices
 from fedcore.cli import main as cli
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, pools
+from fedcore.jobs import pools
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
+from tests.support.jobs import execute_next
 
 GIB = 2**30
 CPU = Device("cpu", "a CPU", memory_total=16 * GIB, memory_used=4 * GIB, load=None)
@@ -123,9 +123,7 @@ def test_slots_have_bounds(db, number):
 
 def test_a_run_records_the_most_memory_it_took(db, queued):
     (run_id,) = queued(rounds=2)
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        job.execute(claimed, heartbeat, handler=fake_engine.training)
+    execute_next(db, handler=fake_engine.training)
     with reading(db) as connection:
         (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()
     # Linux adds up the pages of its threads now and then only: a later answer may be a few pages lower

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine import checkpoint
-from fedcore.jobs import job, training
-from fedcore.jobs.job import Heartbeat
+from fedcore.jobs import training
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
-from tests.support.jobs import recorded
+from tests.support.jobs import execute_next, recorded
 
 
 def mended(run, **options):
@@ -25,9 +23,7 @@ def mended(run, **options):
 
 
 def execute(db: Path, engine=fake_engine.train) -> str:
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        return job.execute(claimed, heartbeat, handler=partial(training.train, engine=engine))
+    return execute_next(db, handler=partial(training.train, engine=engine))
 
 
 @pytest.fixture

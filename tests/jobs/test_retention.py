@@ -9,23 +9,19 @@ import pytest
 from fedcore.cli import main as cli
 from fedcore.config import dumps, loads, parse
 from fedcore.config.grouping import group_hash
-from fedcore.jobs import job
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
-from fedcore.jobs.job import Heartbeat
 from fedcore.store import Store
 from fedcore.store.database import writing
-from fedcore.store.liveness import let_go, new_owner
+from fedcore.store.liveness import let_go
 from tests.support import fake_engine
-from tests.support.jobs import recorded
+from tests.support.jobs import execute_next, recorded
 
 ROUNDS = 6
 
 
 def execute(db: Path) -> str:
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        return job.execute(claimed, heartbeat, handler=fake_engine.training)
+    return execute_next(db, handler=fake_engine.training)
 
 
 @pytest.fixture

@@ -179,14 +179,18 @@ def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatc
     assert len(started) == 2
 
 
-def test_ensure_worker_comes_for_dead_rows_too(db, queued, monkeypatch):
+def test_ensure_worker_comes_for_dead_rows_and_tasks_too(db, queued, monkeypatch):
     (run_id,) = queued()
     Store(db).jobs.claim(new_owner(), "cpu")
     started = []
     monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
     monkeypatch.setattr(worker, "_STARTED", {})
     assert not worker.ensure_worker(Store(db))
-    monkeypatch.setattr(Jobs, "orphans", lambda self, table: [run_id])
+    with monkeypatch.context() as patch:
+        patch.setattr(Jobs, "orphans", lambda self, table: [run_id])
+        assert worker.ensure_worker(Store(db))
+    monkeypatch.setattr(worker, "_STARTED", {})
+    Store(db).tasks.submit("check", "a", {})
     assert worker.ensure_worker(Store(db))
 
 
@@ -214,8 +218,8 @@ def test_force_stop_kills_what_does_not_heed(db, queued):
     assert statuses(db, [run_id]) == ["stopped"]
 
 
-def test_the_supervisor_is_torch_free():
-    code = "import sys, fedcore.jobs.supervisor, fedcore.store; sys.exit('torch._C' in sys.modules)"
+def test_supervising_and_submitting_load_no_torch():
+    code = "import sys, fedcore.jobs.analysis, fedcore.jobs.supervisor; sys.exit('torch._C' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
 
 

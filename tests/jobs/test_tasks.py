@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,24 +12,20 @@ import pytest
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, pools
+from fedcore.jobs import pools
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
-from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
-from tests.support.jobs import wait_for
+from tests.support.jobs import execute_next, wait_for
 
 
 def do(db: Path, task_id: int) -> str:
     """Do a queued task in this process."""
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS, number=task_id)
-    with Heartbeat(Store(db), look_seconds=0.01) as heartbeat:
-        return job.execute(claimed, heartbeat, handler=fake_engine.handle)
+    return execute_next(db, TASKS, number=task_id, handler=fake_engine.handle)
 
 
 def status(db: Path, task_id: int) -> str:
@@ -96,9 +91,7 @@ def test_what_is_no_result_fails(db, last):
         return last
 
     number = Store(db).tasks.submit("check", "a", {})
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat, handler=handler) == "failed"
+    assert execute_next(db, TASKS, handler=handler) == "failed"
     assert status(db, number) == "failed"
 
 
@@ -277,31 +270,11 @@ def test_two_supervisors_never_do_one_task_twice(db):
                     child.job.process.communicate()
 
 
-def test_a_task_that_cannot_be_started_fails(db):
-    def spawn(claimed, pool):
-        raise PermissionError(13, "Permission denied")
-
-    number = Store(db).tasks.submit("check", "a", {})
-    worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
-    assert Store(db).tasks.get(number).error == "its process could not be started: Permission denied"
-
-
-def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
-    started = []
-    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
-    monkeypatch.setattr(worker, "_STARTED", {})
-    assert not worker.ensure_worker(Store(db))
-    Store(db).tasks.submit("check", "a", {})
-    assert worker.ensure_worker(Store(db))
-
-
 def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     domains = list(catalog.entry("shapes").domains[:1])
     args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
     number = Store(db).tasks.submit("encode", "shapes", args)
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat) == "done"
+    assert execute_next(db, TASKS) == "done"
     task = Store(db).tasks.get(number)
     assert task.done == task.total == task.result["images"] > 0
     assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
@@ -324,9 +297,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
     for kind, args in work.items():
         number = Store(db).tasks.submit(kind, "own", args)
-        claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-        with Heartbeat(Store(db)) as heartbeat:
-            assert job.execute(claimed, heartbeat) == "done"
+        assert execute_next(db, TASKS) == "done"
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
@@ -373,15 +344,3 @@ def test_the_commands_list_stop_and_delete(db, capsys, monkeypatch):
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
     assert cli.main(["tasks", "--delete", str(second), "--db", str(db)]) == 0
     assert [t.id for t in Store(db).tasks.recent()] == [first]
-
-
-def test_submitting_and_asking_are_torch_free():
-    code = "import sys, fedcore.jobs.analysis, fedcore.jobs.supervisor; sys.exit('torch._C' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
-
-
-def test_arguments_and_results_are_json(db):
-    number = Store(db).tasks.submit("check", "a", {"path": "/tmp/ä 😀", "classes": ["x"]})
-    assert Store(db).tasks.get(number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
-    with pytest.raises(TypeError):
-        Store(db).tasks.submit("check", "b", {"bad": json})

@@ -10,14 +10,13 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job
 from fedcore.jobs.handlers import Job
-from fedcore.jobs.job import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.forms.dataset import check_key
+from tests.support.jobs import execute_next
 from tests.support.web.pages import Opened, keep_checkpoint, work_off
 
 NAME = "<script>x</script> :red[b]"
@@ -257,9 +256,7 @@ def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> Non
         yield
 
     Store(db).tasks.submit("weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db)) as heartbeat:
-        job.execute(claimed, heartbeat, handler=fails)
+    execute_next(db, TASKS, handler=fails)
     app = open_page("data", section="Backbones")
     assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"
     app = button(app, "Dismiss").click().run()

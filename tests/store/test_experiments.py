@@ -4,12 +4,12 @@ import pytest
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
-from fedcore.jobs.job import Heartbeat, execute
 from fedcore.methods import registry
 from fedcore.store import Store, runs
 from fedcore.store.database import reading
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
+from tests.support.jobs import execute_next
 
 OWN_METHOD = """
 from fedcore.methods import About, Method, method
@@ -25,9 +25,7 @@ def states(db) -> list[str]:
 
 
 def train(db) -> str:
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        return execute(claimed, heartbeat, handler=fake_engine.training)
+    return execute_next(db, handler=fake_engine.training)
 
 
 def test_create_queues_every_run_with_its_label(db, make):

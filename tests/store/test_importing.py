@@ -13,7 +13,7 @@ from fedcore.store import Recorder, Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import MEASURES
 from tests.support import fake_engine, fill
-from tests.support.jobs import recorded
+from tests.support.jobs import execute_next, recorded
 
 HEAD = "method,seed,round,model,test_set,correct,total"
 GOOD = f"""\
@@ -174,9 +174,7 @@ mine,1,4,client-3,client-3,900,1000
 def trained(db, queued) -> int:
     """The experiment 'a test', with one finished run."""
     queued()
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
+    assert execute_next(db, handler=fake_engine.training) == "done"
     return 1
 
 

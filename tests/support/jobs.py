@@ -4,14 +4,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.jobs import launcher
+from fedcore.jobs import job, launcher
+from fedcore.jobs.job import Heartbeat
 from fedcore.store import RunRow, Store
 from fedcore.store.database import reading
+from fedcore.store.jobs import RUNS, JobTable
+from fedcore.store.liveness import new_owner
 
 
 @pytest.fixture
@@ -76,6 +80,16 @@ def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
             raise AssertionError(f"not within {seconds} s")
         time.sleep(POLL_SECONDS)
     return answer
+
+
+def execute_next(
+    db: Path, table: JobTable = RUNS, number: int | None = None, look_seconds: float = 0.05, **options: Any
+) -> str:
+    """Claim the next queued job, execute it in this process, and return its outcome."""
+    claim = Store(db).jobs.claim(new_owner(), "cpu", table, number=number)
+    assert claim is not None
+    with Heartbeat(Store(db), look_seconds=look_seconds) as heartbeat:
+        return job.execute(claim, heartbeat, **options)
 
 
 def recorded(db: Path, run_id: int) -> dict[str, list[tuple[object, ...]]]:
