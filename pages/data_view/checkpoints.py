@@ -43,14 +43,14 @@ def section() -> None:
         help="Checkpoints of the oldest runs are deleted first, until all files fit into the quota.",
         disabled=keep == "all",
     )
-    most = None if quota is None else quota * 1e9
-    listed = finished(store) if keep == "all" else surplus(store, keep, most)
+    limit = None if quota is None else quota * 1e9
+    listed = finished(store) if keep == "all" else surplus(store, keep, limit)
     if listed:
         _table(listed)
     else:
-        what = "No finished run has a checkpoint." if keep == "all" else "Nothing to delete."
-        st.info(what, icon=":material/save:")
-    size = size_text(sum(kept.size for kept in listed))
+        text = "No finished run has a checkpoint." if keep == "all" else "Nothing to delete."
+        st.info(text, icon=":material/save:")
+    size = size_text(sum(item.size for item in listed))
     left, right = st.columns([1, 4], vertical_alignment="center")
     total = f"{size_text(artifacts_size(store))} in all files beside the database."
     right.caption(f"{size} {'in this list' if keep == 'all' else 'would be deleted'}, {total}")
@@ -62,11 +62,11 @@ def section() -> None:
 def _table(listed: Sequence[RunCheckpoints]) -> None:
     st.dataframe(
         {
-            "Run": [kept.run.id for kept in listed],
-            "Method": [kept.run.label for kept in listed],
-            "Experiment": [kept.experiment for kept in listed],
-            "Rounds": [", ".join(map(str, sorted(kept.sizes))) for kept in listed],
-            "Size (MB)": [kept.size / 1e6 for kept in listed],
+            "Run": [item.run.id for item in listed],
+            "Method": [item.run.label for item in listed],
+            "Experiment": [item.experiment for item in listed],
+            "Rounds": [", ".join(map(str, sorted(item.sizes))) for item in listed],
+            "Size (MB)": [item.size / 1e6 for item in listed],
         },
         key=TABLE,
         hide_index=True,
@@ -78,8 +78,8 @@ def _table(listed: Sequence[RunCheckpoints]) -> None:
 def confirm(listed: Sequence[RunCheckpoints]) -> None:
     """Ask before the listed checkpoints are deleted."""
     runs = counted(len(listed), "run")
-    size = size_text(sum(kept.size for kept in listed))
-    st.markdown(f"{size} of {runs}: {markup.md(', '.join(f'run {kept.run.id}' for kept in listed[:12]))}")
+    size = size_text(sum(item.size for item in listed))
+    st.markdown(f"{size} of {runs}: {markup.md(', '.join(f'run {item.run.id}' for item in listed[:12]))}")
     st.caption("A run without a checkpoint cannot be analysed unless it is trained again.")
     if st.button("Delete", type="primary", key="delete_checkpoints_confirmed"):
         st.toast(f"{size_text(delete(session.store(), listed))} freed.")

@@ -101,9 +101,9 @@ def _table(cached: list[Encoding]) -> None:
 def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     """Ask before the chosen encodings are deleted."""
     for item, difference in chosen:
-        of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
-        of += f" ({difference})" if difference else ""
-        st.markdown(f"{markup.md(of)}: {size_text(item.megabytes * 1e6)}")
+        name = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
+        name += f" ({difference})" if difference else ""
+        st.markdown(f"{markup.md(name)}: {size_text(item.megabytes * 1e6)}")
     st.caption(
         "FedLens creates them again when a run needs them. An encoding that a run is using cannot be deleted."
     )
@@ -125,7 +125,7 @@ def _size(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Source:
+class Encodable:
     """A data set that can be encoded: a built-in one without ``root``, or a checked one with it."""
 
     name: str
@@ -134,28 +134,26 @@ class Source:
     columns: dict[str, str]
 
 
-def _sources() -> dict[str, Source]:
+def _encodable() -> dict[str, Encodable]:
     """Return the data sets that can be encoded, by title."""
-    sources = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
+    available = {e.title: Encodable(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
     for task in session.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}
             named = "".join(f", {field} = {column}" for field, column in columns.items())
-            root = task.args[
-                "root"
-            ]  # not the report's root: for a manifest, that is the folder of its images
-            sources.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
-    return sources
+            root = task.args["root"]  # the report's root is for a manifest the folder of its images
+            available.setdefault(f"{root} ({name}{named})", Encodable(name, root, report["images"], columns))
+    return available
 
 
 def _form() -> None:
-    sources = _sources()
+    available = _encodable()
     first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 3, 3, 2])
-    data = sources[
+    data = available[
         first.selectbox(
             "Data set",
-            list(sources),
+            list(available),
             key="encode_data",
             help="Built-in data sets, and those checked under Data sets",
         )
@@ -191,7 +189,7 @@ def _form() -> None:
         st.rerun()
 
 
-def _run_options(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
+def _run_options(data: Encodable, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
     """Draw the options of a run that lead to a different encoding, and return them.
 
     Column names come from the data set's check. Draft decoding is offered only for image files.

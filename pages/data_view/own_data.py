@@ -76,14 +76,14 @@ def column_names(root: str) -> dict[str, str]:
     """Ask for the column names of a manifest or Hugging Face data set; a folder has none."""
     try:
         kind = detect_format(root) if root else "folder"
-    except (OSError, FedLensError):  # a name too long, a folder that may not be read: the check says it
+    except (OSError, FedLensError):  # for example a folder that may not be read, which the check reports
         return {}
     if kind == "folder":
         return {}
-    where = str(user_path(root, "data.root"))
-    last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == where), None)
-    known = (last.args.get("columns") if last is not None else None) or {}
-    return fields.columns_field(known, f"check_columns {where}")
+    path = str(user_path(root, "data.root"))
+    last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == path), None)
+    start = (last.args.get("columns") if last is not None else None) or {}
+    return fields.columns_field(start, f"check_columns {path}")
 
 
 def show_report(task: TaskRow, root: str) -> None:

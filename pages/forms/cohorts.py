@@ -50,7 +50,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         placeholder="-",
         alt="Cohorts of clients",
     )
-    st.caption("One cohort per row; their clients add up to those of the partition.")
+    st.caption("One cohort per row. The numbers of clients must add up to that of the partition.")
     errors.place("cohorts")
     typed = [{str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")]
     draft.values = {"rows": typed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -26,51 +27,13 @@ EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "split_round
 
 
 @dataclass
-class MethodDraft:
-    """One method of the form, with the hyper-parameters typed so far.
-
-    Attributes:
-        uid: identity, which stays the same when the position changes.
-        config: hyper-parameters that differ from the paper's, as last typed.
-        title: the form's heading, which stays while the label is edited.
-        start, start_label: the initial values of the open form's widgets.
-        version: how often the form was opened or reset; part of its widgets' keys.
-    """
-
-    uid: int
-    name: str
-    label: str | None = None
-    config: dict[str, Any] = field(default_factory=dict)
-    file: str | None = None
-    title: str | None = None
-    start: dict[str, Any] = field(default_factory=dict)
-    start_label: str | None = None
-    is_open: bool = False
-    version: int = 0
-
-    def open(self) -> None:
-        """Open the form; its widgets begin with what was typed before it was closed."""
-        if not self.is_open:
-            self.is_open, self.version = True, self.version + 1
-            self.start, self.start_label = dict(self.config), self.label
-
-    def reset(self) -> None:
-        """Return to the paper's hyper-parameters."""
-        self.config, self.start, self.version = {}, {}, self.version + 1
-
-    def content(self) -> dict[str, Any]:
-        """Return the entry as an experiment holds it."""
-        return {"name": self.name, "label": self.label, "config": self.config, "file": self.file}
-
-
-@dataclass
 class Expander:
     """Values behind an expander, kept while it is closed and its widgets are not drawn.
 
     Attributes:
         values: as last typed.
         start: the initial values of the open form's widgets.
-        version: how often the form was opened; part of its widgets' keys.
+        version: how often the form was opened or reset; part of its widgets' keys.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -84,6 +47,36 @@ class Expander:
             self.start, self.version = dict(self.values), self.version + 1
         self.is_open = bool(is_open)
         return self.is_open
+
+
+@dataclass
+class MethodDraft:
+    """One method of the form.
+
+    Attributes:
+        uid: identity, which stays the same when the position changes.
+        config: hyper-parameters that differ from the paper's.
+        title: the form's heading, which stays while the label is edited.
+        start_label: the initial label of the open form.
+    """
+
+    uid: int
+    name: str
+    label: str | None
+    config: Expander
+    file: str | None
+    title: str | None
+    start_label: str | None = None
+
+    def set_open(self, is_open: bool | None) -> bool:
+        """Record whether the form is open now, and return it."""
+        if not self.config.is_open:
+            self.start_label = self.label
+        return self.config.set_open(is_open)
+
+    def content(self) -> dict[str, Any]:
+        """Return the entry as an experiment holds it."""
+        return {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
 
 
 @dataclass
@@ -113,7 +106,7 @@ class Form:
     data: str
     typed: Experiment | None = None
     given_name: str | None = None
-    _next_uid: int = 0
+    _last_uid: int = -1
 
     def extra_fields(self, data: str) -> Expander:
         """Return the fields behind the expander; a change of the data set clears the chosen domains."""
@@ -122,10 +115,12 @@ class Form:
             self.extra.values["domains"] = self.extra.start["domains"] = None
         return self.extra
 
-    def new_method(self, name: str, **fields: Any) -> MethodDraft:
+    def new_method(
+        self, name: str, label: str | None, config: Mapping[str, Any], file: str | None
+    ) -> MethodDraft:
         """Return a method with an identity that no other one of this form has had."""
-        self._next_uid += 1
-        return MethodDraft(len(self.experiment.methods) + self._next_uid, name, **fields)
+        self._last_uid += 1
+        return MethodDraft(self._last_uid, name, label, Expander(dict(config)), file, title=label)
 
 
 def form() -> Form:
@@ -139,19 +134,17 @@ def form() -> Form:
 def fill(experiment: Experiment, origin: str) -> None:
     """Fill the form from an experiment."""
     before: Form | None = st.session_state.get("form")
-    st.session_state["form"] = Form(
+    st.session_state["form"] = content = Form(
         experiment,
         origin,
         version=before.version + 1 if before else 1,
-        methods=[
-            MethodDraft(i, m.name, m.label, dict(m.config), m.file, m.label)
-            for i, m in enumerate(experiment.methods)
-        ],
+        methods=[],
         sweep=Expander({path: list(v) for path, v in experiment.sweep.items()}),
         cohorts=Expander(is_open=bool(experiment.cohorts)),
         extra=Expander({name: getattr(experiment.data, name) for name in EXTRA_FIELDS}),
         data=experiment.data.name,
     )
+    content.methods = [content.new_method(m.name, m.label, m.config, m.file) for m in experiment.methods]
 
 
 def remember(typed: Experiment) -> None:
@@ -220,12 +213,15 @@ def sync_methods(key: str) -> None:
     content, chosen = form(), st.session_state[key]
     remaining = [e for e in content.methods if e.name in chosen]
     present = {e.name for e in remaining}
-    content.methods = [*remaining, *(content.new_method(name) for name in chosen if name not in present)]
+    added = [content.new_method(name, None, {}, None) for name in chosen if name not in present]
+    content.methods = [*remaining, *added]
 
 
 def reset(uid: int) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
-    next(e for e in form().methods if e.uid == uid).reset()
+    entry = next(e for e in form().methods if e.uid == uid)
+    entry.config.values, entry.config.start = {}, {}
+    entry.config.version += 1
 
 
 def add_variant(uid: int) -> None:
@@ -233,9 +229,7 @@ def add_variant(uid: int) -> None:
     content = form()
     at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
     label = f"{entry.label or available_methods()[entry.name].about.title} (variant)"
-    variant = content.new_method(
-        entry.name, label=label, config=dict(entry.config), file=entry.file, title=label
-    )
+    variant = content.new_method(entry.name, label, entry.config.values, entry.file)
     content.methods.insert(at + 1, variant)
 
 

@@ -53,14 +53,11 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
             key=f"{key}.{entry.uid}.box",
             on_change="rerun",
         )
-        if box.open:  # a closed form is not drawn: a hundred widgets would take the browser a second
+        if entry.set_open(box.open):  # a closed form is not drawn: the browser takes a second for 100 widgets
             with box:
-                entry.open()
-                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}", errors)
-        else:
-            entry.is_open = False
-            if len(entries) == 1:  # several have the table
-                _changes(entry, method)
+                _method_form(entry, method, data, f"{key}.{entry.uid}.{entry.config.version}", errors)
+        elif len(entries) == 1:  # several have the table
+            _changes(entry, method)
         errors.place(f"methods.{i}")
     shown = [(entry, methods[entry.name]) for entry in entries if entry.name in methods]
     if len(entries) > 1 and shown:
@@ -74,7 +71,7 @@ def _changes(entry: MethodDraft, method: type[Method]) -> None:
     paper = inputs.default_values(method.Config)
     changed = [
         f"{field_phrase(path)} {value_text(path, value)}"
-        for name, value in entry.config.items()
+        for name, value in entry.config.values.items()
         if (path := f"methods.{entry.name}.{name}") and (name not in paper or paper[name] != value)
     ]
     if changed:
@@ -102,7 +99,9 @@ def _method_form(
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(class_texts.editor, data, errors)}
-    entry.config = inputs.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
+    entry.config.values = inputs.config_form(
+        method.Config, entry.config.start, key, editors, f"methods.{entry.name}"
+    )
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -117,13 +116,13 @@ def _table_html(entries: Sequence[tuple[MethodDraft, type[Method]]]) -> str:
     """Return a row per method: shared fields, then some of its own; changes from the paper are marked."""
     trained = [e.name for e, method in entries if "lr" in method.Config.model_fields] or [entries[0][0].name]
     titles = [field_title(f"methods.{trained[0]}.{name}") for name in SHARED]
-    header = [("Method", "wide"), *((title, "") for title in titles), ("Of this method only", "prose")]
+    header = [("Method", "wide"), *((title, "") for title in titles), ("Method-specific", "prose")]
     return markup.table_html(header, [_row(*entry) for entry in entries], "Hyper-parameters of the methods")
 
 
 def _row(entry: MethodDraft, method: type[Method]) -> list[str]:
     paper = inputs.default_values(method.Config)
-    values = paper | entry.config
+    values = paper | entry.config.values
     own = [name for name in values if name not in MethodConfig.model_fields]
     own = [name for name in own if isinstance(values[name], (str, int, float, bool))]
     changed = [name for name in values if values[name] != paper.get(name) and name not in SHARED]

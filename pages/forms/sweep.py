@@ -44,7 +44,7 @@ def _method_fields() -> dict[str, Sweepable]:
         for name, info in method.Config.model_fields.items():
             if name in texts:
                 continue
-            value = entry.config.get(name, defaults[name])
+            value = entry.config.values.get(name, defaults[name])
             phrase = field_phrase(f"methods.{entry.name}.{name}")
             by_field.setdefault(name, []).append((phrase, info, value))
             if variant:

@@ -105,7 +105,7 @@ def reproduce(run: RunRow) -> None:
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
         st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
-        st.caption("Save it in the folder of FedLens and run there, with its environment active:")
+        st.caption("Save the file in FedLens's folder and run there, with its environment active:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
             f"{trained_with(environment)}. The config below lists all hyper-parameters.",

@@ -58,14 +58,10 @@ def demo_buttons() -> None:
         st.switch_page("pages/new.py", query_params={"preset": "demo"})
 
 
-def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True) -> None:
-    """Queue a task and start the worker.
-
-    Args:
-        again: whether to repeat a task that was done before.
-    """
+def submit(kind: TaskKind, key: str, args: Mapping[str, Any]) -> None:
+    """Queue a task, even if it was done before, and start the worker."""
     store = session.store()
-    store.tasks.submit(kind, key, args, again=again)
+    store.tasks.submit(kind, key, args, again=True)
     jobs.ensure_worker(store)
 
 

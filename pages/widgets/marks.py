@@ -41,7 +41,7 @@ def dialog(run: RunRow) -> None:
 
 def editor(runs: Sequence[RunRow]) -> None:
     """Draw a table in which the marks of runs are edited; changes are stored at once."""
-    known = sorted({tag for run in runs for tag in run.tags})
+    used_tags = sorted({tag for run in runs for tag in run.tags})
     rows: dict[str, list[Any]] = {
         "Star": [r.starred for r in runs],
         "Run": [r.id for r in runs],
@@ -57,7 +57,7 @@ def editor(runs: Sequence[RunRow]) -> None:
         disabled=True if not session.writable() else ["Run", "Method", "Seed"],
         column_config={
             "Star": st.column_config.CheckboxColumn(width="small"),
-            "Tags": st.column_config.MultiselectColumn(options=known, accept_new_options=True),
+            "Tags": st.column_config.MultiselectColumn(options=used_tags, accept_new_options=True),
             "Notes": st.column_config.TextColumn(width="large", max_chars=10_000),
         },
         on_change=_store,

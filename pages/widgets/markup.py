@@ -94,11 +94,11 @@ def faint(text: str) -> str:
 
 def machine_html() -> list[str]:
     """Return the load and memory of each device of this machine as HTML."""
-    found = []
+    parts = []
     for d in devices.list_devices():
         load = "" if d.load is None else f" at {d.load:.0%}"
-        found.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
-    return found
+        parts.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
+    return parts
 
 
 def status_text(state: str) -> str:
