@@ -17,7 +17,7 @@ from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.forms.dataset import check_key
 from tests.support.jobs import execute_next
-from tests.support.web.pages import Opened, keep_checkpoint, work_off
+from tests.support.web.pages import Opened, button, keep_checkpoint, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -41,10 +41,6 @@ def folder(tmp_path: Path) -> Path:
                 image.save(root / domain / label / f"{domain}{i}.png")
     (root / "photo" / "cat" / "<i>*no*.png").write_bytes(b"")
     return root
-
-
-def button(app: AppTest, label: str) -> object:
-    return next(b for b in app.button if b.label == label)
 
 
 def texts(app: AppTest) -> str:
@@ -201,7 +197,6 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
     ("label", "value", "says"),
     [
         ("Representation", "layer:x", "must be"),
-        ("Representation", "tokens", "must be"),
         ("Backbone", "ViT-B-32", "needs weights"),
     ],
 )

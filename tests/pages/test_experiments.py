@@ -14,7 +14,7 @@ from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, importing, table
 from tests.support import fill
-from tests.support.web.pages import Opened, work_off
+from tests.support.web.pages import Opened, button, work_off
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters
@@ -24,10 +24,6 @@ def select(app: AppTest, key: str, *rows: int) -> AppTest:
     """As a click in the first column of a table does."""
     app.session_state[key] = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
     return app.run()
-
-
-def button(app: AppTest, label: str) -> object:
-    return next(b for b in app.button if b.label == label)
 
 
 @pytest.fixture

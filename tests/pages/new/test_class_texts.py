@@ -73,7 +73,7 @@ def launched(app: AppTest, db: Path) -> tuple[dict[str, object], RunConfig]:
     return newest.config.methods[0].config, Store(db).runs.config(newest.runs[0].id)
 
 
-@pytest.mark.parametrize("method", ["fedalign", "zero-shot"])
+@pytest.mark.parametrize("method", ["fedalign", pytest.param("zero-shot", marks=pytest.mark.slow)])
 def test_edited_texts_go_into_the_experiment_and_its_run(
     open_page: Opened, tmp_path: Path, pictures: Path, method: str
 ) -> None:

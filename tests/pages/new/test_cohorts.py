@@ -47,15 +47,6 @@ def test_cohorts_can_be_left_out(open_page: Opened, tmp_path: Path) -> None:
     assert Store(db).experiments.all()[0].config.cohorts == ()
 
 
-def test_cohorts_that_do_not_fit_stand_beside_their_field(open_page: Opened, tmp_path: Path) -> None:
-    recorded(tmp_path, SMALL)
-    app = open_page("new", clone="1")
-    next(w for w in app.text_input if w.label == "Clients").set_value("4").run()
-    (said,) = app.error
-    assert "the cohorts hold 5 clients, the partition makes 4" in said.value
-    assert button(app, "Launch").disabled
-
-
 def editor(app: AppTest, **changes: object) -> AppTest:
     """Edit the table of cohorts as the browser does: rows from 0."""
     state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **changes}
