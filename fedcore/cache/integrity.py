@@ -66,12 +66,12 @@ def write_description(path: Path, description: Mapping[str, object]) -> None:
 
 
 def identity(path: Path) -> Identity:
-    """Return what changes when an array or its description is written anew; None for a missing file."""
+    """Return an identity that changes if an array or its description is rewritten; None if it is missing."""
     return tuple(stat_identity(file) for file in (path, description_file(path)))
 
 
 def stat_identity(file: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file is written or replaced; None for a missing file."""
+    """Return an identity that changes if a file is written or replaced; None if it is missing."""
     try:
         stat = file.stat()
     except FileNotFoundError:
@@ -85,7 +85,7 @@ class Checked:
 
     Attributes:
         seen: identity of the files that were read.
-        damage: what is wrong with a damaged array.
+        damage: the defect of a damaged array, else "".
     """
 
     state: Literal["intact", "damaged", "missing"]
@@ -156,7 +156,7 @@ def _read_description(path: Path) -> dict[str, object]:
 
 
 def changed_since(path: Path, seen: Identity) -> str:
-    """Return what has happened to an array's file since ``seen``; empty if its bytes are the same.
+    """Describe a change of an array's file since ``seen``; empty if its bytes are the same.
 
     The file is read again only if its size or times differ.
     """
@@ -174,6 +174,6 @@ def file_digest(path: Path) -> str:
 
 
 def verify(path: Path) -> list[str]:
-    """Return what is wrong with a finished array, in one line each; nothing is changed."""
+    """Return a line for each defect of a finished array; nothing is changed."""
     checked = result_of(check(path))
     return [f"{path.name}: {checked.damage}"] if checked.state == "damaged" else []

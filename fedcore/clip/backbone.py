@@ -82,7 +82,7 @@ class Backbone:
 
     @cached_property
     def _tokenized(self) -> Callable[[tuple[str, ...]], Tensor]:
-        """The tokenizer with a cache, because methods ask for the same texts in every step."""
+        """The tokenizer with a cache, since methods tokenize the same texts in every step."""
 
         def tokenized(texts: tuple[str, ...]) -> Tensor:
             for too_long in filter(None, map(self.too_long, texts)):
@@ -120,7 +120,7 @@ class Backbone:
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:
-    """Identify a backbone's weights without loading them, by the files' contents or the name of a tag."""
+    """Identify a backbone's weights without loading them, by the content of files or the name of a tag."""
     source = weights_source(name, pretrained)
     if isinstance(source, str):
         return f"{name}:{source}"
@@ -228,8 +228,8 @@ def _empty(name: str, **options: object) -> Any:
 def wants_quick_gelu(name: str, pretrained: str) -> bool:
     """Return whether weights were trained with QuickGELU although the model's plain name builds GELU.
 
-    open_clip only warns of the mismatch, which lowers the accuracy without any error: OpenAI's tags and
-    archives, and some others, need it. A plain state dict does not record it: use ``<model>-quickgelu`` then.
+    OpenAI's tags and archives, and some others, need it; open_clip only warns of the mismatch, which lowers
+    the accuracy without an error. A plain state dict does not record it: use ``<model>-quickgelu`` then.
     """
     from fedcore.clip import weights
 

@@ -62,7 +62,7 @@ def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
         return files
     if pretrained is None:
         raise FedLensError(
-            f"{name} has no weights of its own; give an open_clip tag such as 'openai', or a weights file",
+            f"{name} needs weights; give an open_clip tag such as 'openai', or a weights file",
             "backbone.pretrained",
         )
     path = user_path(pretrained, "backbone.pretrained")
@@ -160,7 +160,7 @@ def backbone_spec(name: str) -> BackboneSpec:
 
 
 def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:
-    """ "vit" only for what ``ImageTower`` can take apart: open_clip's own transformer, pooled at [CLS]."""
+    # "vit" is only open_clip's own transformer, pooled at [CLS], which ``ImageTower`` can split into halves.
     if isinstance(vision.get("layers"), list):
         return "resnet"
     pooled_elsewhere = vision.get("attentional_pool") or vision.get("pool_type", "tok") != "tok"

@@ -27,7 +27,7 @@ POLL_SECONDS = 0.25
 
 @cache
 def _table() -> types.ModuleType:
-    """Import ``open_clip.pretrained`` alone: under its own name it would load the whole package and torch."""
+    """Import ``open_clip.pretrained`` under another name, since its package would load torch."""
     if "open_clip.pretrained" in sys.modules:
         return sys.modules["open_clip.pretrained"]
     spec = importlib.util.find_spec("open_clip")
@@ -46,15 +46,15 @@ def tags(name: str) -> tuple[str, ...]:
 
 def check(name: str, tag: str) -> None:
     """Refuse a tag that a model does not have."""
-    known = tags(name)
     if _table().is_pretrained_cfg(name, tag):
         return
-    if not known:
+    available = tags(name)
+    if not available:
         raise FedLensError(
             f"open_clip has no weights of {name} to download; give the path of a weights file",
             "backbone.pretrained",
         )
-    hint = did_you_mean(tag, known, f"there are {', '.join(known[:6])}", number=2)
+    hint = did_you_mean(tag, available, f"there are {', '.join(available[:6])}", number=2)
     raise FedLensError(f"{name} has no weights called '{tag}'; {hint}", "backbone.pretrained")
 
 

@@ -119,7 +119,7 @@ def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path)
         model.load_state_dict(state)
         return
     raise FedLensError(
-        f"{path} does not hold the weights of {name}: {what}; name the model it was made for", _FIELD
+        f"{path} does not hold the weights of {name}: {what}; name the model that it belongs to", _FIELD
     )
 
 
@@ -204,6 +204,6 @@ def _read_archive(path: Path) -> dict[str, Tensor]:
                 tensors[prefix + name] = value
 
     if not isinstance(top, _Module):
-        raise FedLensError(f"{path} is an archive without a module; give OpenAI's own file", _FIELD)
+        raise FedLensError(f"{path} is an archive without a module; give the file as OpenAI ships it", _FIELD)
     collect(top, "")
     return tensors

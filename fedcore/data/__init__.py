@@ -1,1 +1,1 @@
-"""Data sets (embedded, folders, torchvision), their splits, and partitions into clients; no torch here."""
+"""Data sets, their splits, and their partitions into clients; nothing in this room imports torch."""

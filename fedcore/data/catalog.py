@@ -6,7 +6,7 @@ import json
 import logging
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -21,48 +21,38 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A data set that comes with FedLens: its facts, and the function that loads it."""
-
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
-    template: str
-    load: Callable[[], ImageSet]
-
-
-_DRAWN: dict[str, Drawn] = {
-    "rotated-digits": Drawn(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
-    "shapes": Drawn(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
-    **{
-        name: Drawn(large.classes, large.domains, shapes.TEMPLATE, large.load)
-        for name, large in shapes.LARGE_SETS.items()
-    },
-}
-
-
-def _read_entries() -> dict[str, Entry]:
-    classes = json.loads(CLASSES.read_text(encoding="utf-8"))
-    result = {}
-    for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
-        if name in _DRAWN:
-            drawn = _DRAWN[name]
-            fields |= {"domains": drawn.domains, "classes": drawn.classes, "template": drawn.template}
-        fields["domains"] = tuple(fields.get("domains", ()))
-        fields["classes"] = tuple(fields.get("classes") or classes.get(name, ()))
-        result[name] = Entry(name=name, embedded=name in _DRAWN, **fields)
-    return result
-
-
-_ENTRIES = _read_entries()
-
-
-@dataclass(frozen=True)
 class DataFacts:
     """The facts of a data set that are known without opening an image."""
 
     classes: tuple[str, ...]
     domains: tuple[str, ...]
     template: str
+
+
+_EMBEDDED: dict[str, tuple[DataFacts, Callable[[], ImageSet]]] = {
+    "rotated-digits": (DataFacts(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE), digits.load),
+    "shapes": (DataFacts(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE), shapes.load),
+    **{
+        name: (DataFacts(large.classes, large.domains, shapes.TEMPLATE), large.load)
+        for name, large in shapes.LARGE_SETS.items()
+    },
+}
+"""Name -> facts of a data set that comes with FedLens, and the function that loads it."""
+
+
+def _read_entries() -> dict[str, Entry]:
+    classes = json.loads(CLASSES.read_text(encoding="utf-8"))
+    result = {}
+    for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
+        if name in _EMBEDDED:
+            fields |= asdict(_EMBEDDED[name][0])
+        fields["domains"] = tuple(fields.get("domains", ()))
+        fields["classes"] = tuple(fields.get("classes") or classes.get(name, ()))
+        result[name] = Entry(name=name, embedded=name in _EMBEDDED, **fields)
+    return result
+
+
+_ENTRIES = _read_entries()
 
 
 def entries() -> list[Entry]:
@@ -133,7 +123,7 @@ def load_checked(
     found = entry(name)
     warnings: list[str] = []
     if found.embedded:
-        images = _DRAWN[name].load().restrict(select_domains(name, found.domains, domains))
+        images = _EMBEDDED[name][1]().restrict(select_domains(name, found.domains, domains))
     else:
         from fedcore.data.readers import loaders
 
@@ -169,7 +159,7 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
 
 
 def release_of(entry: Entry, counts: Mapping[str, int]) -> str:
-    """Return the earlier release whose domains have these numbers of images; "" if there is none."""
+    """Return the earlier release whose domains have these numbers of images, or ""."""
     releases = entry.releases.items()
     return next((name for name, of in releases if counts and counts.items() <= of.items()), "")
 

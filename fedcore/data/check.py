@@ -20,7 +20,7 @@ from fedcore.data.findings import SAMPLES, CheckReport, FindingCollector
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import ddr, hf, loaders
-from fedcore.data.readers.listing import Listing, ReadReport, usable_images
+from fedcore.data.readers.listing import LeftOut, Listing, usable_images
 from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
@@ -51,8 +51,8 @@ def check_dataset(
     path = user_path(root, "data.root").resolve()
     try:
         if entry.loader == "hf":
-            images, report = hf.read(path, domains=domains, columns=columns)
-            return (yield from _check_hf(path, images, report, columns))
+            images, left_out = hf.read(path, domains=domains, columns=columns)
+            return (yield from _check_hf(path, images, left_out, columns))
         source = yield from prepare_then(lambda: loaders.read_source(entry, root, domains, columns))
     except FedLensError as error:
         return (yield from _check_unusable(name, path, error))
@@ -74,16 +74,14 @@ def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]
     for file, check in zip(listing.files, checks, strict=True):
         findings.add_check(file, check)
     findings.add_folder(root, listing)
-    usable = [row for row, reason in enumerate(reasons) if not reason]
-    digests = yield from _file_hashes(listing.files, usable)
-    paths = {row: findings.shown(listing.files[row]) for row in usable}
-    findings.add_duplicates(digests, paths, listing.labels, listing.domain, listing.split)
     try:
         images, _ = usable_images(listing, name=name, template="{}", reasons=reasons)
     except FedLensError as error:
         return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
+    files = [file for file, reason in zip(listing.files, reasons, strict=True) if not reason]
+    digests = yield from _file_hashes(files)
     notes = catalog.count_warnings(catalog.entry(name), images)
-    return _report(str(root), images, list(paths.values()), findings, notes)
+    return _report(str(root), images, list(map(findings.shown, files)), findings, digests, notes)
 
 
 def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[CheckReport]:
@@ -94,26 +92,26 @@ def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[Che
     for row, digest in digests.items():
         if digest is None:
             findings.add("unreadable", images.keys[row])
-    return _report_by_keys(root, images, findings, digests, notes)
+    return _report(root, images, images.keys, findings, digests, notes)
 
 
 def _check_hf(
-    root: Path, images: ImageSet, report: ReadReport, columns: Mapping[str, str] | None
+    root: Path, images: ImageSet, left_out: Sequence[LeftOut], columns: Mapping[str, str] | None
 ) -> Work[CheckReport]:
     """Check the rows of a Hugging Face data set, as they are stored."""
     findings, digests = FindingCollector(None), {}
     row = {key: i for i, key in enumerate(images.keys)}
-    for left in report.left_out:
-        if left.reason == "no label":
-            findings.add("no label", left.path)
+    for key, reason in left_out:
+        if reason == "no label":
+            findings.add("no label", key)
     results = map_in_threads(_check_and_hash, hf.contents(root, columns))
-    rows = [*images.keys, *report.left_out]
+    rows = [*images.keys, *left_out]
     for key, check, digest in (yield from _collect("reading images", results, rows)):
         if key in row or check.reason:
             findings.add_check(key, check)
         if key in row:
             digests[row[key]] = digest
-    return _report_by_keys(str(root), images, findings, digests, ())
+    return _report(str(root), images, images.keys, findings, digests, ())
 
 
 def _check_unusable(name: str, root: Path, error: FedLensError) -> Work[CheckReport]:
@@ -150,11 +148,11 @@ def _pixel_hash(images: ImageSet, row: int) -> str | None:
     return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
 
 
-def _file_hashes(files: Sequence[Path], rows: Iterable[int]) -> Work[dict[int, str]]:
-    """Hash the files in some rows, except those of a unique size, which cannot be copies."""
-    sizes = {row: files[row].stat().st_size for row in rows}
-    count = Counter(sizes.values())
-    candidates = [row for row, size in sizes.items() if count[size] > 1]
+def _file_hashes(files: Sequence[Path]) -> Work[dict[int, str]]:
+    """Hash the files, except those of a unique size, which cannot be copies. Returns row -> hash."""
+    sizes = [file.stat().st_size for file in files]
+    count = Counter(sizes)
+    candidates = [row for row, size in enumerate(sizes) if count[size] > 1]
 
     def file_hash(row: int) -> str:
         with files[row].open("rb") as content:
@@ -164,22 +162,16 @@ def _file_hashes(files: Sequence[Path], rows: Iterable[int]) -> Work[dict[int, s
     return dict(zip(candidates, (yield from _collect("comparing files", hashes, candidates)), strict=True))
 
 
-def _report_by_keys(
+def _report(
     root: str,
     images: ImageSet,
+    paths: Sequence[str],
     findings: FindingCollector,
     digests: Mapping[int, str | None],
     notes: Sequence[str],
 ) -> CheckReport:
-    """Complete the report of a data set with keys instead of file paths."""
-    split = None if images.split is None else images.split.tolist()
-    findings.add_duplicates(digests, images.keys, images.labels.tolist(), images.domain.tolist(), split)
-    return _report(root, images, images.keys, findings, notes)
-
-
-def _report(
-    root: str, images: ImageSet, paths: Sequence[str], findings: FindingCollector, notes: Sequence[str]
-) -> CheckReport:
+    """Complete the report; ``paths`` and the rows in ``digests`` are those of ``images``."""
+    findings.add_duplicates(images, paths, digests)
     for domain, name in images.empty_cells():
         findings.add("no images", f"{domain}/{name}")
     samples = {}

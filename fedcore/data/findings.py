@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from fedcore.data.image_files import FileCheck
+from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, leaves
 from fedcore.data.readers.listing import Listing
 from fedcore.records.codes import TEST, TRAIN
@@ -164,16 +165,12 @@ class FindingCollector:
         return unused
 
     def add_duplicates(
-        self,
-        digests: Mapping[int, str | None],
-        paths: Mapping[int, str] | Sequence[str],
-        labels: Sequence[int],
-        domain: Sequence[int],
-        split: Sequence[int] | None,
+        self, images: ImageSet, paths: Sequence[str], digests: Mapping[int, str | None]
     ) -> None:
         """Add groups of identical images, each only under its most serious kind.
 
         Args:
+            paths: of the rows of ``images``.
             digests: row -> digest of the image, None if it could not be read.
         """
         groups: dict[str, list[int]] = defaultdict(list)
@@ -183,14 +180,14 @@ class FindingCollector:
         for rows in groups.values():
             if len(rows) < 2:
                 continue
-            parts = set() if split is None else {split[r] for r in rows}
+            parts = set() if images.split is None else set(images.split[rows].tolist())
             if {TRAIN, TEST} <= parts:
                 kind = "train and test"
-            elif len({labels[r] for r in rows}) > 1:
+            elif len(set(images.labels[rows].tolist())) > 1:
                 kind = "labels"
             else:
-                kind = "domains" if len({domain[r] for r in rows}) > 1 else "copies"
-            self._paths[kind].append(" = ".join(sorted(paths[r] for r in rows)))
+                kind = "domains" if len(set(images.domain[rows].tolist())) > 1 else "copies"
+            self._paths[kind].append(" = ".join(sorted(paths[row] for row in rows)))
 
     def findings(self) -> tuple[Finding, ...]:
         """Return all findings, the most serious kinds first."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -88,6 +88,14 @@ def version_line(path: Path, name: str = "") -> bytes:
     stat = path.stat()
     line = f"{name or path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
     return line.encode(errors="surrogateescape")  # names that are not UTF-8 exist on disks
+
+
+def hash_versions(files: Iterable[tuple[Path, str]]) -> hashlib._Hash:
+    """Hash the version lines of files and their names: cheap, and it changes when a file does."""
+    content = hashlib.sha256()
+    for path, name in files:
+        content.update(version_line(path, name))
+    return content
 
 
 def write_result(path: Path, content: Mapping[str, object]) -> None:

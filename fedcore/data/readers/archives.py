@@ -9,7 +9,6 @@ continues after an interruption. Archives inside archives are unpacked in place;
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import lzma
 import os
 import shutil
@@ -20,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedcore.data.slow_work import version_line
+from fedcore.data.slow_work import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 
@@ -47,10 +46,8 @@ def archives_in(folder: Path) -> list[Path]:
 
 def unpacked_folder(archives: Sequence[Path]) -> Path:
     """Return the folder that archives are unpacked into; its name changes with the archives."""
-    content = hashlib.sha256()
-    for path in archives:
-        content.update(version_line(path))
-    return archives[0].parent / f"unpacked-{content.hexdigest()[:12]}"
+    digest = hash_versions((path, path.name) for path in archives).hexdigest()
+    return archives[0].parent / f"unpacked-{digest[:12]}"
 
 
 def unpack(archives: Sequence[Path]) -> Work[None]:

@@ -1,7 +1,7 @@
 """DDR: fundus photographs by grade, in four domains made from resolution and brightness.
 
 FedDEAP divides the set "based on resolution and illumination" into HB, LB, HD and LD (high or low resolution,
-bright or dark) and does not give the thresholds. The rule here (ours):
+bright or dark) and does not give the thresholds. FedLens uses this rule:
 
 - resolution is width times height; brightness is the mean grey value (0 to 255) of the pixels above 10, which
   excludes the black around the eye, on the image at about 256 pixels;
@@ -63,7 +63,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     if size_threshold is None or light_threshold is None:
         what = "resolution" if size_threshold is None else "brightness"
         raise FedLensError(
-            f"{root}: all images have the same {what}, so that there are no domains; get DDR as its authors "
+            f"{root}: all images have the same {what}, which gives no domains; get DDR as its authors "
             "distribute it",
             "data.root",
         )

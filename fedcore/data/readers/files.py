@@ -100,7 +100,7 @@ def _readable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FedLensError(
-            f"cannot read {folder}: {error.strerror}; give a folder that holds nothing but the data set",
+            f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set",
             "data.root",
         ) from error
 
@@ -137,8 +137,7 @@ def _refuse_leaving(root: Path, path: Path) -> None:
         return
     if leaves(root, path):
         raise FedLensError(
-            f"{path} is a link that leaves the folder; copy what it points to, "
-            "or give the folder it points to as root",
+            f"{path} is a link that leaves the folder; copy its target, or give the target's folder as root",
             "data.root",
         )
     if path.is_dir() and not leaves(Path(os.path.realpath(path)), path.parent):

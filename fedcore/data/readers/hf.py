@@ -16,7 +16,7 @@ from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
-from fedcore.data.readers.listing import LeftOut, ReadReport
+from fedcore.data.readers.listing import LeftOut
 from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
 from fedcore.records.codes import PARTS
@@ -78,8 +78,8 @@ def read(
     template: str = "a picture of a {}.",
     domains: Iterable[str] | None = None,
     columns: Mapping[str, str] | None = None,
-) -> tuple[ImageSet, ReadReport]:
-    """Read the images of a saved ``Dataset`` or ``DatasetDict``, and report those that are left out.
+) -> tuple[ImageSet, list[LeftOut]]:
+    """Return the usable images of a saved ``Dataset`` or ``DatasetDict``, and those that are left out.
 
     The image column is the only one of that type, and the label column the only ``ClassLabel`` or a text
     column called ``label``; ``columns`` names them if that is ambiguous, and also ``domain`` and ``client``.
@@ -111,6 +111,10 @@ def read(
             ) from error
 
     used_keys = tuple(keys[r] for r in rows)
+    content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        content.update(version_line(file, str(file.relative_to(path))))
+    content.update("\0".join(used_keys).encode())
     images = ImageSet(
         name=name,
         classes=prompt_names(path, classes),
@@ -119,13 +123,13 @@ def read(
         labels=labels[rows],
         domain=domain[rows],
         keys=used_keys,
-        fingerprint=_fingerprint(path, used_keys, columns),
+        fingerprint=content.hexdigest()[:16],
         read=read_row,
         draft=read_row,
         split=split[rows] if len({part.split for part in parts}) > 1 else None,
         owner=tuple(owner[r] for r in rows) if any(owner) else None,
     ).restrict(select_domains(path, all_domains, domains))
-    return images, ReadReport(str(path), len(images), tuple(left_out), images.empty_cells())
+    return images, left_out
 
 
 def contents(
@@ -316,12 +320,3 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
             "data.root",
         )
     return file
-
-
-def _fingerprint(path: Path, keys: tuple[str, ...], columns: Mapping[str, str] | None) -> str:
-    """Hash the arrow files' names, sizes and modification times, the rows in use and the columns read."""
-    content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        content.update(version_line(file, str(file.relative_to(path))))
-    content.update("\0".join(keys).encode())
-    return content.hexdigest()[:16]

@@ -23,7 +23,7 @@ from fedcore.cache import integrity
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
-from fedcore.data.slow_work import require_slow_work, results_folder, version_line
+from fedcore.data.slow_work import hash_versions, require_slow_work, results_folder
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
 from fedcore.records.codes import SPLITS, TEST, TRAIN
@@ -164,10 +164,7 @@ def _json_in(folder: Path) -> list[Path]:
 
 
 def _stamp(files: Sequence[tuple[Path, int]]) -> str:
-    content = hashlib.sha256()
-    for path, part in files:
-        content.update(version_line(path, f"{path.name}\0{part}"))
-    return content.hexdigest()[:16]
+    return hash_versions((path, f"{path.name}\0{part}") for path, part in files).hexdigest()[:16]
 
 
 def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedcore.data.image_files import cached_reasons, decode
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import FolderLayout
-from fedcore.data.slow_work import version_line
+from fedcore.data.slow_work import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.records.codes import SPLITS
@@ -51,7 +51,7 @@ class Listing:
         """Add an image; refuse a path in a label file that leads out of the folder."""
         if ".." in path.parts or not str(path).startswith(os.path.join(self.root, "")):
             raise FedLensError(
-                f"{self.root}: '{path}' lies outside of it; get the label files again", "data.root"
+                f"{self.root}: '{path}' is outside the folder; get the label files again", "data.root"
             )
         self.files.append(path)
         self.keys.append(key)
@@ -62,38 +62,24 @@ class Listing:
             self.split.append(part)
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """An image that is not used, with its path in the folder and a reason such as ``empty file``."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
-class ReadReport:
-    """The numbers of usable images and the images left out when a data set was read.
-
-    Attributes:
-        empty: (domain, class) pairs without images.
-    """
-
-    root: str
-    images: int
-    left_out: tuple[LeftOut, ...]
-    empty: tuple[tuple[str, str], ...]
-
-    def warnings(self) -> list[str]:
-        """Return one line for each kind of defect."""
-        lines = []
-        if self.left_out:
-            first = "; ".join(f"{x.path}: {x.reason}" for x in self.left_out[:3])
-            more = "; ..." if len(self.left_out) > 3 else ""
-            lines.append(f"{self.root}: {counted(len(self.left_out), 'image')} left out ({first}{more})")
-        if self.empty:
-            pairs = ", ".join(f"{d}/{c}" for d, c in self.empty[:5])
-            lines.append(f"{self.root}: no images of {pairs}{', ...' if len(self.empty) > 5 else ''}")
-        return lines
+def warnings(root: Path, images: ImageSet, left_out: Sequence[LeftOut]) -> list[str]:
+    """Return a line on images that are left out, and one on classes without images in a domain."""
+    lines = []
+    if left_out:
+        first = "; ".join(f"{path}: {reason}" for path, reason in left_out[:3])
+        more = "; ..." if len(left_out) > 3 else ""
+        lines.append(f"{root}: {counted(len(left_out), 'image')} left out ({first}{more})")
+    if empty := images.empty_cells():
+        pairs = ", ".join(f"{d}/{c}" for d, c in empty[:5])
+        lines.append(f"{root}: no images of {pairs}{', ...' if len(empty) > 5 else ''}")
+    return lines
 
 
 def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
@@ -121,8 +107,8 @@ def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
 
 def usable_images(
     listing: Listing, *, name: str, template: str, reasons: Sequence[str | None] | None = None
-) -> tuple[ImageSet, ReadReport]:
-    """Return the usable images of a listing, and a report on those that are left out.
+) -> tuple[ImageSet, list[LeftOut]]:
+    """Return the usable images of a listing, and those that are left out.
 
     Files are opened once here: empty, unreadable, truncated and huge ones are reported, so that they do not
     stop a run halfway. Pixels are decoded later, by ``ImageSet.read``.
@@ -152,22 +138,14 @@ def usable_images(
         labels=np.array(listing.labels, dtype=np.int64)[rows],
         domain=np.array(listing.domain, dtype=np.int64)[rows],
         keys=keys,
-        fingerprint=_fingerprint(keys, files),
+        fingerprint=hash_versions(zip(files, keys, strict=True)).hexdigest()[:16],
         read=lambda index: decode(files[index]),
         draft=lambda index, side: decode(files[index], side),
         split=None if listing.split is None else np.array(listing.split, dtype=np.int8)[rows],
         owner=None if listing.owner is None else tuple(listing.owner[row] for row in rows),
     )
-    return images, ReadReport(str(listing.root), len(rows), tuple(left_out), images.empty_cells())
+    return images, left_out
 
 
 def _within(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-
-
-def _fingerprint(keys: tuple[str, ...], files: list[Path]) -> str:
-    """Hash relative paths, sizes and modification times, which is cheap and changes when a file does."""
-    content = hashlib.sha256()
-    for key, path in zip(keys, files, strict=True):
-        content.update(version_line(path, key))
-    return content.hexdigest()[:16]

@@ -20,7 +20,7 @@ from fedcore.data.readers.layout import (
     folder_layout,
     prompt_names,
 )
-from fedcore.data.readers.listing import Listing, list_images, usable_images
+from fedcore.data.readers.listing import Listing, list_images, usable_images, warnings
 from fedcore.data.slow_work import NotPrepared, require_slow_work
 from fedcore.paths import user_path
 
@@ -75,10 +75,10 @@ def read_source(
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
     if entry.loader == "hf":
-        images, report = hf.read(
+        images, left_out = hf.read(
             root, name=entry.name, template=entry.template, domains=domains, columns=columns
         )
-        return images, report.warnings()
+        return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
         return manifest.list_images(manifest.read(root, domains, columns))
     source = search_folder(entry, root, lambda roots: LOADERS[entry.loader](entry, roots, domains))
@@ -93,8 +93,8 @@ def load(
     if not isinstance(source, Listing):
         return source
     with _command_in_error(entry, root):
-        images, report = usable_images(source, name=entry.name, template=entry.template)
-    return images, report.warnings()
+        images, left_out = usable_images(source, name=entry.name, template=entry.template)
+    return images, warnings(source.root, images, left_out)
 
 
 def names(

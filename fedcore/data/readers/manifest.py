@@ -44,11 +44,6 @@ class Manifest:
     classes: tuple[str, ...]
     domains: tuple[str, ...]
 
-    @property
-    def folder(self) -> Path:
-        """The folder that relative paths start from."""
-        return self.path.parent
-
 
 def read(
     path: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
@@ -78,7 +73,7 @@ def read(
 
 def list_images(manifest: Manifest) -> Listing:
     """List the images of a manifest, sorted by path; missing files are left out, with their line."""
-    root = manifest.folder
+    root = manifest.path.parent  # relative paths start here
     names = prompt_names(manifest.path, manifest.classes)
     result = Listing(root, names, manifest.domains, label_files=[root / manifest.path.name])
     label = {name: i for i, name in enumerate(manifest.classes)}

@@ -8,7 +8,6 @@ corrupted" without naming a file. CIFAR's unpickles its files, which can run any
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import pickle
@@ -32,7 +31,7 @@ from fedcore.data.readers.layout import (
     refuse_other_classes,
 )
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.data.slow_work import version_line
+from fedcore.data.slow_work import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
@@ -166,7 +165,6 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
         raise damaged(root / meta, f"not the classes of {entry.title}")
     labels: list[int] = []
     counts = []
-    stamp = hashlib.sha256()
     for name in parts:
         path = root / name
         content = _cifar_file(path)
@@ -179,7 +177,6 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
             raise damaged(path, "not a file of CIFAR")
         labels += in_file
         counts.append(len(in_file))
-        stamp.update(version_line(path, name))
     starts = np.cumsum([0, *counts[:-1]])
 
     @cache
@@ -201,7 +198,7 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
         keys=tuple(
             f"{name}/{i:05d}" for name, count in zip(parts, counts, strict=True) for i in range(count)
         ),
-        fingerprint=stamp.hexdigest()[:16],
+        fingerprint=hash_versions((root / name, name) for name in parts).hexdigest()[:16],
         read=read,
         split=np.repeat(np.array(list(parts.values()), dtype=np.int8), counts),
     )

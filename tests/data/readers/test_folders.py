@@ -11,6 +11,7 @@ from PIL import Image
 
 from fedcore.data import image_files
 from fedcore.data.readers.layout import folder_layout
+from fedcore.data.readers.listing import warnings
 from tests.support.data.layouts import read_folder
 
 
@@ -31,13 +32,12 @@ def pets(tmp_path: Path) -> Path:
 
 
 def test_domain_class_image(pets: Path):
-    images, report = read_folder(pets, name="pets")
+    images, left_out = read_folder(pets, name="pets")
     assert images.domains == ("photo", "sketch")
     assert images.classes == ("dog", "snow owl")
     assert images.keys[:2] == ("photo/dog/0.png", "photo/dog/1.png")
     assert np.bincount(images.domain * 2 + images.labels).tolist() == [2, 2, 2, 2]
-    assert report.images == 8
-    assert report.warnings() == []
+    assert len(images) == 8 and left_out == []
 
 
 def test_labels_and_domains_are_those_of_the_pixels(pets: Path):
@@ -67,9 +67,8 @@ def test_hidden_files_and_other_types_are_not_images(pets: Path):
     (pets / "photo" / "dog" / "notes.txt").write_text("x")
     (pets / ".git").mkdir()
     save(pets / "__MACOSX" / "dog" / "a.png")
-    images, report = read_folder(pets)
-    assert len(images) == 8
-    assert report.left_out == ()
+    images, left_out = read_folder(pets)
+    assert len(images) == 8 and left_out == []
 
 
 def test_some_domains_only(pets: Path):
@@ -94,7 +93,7 @@ def test_a_cut_jpeg_is_found_although_its_thumbnail_has_an_end(pets: Path):
     path = pets / "photo" / "dog" / "cut.jpg"
     Image.fromarray(pixels).save(path, comment=b"thumbnail \xff\xd9")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    (left_out,) = read_folder(pets)[1].left_out
+    (left_out,) = read_folder(pets)[1]
     assert left_out.path == "photo/dog/cut.jpg"
 
 
@@ -128,10 +127,10 @@ def test_the_fingerprint_follows_the_files(pets: Path):
 def test_a_class_without_images_in_one_domain_is_a_warning(pets: Path):
     for path in (pets / "photo" / "dog").iterdir():
         path.unlink()
-    images, report = read_folder(pets)
+    images, left_out = read_folder(pets)
     assert images.classes == ("dog", "snow owl")
-    assert report.empty == (("photo", "dog"),)
-    assert "no images of photo/dog" in report.warnings()[0]
+    assert images.empty_cells() == (("photo", "dog"),)
+    assert warnings(pets, images, left_out) == [f"{pets}: no images of photo/dog"]
 
 
 def test_links_within_the_folder_are_followed(pets: Path):

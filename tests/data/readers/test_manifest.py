@@ -48,9 +48,9 @@ def load(path: Path, **options: object):
 
 
 def test_every_row_is_followed_from_the_file_to_its_pixels(tmp_path: Path, lines: list[str]):
-    images, report = load(written(tmp_path, lines))
+    images, left_out = load(written(tmp_path, lines))
     assert images.classes == ("cat", "snow owl") and images.domains == DOMAINS
-    assert len(images) == 16 and report.left_out == ()
+    assert len(images) == 16 and left_out == []
     for i in range(len(images)):
         red, green, number = images.read(i).getpixel((0, 0))
         assert red // 100 == images.domain[i]
@@ -110,7 +110,7 @@ def test_other_types_than_of_folders_will_do(tmp_path: Path):
 def test_classes_stay_when_a_domain_lacks_them(tmp_path: Path):
     for name in "ab":
         save(tmp_path / f"{name}.png", (0, 0, 0))
-    images, report = load(written(tmp_path, ["a.png,x,one", "b.png,y,two"], "path,label,domain"))
+    images, _ = load(written(tmp_path, ["a.png,x,one", "b.png,y,two"], "path,label,domain"))
     assert images.classes == ("x", "y")
-    assert report.empty == (("one", "y"), ("two", "x"))
+    assert images.empty_cells() == (("one", "y"), ("two", "x"))
     assert np.bincount(images.domain).tolist() == [1, 1]

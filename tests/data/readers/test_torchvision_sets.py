@@ -183,7 +183,7 @@ BAD = {
     "food: a class is missing": (
         "food101", edit("test.json", "baklava", "baklawa"), "no class folder 'baklava', which Food-101 has"),
     "food: a path that leads outside": (
-        "food101", edit("test.json", "baklava/1011328", "../../../baklava/1011328"), "lies outside"),
+        "food101", edit("test.json", "baklava/1011328", "../../../baklava/1011328"), "is outside the folder"),
     "flowers: no labels": ("flowers102", drop("imagelabels.mat"), "no folder with 'imagelabels.mat'"),
     "flowers: labels cut": ("flowers102", cut("imagelabels.mat"), "imagelabels.mat: damaged"),
     "flowers: fewer labels than images": (
@@ -208,7 +208,7 @@ BAD = {
         "coop-split", lambda r: (r / "caltech-101" / COOP).write_text(
             '{"train": [["Faces/image_0001.jpg", 1, "face"]], "val": [], "test": []}'), "has label 0"),
     "coop: a path that leads outside": (
-        "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "lies outside"),
+        "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "is outside the folder"),
     "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
     "tiny: a class without words": (
         "tiny-imagenet", edit("words.txt", "n02123045", "n09999999"), "no words for 'n02123045'"),

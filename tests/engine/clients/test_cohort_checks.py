@@ -113,7 +113,7 @@ def clip(name: str, tag: str = "openai") -> str:
             MIXED.replace("mini-rn", "RN50"),
             "sdfed",
             "cohorts.1.backbone.pretrained",
-            "RN50 has no weights of its own",
+            "RN50 needs weights",
         ),
         (
             f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n",

@@ -109,10 +109,10 @@ BAD = {
     "a link to a file outside": Bad(
         folder,
         link("photo/dog/x.png", "../outside.png"),
-        (r"photo/dog/x\.png is a link that leaves the folder", "copy what it points to"),
+        (r"photo/dog/x\.png is a link that leaves the folder", "copy its target"),
     ),
     "a link to a folder outside": Bad(
-        folder, link("more", "../elsewhere"), ("set/more is a link that leaves", "copy what it points to")
+        folder, link("more", "../elsewhere"), ("set/more is a link that leaves", "copy its target")
     ),
     "a link to the folder itself": Bad(
         folder, link("again", "."), ("set/again is a link to a folder that it lies in", "remove the link")

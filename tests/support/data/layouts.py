@@ -21,7 +21,7 @@ from scipy.io import savemat
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.layout import folder_layout, prompt_names
-from fedcore.data.readers.listing import ReadReport, list_images, usable_images
+from fedcore.data.readers.listing import LeftOut, list_images, usable_images
 
 DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
 TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
@@ -67,8 +67,8 @@ def domains(
 
 def read_folder(
     root: Path, name: str = "folder", domains: Sequence[str] | None = None
-) -> tuple[ImageSet, ReadReport]:
-    """The usable images of a folder of one's own, with the report on those left out."""
+) -> tuple[ImageSet, list[LeftOut]]:
+    """The usable images of a folder of one's own, and those left out."""
     layout = folder_layout(root, domains)
     listing = list_images(layout, prompt_names(layout.root, layout.classes))
     return usable_images(listing, name=name, template="a picture of a {}.")
