@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -199,7 +200,21 @@ def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatc
     assert started == [["fedcore", "worker", *options, "--db"], ["fedcore", "worker", "--db"]]
 
 
-def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
+def test_a_process_that_can_start_no_thread_leaves_its_run_interrupted(db, queued, monkeypatch):
+    (run_id,) = queued()
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert process.run_process(claimed, "cpu") == 0
+    assert row(db, run_id).status == "interrupted"
+    assert "the system refuses another process or thread" in row(db, run_id).status_text
+
+
+def test_a_claim_that_is_not_ours_trains_nothing(db, queued):
     (run_id,) = queued()
     claimed = Store(db).jobs.claim("somebody", "cpu")
     thief = replace(claimed, owner="thief")
