@@ -35,8 +35,16 @@ def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
     elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):
         if depth == MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} levels of lists and tables")
-        for item in [*value, *value.values()] if isinstance(value, Mapping) else value:
-            _plain(item, depth + 1, tables)
+        if not isinstance(value, Mapping):
+            for item in value:
+                _plain(item, depth + 1, tables)
+            return value
+        for key, item in value.items():
+            _plain(key)
+            try:
+                _plain(item, depth + 1, tables)
+            except ValueError as error:  # the field that the error is reported for is the whole table
+                raise ValueError(f"{key}: {error}") from None
     return value
 
 

@@ -82,6 +82,18 @@ def test_what_is_no_finite_number_is_refused(part, name, value):
     assert refused(with_value(part, name, value)).field == path(part, name)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[methods]]\nname = "fedot"\nconfig = { lr = inf }', "lr: inf is not a number"),
+        ('[[methods]]\nname = "fedot"\n[sweep]\n"methods.fedot.lr" = [nan]', "methods.fedot.lr: nan is not"),
+    ],
+)
+def test_an_infinite_number_in_a_table_is_refused_with_its_key(text, said):
+    with pytest.raises(FedLensError, match=said):
+        config.loads(text)
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_a_field_that_does_not_exist_is_refused(part):
     error = refused(with_value(part, "colour", "red"))

@@ -83,10 +83,14 @@ def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
         ("mine,1,1,b,b,6,10,dev", "line 3: no split 'dev'"),
         ("mine,1,1,b,b,6,10,test,later", "line 3: no stage 'later'"),
         ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
+        ("mine,1,1,a,a,0_6,10", "line 3: column correct is '0_6'"),
+        ("mine,1,1,a,a,1,006,1,010,,", "line 3: more values than columns in line 1; .*write 1000"),
+        ("mine,1,1,global,global,6,10", "line 3: a test set cannot be called 'global'"),
+        ("mine,1,1,a,a,6,10,,,photo", "line 3: test set 'a' is of domain 'photo', and in line 2 .*'sketch'"),
     ],
 )
 def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
-    text = f"{HEAD},split,stage\nmine,1,1,b,a,6,10\n{line}\n"
+    text = f"{HEAD},split,stage,domain\nmine,1,1,b,a,6,10,,,sketch\n{line}\n"
     with pytest.raises(FedLensError, match=message) as caught:
         Store(db).imports.csv(file(tmp_path, text), "Mine")
     assert caught.value.field == "file"
@@ -98,6 +102,9 @@ def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message)
     [
         ("method,seed\nmine,1\n", "line 1: no column round, model, test_set, correct, total"),
         (HEAD + "\n", "no rows below its header"),
+        (f"{HEAD},correct\nmine,1,1,a,a,6,10,9\n", "line 1: two columns are called 'correct'"),
+        (f"{HEAD},Split\nmine,1,1,a,a,6,10,train\n", "unknown column 'Split'; did you mean 'split'"),
+        (f"{HEAD},stages\nmine,1,1,a,a,6,10,\n", "unknown column 'stages'; did you mean 'stage'"),
         ("", "line 1: no column method"),
     ],
 )

@@ -78,6 +78,10 @@ def test_splits_of_one_round_come_in_several_calls(db):
         ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 correct of 0; total is at least 1"),
         ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "split": "dev"}, "no split 'dev'"),
         ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
+        ({"number": 1, "accuracy": {("global", "global"): (1, 2)}}, "a test set cannot be called 'global'"),
+        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_up": -5}, "bytes_up is '-5'"),
+        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_down": 5.5}, "bytes_down is '5.5'"),
+        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": -1.0}, "seconds is -1.0"),
     ],
 )
 def test_bad_rounds_are_refused(db, arguments, message):
@@ -86,6 +90,14 @@ def test_bad_rounds_are_refused(db, arguments, message):
         run.round(**arguments)
     run.finish()
     assert Store(db).rounds.of_runs([run.run_id]) == []
+
+
+def test_traffic_may_be_a_float_without_decimals_and_a_length_is_not_negative(db):
+    with Recorder(db, method="mine", seed=1) as run:
+        run.round(1, {("a", "a"): (1, 2)}, bytes_up=4.0 * 10)
+    assert [r.bytes_up for r in Store(db).rounds.of_runs([run.run_id])] == [40]
+    with pytest.raises(FedLensError, match="rounds_total is '-3'; give a whole number"):
+        Recorder(db, method="mine", seed=2, rounds_total=-3)
 
 
 def test_a_script_that_breaks_leaves_a_failed_run(db):

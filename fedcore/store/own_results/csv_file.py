@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from fedcore.store.own_results.attach import (
     insert_own_runs,
     whole_number,
 )
-from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES
+from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET, SPLIT_CODES
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
@@ -143,23 +144,32 @@ def read_rows(file: Path) -> Iterator[Row]:
     """
     text = read_text(file, "a UTF-8 CSV file")
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
-    missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
+    names = reader.fieldnames or ()
+    missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise FedLensError(
             f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(REQUIRED)}", "file"
         )
+    _refuse_ambiguous(file, names)
     if "point" in (reader.fieldnames or ()):  # ignored like any other column, it would change the stage
         raise FedLensError(
             f"{file}, line 1: rename the column point to stage, with the values {' and '.join(STAGES)}",
             "file",
         )
     seen: dict[tuple[str | int, ...], int] = {}
+    domains: dict[str, tuple[str, int]] = {}
     for values in reader:
         line = reader.line_num
         try:
             row = _row(values)
             if row.key() in seen:
                 raise ValueError(f"repeats line {seen[row.key()]}; give each cell of a round once")
+            domain, first = domains.setdefault(row.test_set, (row.domain, line)) if row.domain else ("", 0)
+            if domain != row.domain:
+                raise ValueError(
+                    f"test set '{row.test_set}' is of domain '{row.domain}', and in line {first} of domain "
+                    f"'{domain}'; give each test set one domain"
+                )
         except ValueError as error:
             raise FedLensError(f"{file}, line {line}: {error}", "file") from error
         seen[row.key()] = line
@@ -168,7 +178,31 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
 
 
-def _row(values: dict[str, str | None]) -> Row:
+def _refuse_ambiguous(file: Path, names: Sequence[str]) -> None:
+    """Refuse a column that is named twice, and one that looks like a misspelt optional column.
+
+    Columns that are not needed are ignored, so a column "Split" would turn training accuracies into those of
+    tests.
+    """
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise FedLensError(f"{file}, line 1: two columns are called '{twice}'; rename or delete one", "file")
+    absent = [name for name in OPTIONAL if name not in names]
+    for name in names:
+        meant = difflib.get_close_matches(name.strip().lower(), absent, 1, 0.8)
+        if name not in REQUIRED and meant:
+            raise FedLensError(
+                f"{file}, line 1: unknown column '{name}'; did you mean '{meant[0]}'? Rename or delete it",
+                "file",
+            )
+
+
+def _row(values: dict[str, Any]) -> Row:
+    if BEYOND in values:
+        raise ValueError(
+            "more values than columns in line 1; quote values that hold a comma, and write 1000 instead "
+            "of 1,000"
+        )
     fields = {key: (values.get(key) or "").strip() for key in (*REQUIRED, *OPTIONAL)}
     empty = [name for name in REQUIRED if not fields[name]]
     if empty:
@@ -182,6 +216,8 @@ def _row(values: dict[str, str | None]) -> Row:
         for name, most in (("seed", MAX_SEED), ("round", MAX_ROUND))
     }
     correct, total = checked_counts(_number(fields["correct"]), _number(fields["total"]), "column ")
+    if fields["test_set"] == GLOBAL_NAME:
+        raise ValueError(GLOBAL_TEST_SET)
     if fields["split"] not in SPLIT_CODES:
         raise ValueError(f"no split '{fields['split']}'; there are: {', '.join(SPLIT_CODES)}")
     if fields["stage"] not in STAGES:
@@ -196,7 +232,7 @@ def _number(text: str) -> int | str:
         number = float(text)
     except ValueError:
         return text
-    return int(number) if number.is_integer() else text
+    return int(number) if number.is_integer() and "_" not in text else text  # Python reads 5_9 as 59
 
 
 def _refuse_second_import(database: sqlite3.Connection, identity: str, file: str | Path) -> None:
@@ -243,7 +279,8 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[Row], notic
 def _entities(rows: list[Row]) -> tuple[Entity, ...]:
     """Return the global model (0), then clients, then domains, each in order of appearance."""
     models = dict.fromkeys(row.model for row in rows if row.model != GLOBAL_NAME)
-    domain_of = {row.test_set: row.domain or None for row in rows}
+    domain_of: dict[str, str | None] = dict.fromkeys(row.test_set for row in rows)
+    domain_of |= {row.test_set: row.domain for row in rows if row.domain}
     domain_sets = [name for name, domain in domain_of.items() if name == domain and name not in models]
     clients = [n for n in dict.fromkeys([*models, *domain_of]) if n not in domain_sets and n != GLOBAL_NAME]
     found = [Entity(GLOBAL, "global", GLOBAL_NAME)]

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
@@ -44,6 +45,12 @@ from fedcore.store.writer import claim_new, insert_entities, set_config
 Counts = tuple[int, int]
 SPLIT_CODES = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 GLOBAL_NAME = "global"
+GLOBAL_TEST_SET = (
+    f"a test set cannot be called '{GLOBAL_NAME}', which is the global model's name: the pair would count as "
+    "a client's own model and test set; rename it"
+)
+MAX_BYTES = 10**15
+"""Highest traffic of a round: sums over the rounds of a run stay within 64 bits."""
 _FORM = "{(model, test set): (correct, total)}"
 
 
@@ -88,6 +95,7 @@ class Recorder:
             UserWarning: for a data set that FedLens does not know, and for the name of several experiments;
                 the run keeps both as a notice.
         """
+        rounds = 0 if rounds_total is None else _checked("rounds_total", rounds_total, MAX_ROUND)
         file = DatabaseFile(resolve(db))
         file.prepare_for_writing()
         with named_errors():
@@ -95,7 +103,7 @@ class Recorder:
         own = OwnRun(
             method=entry,
             seed=seed,
-            rounds=rounds_total or 0,
+            rounds=rounds,
             dataset=dataset,
             backbone=backbone,
             held_out=held_out,
@@ -151,6 +159,12 @@ class Recorder:
         if split not in SPLIT_CODES:
             raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
         number, counts = _checked_round(number), _checked_accuracy(accuracy)
+        up, down = (
+            None if value is None else _checked(name, value, MAX_BYTES)
+            for name, value in (("bytes_up", bytes_up), ("bytes_down", bytes_down))
+        )
+        if seconds is not None and not 0 <= float(seconds) < inf:
+            raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
         new = self._name_all(counts)
         cells = [
             Cell(
@@ -173,8 +187,8 @@ class Recorder:
             cells=tuple(cells),
             train_loss=loss,
             seconds_train=seconds,
-            bytes_up=bytes_up,
-            bytes_down=bytes_down,
+            bytes_up=up,
+            bytes_down=down,
             diagnostics=values,
         )
         grown = self._of_length(number) if number > self._config.rounds else None
@@ -228,6 +242,14 @@ class Recorder:
         return new
 
 
+def _checked(name: str, value: Any, most: int) -> int:
+    exact = int(value) if isinstance(value, float) and value.is_integer() else value  # 4.0 * elements, say
+    try:
+        return whole_number(name, exact, most)
+    except ValueError as error:
+        raise FedLensError(str(error), name) from error
+
+
 def _checked_round(number: int) -> int:
     try:
         return whole_number("round", number, MAX_ROUND)
@@ -243,6 +265,8 @@ def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[
     for key, counts in accuracy.items():
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(name, str) for name in key)):
             raise FedLensError(f"{key!r} names no model and test set; give {_FORM}", "accuracy")
+        if key[1] == GLOBAL_NAME:
+            raise FedLensError(GLOBAL_TEST_SET, "accuracy")
         where = f"model '{key[0]}' on '{key[1]}'"
         try:
             correct, total = counts
