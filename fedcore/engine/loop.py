@@ -20,7 +20,7 @@ import numpy as np
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
 from fedcore.engine.clients.contract import check_state
-from fedcore.engine.clients.evaluation import AfterAggregation
+from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, needs_only_means, traffic
@@ -297,9 +297,9 @@ class Loop:
         return State(**detached, local=before.local, rounds_trained=rounds_trained)
 
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
-        """Evaluate every model after aggregation, each with its own cohort's backbone."""
-        evaluation = AfterAggregation(self.worker.evaluators, self.executor, self.chunk, self.should_stop)
-        return evaluation.cells(state, full)
+        return after_aggregation(
+            self.worker.evaluators, self.executor, state, full, self.chunk, self.should_stop
+        )
 
     def _diagnostics(
         self, before: State, trained: Trained, uploads: Uploads, data: LocalData

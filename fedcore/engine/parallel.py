@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
 from fedcore.engine.clients.contract import faults_named
-from fedcore.engine.clients.evaluation import EvaluationPart, PartResult
-from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
+from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, PartResult, Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,25 +81,30 @@ def train(
             yield from environment_differences(before, resolved, loop.done)
             yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
             yield from unsuited_arithmetic(run, resolved, spread.device)
-            idle = spread.width - loop.chunks_of(1)
-            if idle > 0:
-                yield Notice(
-                    f"{idle} of {spread.width} devices {'stay' if idle > 1 else 'stays'} idle while clients "
-                    f"are trained: {len(loop.participants(1))} train in a round, {loop.chunk} at once; "
-                    f"{spread.width - idle} would train them as fast"
-                )
-            if spread.device != device:
-                yield Notice(
-                    f"its clients are trained and evaluated on {spread.device}, and averaged on {device}",
-                    repeats_exactly=False,
-                )
-            if unlike:
-                yield Notice(
-                    "its clients are trained on unlike machines, whose numbers can differ in their last "
-                    "bits: " + "; ".join(unlike),
-                    repeats_exactly=False,
-                )
+            yield from _spread_notices(loop, spread, device, unlike)
             yield from _rounds(run, setup, loop)
+
+
+def _spread_notices(loop: Loop, spread: Spread, device: str, unlike: Sequence[str]) -> Iterator[Notice]:
+    """Yield notices about idle devices, and about devices that may change the last bits."""
+    idle = spread.width - loop.chunks_of(1)
+    if idle > 0:
+        yield Notice(
+            f"{idle} of {spread.width} devices {'stay' if idle > 1 else 'stays'} idle while clients are "
+            f"trained: {len(loop.participants(1))} train in a round, {loop.chunk} at once; "
+            f"{spread.width - idle} would train them as fast"
+        )
+    if spread.device != device:
+        yield Notice(
+            f"its clients are trained and evaluated on {spread.device}, and averaged on {device}",
+            repeats_exactly=False,
+        )
+    if unlike:
+        yield Notice(
+            "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
+            + "; ".join(unlike),
+            repeats_exactly=False,
+        )
 
 
 def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:

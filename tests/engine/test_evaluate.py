@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedcore.engine.clients.evaluation import AfterAggregation
+from fedcore.engine.clients import evaluation
 from fedcore.engine.clients.evaluator import samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
@@ -21,8 +21,9 @@ def backbone():
 
 
 def after_aggregation(loop, full):
-    evaluation = AfterAggregation(loop.worker.evaluators, loop.executor, loop.chunk, loop.should_stop)
-    return evaluation.cells(loop.state, full)
+    return evaluation.after_aggregation(
+        loop.worker.evaluators, loop.executor, loop.state, full, loop.chunk, loop.should_stop
+    )
 
 
 def _diagonal(cells, split=2):

@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import FirstStep
-from fedcore.engine.clients.evaluation import EvaluationPart, PartEvaluator, PartResult
+from fedcore.engine.clients.contract import FirstStep, GlobalModel
 from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -73,6 +72,53 @@ class ChunkResult:
     seconds_evaluate: float
 
 
+@dataclass(frozen=True)
+class OwnModels:
+    """Models of some clients of a cohort.
+
+    Attributes:
+        full: whether to evaluate the full matrix, see ``evaluation.after_aggregation``.
+
+    Shape: clients (chunk,), ascending; params (chunk, ...).
+    """
+
+    cohort: int
+    clients: Tensor
+    params: Params
+    full: bool
+
+
+@dataclass(frozen=True)
+class GlobalPasses:
+    """Forward passes of a cohort's global model.
+
+    Attributes:
+        model: identifies the parameters, so that a process computes their head only once.
+
+    Shape: params (1, ...); each pass (1, samples).
+    """
+
+    cohort: int
+    model: str
+    params: Params
+    passes: tuple[Tensor, ...]
+
+
+EvaluationPart = OwnModels | GlobalPasses
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """The result of a part: the cells of own models, or the scores of the global model's passes.
+
+    Shape: correct and loss (1, samples of all passes).
+    """
+
+    cells: list[Cell] = field(default_factory=list)
+    correct: Tensor | None = None
+    loss: Tensor | None = None
+
+
 class Executor(Protocol):
     """Computes the chunks of a round, and returns their results in the order of the chunks.
 
@@ -110,8 +156,8 @@ class Worker:
     cohorts: Sequence[Cohort]
     numerics: dict[str, str] = field(default_factory=dict)
     evaluators: list[Evaluator] = field(init=False)
-    parts: PartEvaluator = field(init=False)
     _first_steps: dict[int, FirstStep] = field(default_factory=dict, repr=False)
+    _head: tuple[str, Params] = field(default=("", {}), repr=False)
 
     def __post_init__(self) -> None:
         evaluated, mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
@@ -119,7 +165,6 @@ class Worker:
             Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
-        self.parts = PartEvaluator(self.evaluators)
 
     @cached_property
     def device(self) -> torch.device:
@@ -160,7 +205,20 @@ class Worker:
 
     def evaluate(self, part: EvaluationPart) -> PartResult:
         """Compute a part of the evaluation after aggregation."""
-        return self.parts.evaluate(part, self.device)
+        evaluator = self.evaluators[part.cohort]
+        given = {name: value.to(self.device) for name, value in part.params.items()}
+        with torch.no_grad():
+            if isinstance(part, OwnModels):
+                # As in ``train``: indexing writes out what is broadcast.
+                each = torch.arange(len(part.clients), device=self.device)
+                params = {name: value[each] for name, value in given.items()}
+                return PartResult(evaluator.own_models(params, part.clients, part.full))
+            given = GlobalModel(given)
+            if self._head[0] != part.model:
+                self._head = part.model, evaluator.method.head(given, None)
+            scores = [evaluator.score(given, self._head[1], index) for index in part.passes]
+        correct, loss = (torch.cat([s[i] for s in scores], 1) for i in (0, 1))
+        return PartResult(correct=correct, loss=loss)
 
 
 class InProcess:

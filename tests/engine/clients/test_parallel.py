@@ -21,8 +21,7 @@ from fedcore.config import parse
 from fedcore.engine import parallel
 from fedcore.engine.clients import evaluator as evaluate
 from fedcore.engine.clients import memory
-from fedcore.engine.clients.evaluation import GlobalPasses, OwnModels
-from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.executor import GlobalPasses, OwnModels, Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.memory import clients_at_once
 from fedcore.engine.environment import numerics, resolve_environment, unlike_processes
