@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
+from fedcore.data.splits import split as split_of
 from fedcore.engine.loop import Loop
-from fedcore.engine.setup import class_sets
+from fedcore.engine.setup import class_sets, unlabelled_rows
 from fedcore.federation import ClassSets
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
@@ -75,12 +77,6 @@ def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbon
         == [c.stage for c in in_one].count(AFTER_AGGREGATION)
         == 3
     )
-
-
-def test_without_class_sets_there_are_no_such_cells(backbone):
-    federation = tiny_federation(backbone)
-    loop = run_rounds(BiasMethod(BiasConfig(), federation.problem), federation, 1)
-    assert max(c.test_set for c in loop.finished[-1].cells) == 5
 
 
 def test_a_client_that_predicts_with_the_global_model_has_its_own_class_set(backbone):
@@ -167,3 +163,13 @@ def test_clients_that_mix_domains_are_measured_on_all_but_the_held_out_one():
     found = class_sets(images, partition(images, split, kind="iid", clients=2, held_out="art"))
     assert set(images.domain[found.rows.numpy()].tolist()) == {0, 1}
     assert len(found.rows) == int((split == TEST).sum() * 2 / 3)
+
+
+def test_unlabelled_images_are_the_held_out_domains_outside_its_test_set():
+    images = catalog.load("shapes", domains=["photo", "sketch"])
+    marks = split_of(images, "60/20/20", 1)
+    held = partition(images, marks, held_out="sketch", seed=1)
+    rows = unlabelled_rows(images, held).numpy()
+    assert set(images.domain[rows]) == {1} and len(rows) == (images.domain == 1).sum() * 4 // 5
+    assert not np.isin(rows, np.concatenate([*held.domain_test, *held.train, *held.validation])).any()
+    assert unlabelled_rows(images, partition(images, marks, seed=1)) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from fedcore import config
@@ -32,16 +34,19 @@ def _experiment(method: str, data: str, backbone: str) -> config.Experiment:
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("data", "backbone"),
-    [
-        ("rotated-digits", "mini-vit"),
-        ("shapes", "mini-rn"),
-        pytest.param("rotated-digits", "mini-rn", marks=pytest.mark.slow),
-        pytest.param("shapes", "mini-vit", marks=pytest.mark.slow),
-    ],
-)
+QUICK = {
+    *(
+        (method, "rotated-digits", "mini-vit") for method in METHODS if method != "fedot"
+    ),  # the demo trains it
+    *((method, "shapes", "mini-rn") for method in ("zero-shot", "sdfed", "fedalign")),
+}
+PAIRS = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in itertools.product(METHODS, DATA, ("mini-vit", "mini-rn"))
+]
+
+
+@pytest.mark.parametrize(("method", "data", "backbone"), PAIRS)
 def test_a_round_on_every_embedded_pair(method, data, backbone, artifacts, tmp_path):
     if (method, backbone) == ("fedalign", "mini-rn"):
         with pytest.raises(FedLensError, match="choose e.g. ViT-B-32") as caught:

@@ -1,3 +1,5 @@
+"""The round loop against textbook loops, its events, checkpoints and stops."""
+
 import time
 
 import pytest
@@ -24,30 +26,35 @@ def _method(backbone, federation=None, **config):
     return BiasMethod(BiasConfig(**config), federation.problem), federation
 
 
-def _naive(method, federation, rounds: int, epochs: int = 1):
-    """FedAvg written as a textbook does: a loop over clients with torch.optim, one client at a time."""
-    state = method.init(federation.problem.generator)
+def textbook(method, federation, rounds: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """FedAvg as a textbook writes it, one client at a time. ``rounds``: the participants of each round."""
+    config, problem = method.config, federation.problem
+    state = method.init(problem.generator)
     weight, biases = state.shared["weight"], list(state.local["bias"])
-    for round_ in range(1, rounds + 1):
-        uploads = []
-        for c, name in enumerate(federation.problem.clients):
+    for round_, clients in enumerate(rounds, start=1):
+        total, shares = torch.zeros_like(weight), 0
+        for c in clients:
             w, b = weight.clone().requires_grad_(), biases[c].clone().requires_grad_()
-            config = method.config
             optimiser = torch.optim.SGD([w, b], config.lr, config.momentum, weight_decay=config.weight_decay)
             rows = federation.train.index[c, : federation.train.counts[c]]
-            for epoch in range(epochs):
-                order = torch.randperm(
-                    len(rows), generator=federation.problem.generator("batches", round_, epoch, name)
-                )
-                for part in rows[order].split(config.batch_size):
+            for epoch in range(config.local_epochs):
+                draws = problem.generator("batches", round_, epoch, problem.clients[c])
+                for part in rows[torch.randperm(len(rows), generator=draws)].split(config.batch_size):
                     optimiser.zero_grad()
                     logits = federation.pool.values[part] @ w.T + b
                     torch.nn.functional.cross_entropy(logits, federation.pool.labels[part]).backward()
                     optimiser.step()
-            uploads.append(w.detach())
+            share = len(rows) if config.weighting == "samples" else 1
+            total, shares = total + share * w.detach(), shares + share
             biases[c] = b.detach()
-        weight = torch.stack(uploads).mean(0)
+        weight = total / shares
     return weight, torch.stack(biases)
+
+
+def assert_is_textbook(loop, method, federation, rounds: list[list[int]]) -> None:
+    weight, bias = textbook(method, federation, rounds)
+    torch.testing.assert_close(loop.state.shared["weight"], weight, rtol=0, atol=1e-10)
+    torch.testing.assert_close(loop.state.local["bias"], bias, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -55,9 +62,41 @@ def _naive(method, federation, rounds: int, epochs: int = 1):
 def test_batched_rounds_equal_the_textbook_loop(backbone, epochs, chunk):
     method, federation = _method(backbone, local_epochs=epochs)
     loop = run_rounds(method, federation, 3, chunk=chunk)
-    weight, bias = _naive(method, federation, 3, epochs)
-    torch.testing.assert_close(loop.state.shared["weight"], weight, rtol=0, atol=1e-10)
-    torch.testing.assert_close(loop.state.local["bias"], bias, rtol=0, atol=1e-10)
+    assert_is_textbook(loop, method, federation, [[0, 1, 2]] * 3)
+
+
+@pytest.fixture(scope="module")
+def five(backbone):
+    return tiny_federation(backbone, samples=(9, 5, 7, 12, 4))
+
+
+@pytest.mark.parametrize("chunk", [1, 32])
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_who_takes_part_is_averaged_by_its_own_samples_and_alone_moves(five, weighting, chunk):
+    method = BiasMethod(BiasConfig(weighting=weighting), five.problem)
+    loop = run_rounds(method, five, 4, participation=0.4, chunk=chunk)
+    present = [[row.client - 1 for row in event.clients] for event in loop.finished[1:]]
+    assert [len(clients) for clients in present] == [2] * 4
+    assert any(clients != sorted(range(2)) for clients in present), "not the first two again and again"
+    assert_is_textbook(loop, method, five, present)
+    assert loop.state.rounds_trained.tolist() == [sum(c in clients for clients in present) for c in range(5)]
+
+
+def test_every_round_draws_its_own_participants_until_all_have_taken_part(five):
+    loop = Loop(BiasMethod(BiasConfig(), five.problem), five, 1, participation=0.4)
+    drawn = [tuple(loop.participants(round_).tolist()) for round_ in range(1, 31)]
+    assert drawn == [tuple(loop.participants(round_).tolist()) for round_ in range(1, 31)]
+    assert len(set(drawn)) > 5, "of ten pairs"
+    assert all(a < b for a, b in drawn)
+    assert {c for pair in drawn for c in pair} == set(range(5))
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.01, 1), (0.3, 2), (0.49, 2), (0.5, 3), (0.9, 5), (1.0, 5)]
+)
+def test_a_share_of_the_clients_is_rounded_half_up_and_never_none(five, share, expected):
+    loop = Loop(BiasMethod(BiasConfig(), five.problem), five, 1, participation=share)
+    assert len(loop.participants(1)) == expected
 
 
 def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
@@ -126,55 +165,47 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, opt
     assert [e.train_loss for e in rest] == [e.train_loss for e in whole.finished[-2:]]
 
 
-@pytest.mark.parametrize("kept", ["fresh", "kept"])
-def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(backbone, kept):
-    """One client, one batch a round: three rounds are three steps of torch's SGD, momentum kept or not."""
-    federation = tiny_federation(backbone, samples=(9,))
-    method = BiasMethod(
-        BiasConfig(lr=0.5, momentum=0.9, batch_size=64, optimiser_state=kept), federation.problem
-    )
-    loop = run_rounds(method, federation, 3)
+def assert_steps_of_torch(method, federation, rates: list[float]) -> None:
+    """One client, one batch a round: each round is a step of torch's SGD, at this round's learning rate."""
+    config = method.config
+    loop = run_rounds(method, federation, len(rates))
     first = method.init(federation.problem.generator)
-    weight = first.shared["weight"].clone().requires_grad_()
-    bias = first.local["bias"][0].clone().requires_grad_()
-    rows = federation.train.index[0]
-    sgd = None
-    for _ in range(3):
-        if sgd is None or kept == "fresh":
+    weight, bias = (v.clone().requires_grad_() for v in (first.shared["weight"], first.local["bias"][0]))
+    rows, sgd = federation.train.index[0], None
+    for rate in rates:
+        if sgd is None or config.optimiser_state == "fresh":
             sgd = torch.optim.SGD(
-                [weight, bias], lr=0.5, momentum=0.9, weight_decay=method.config.weight_decay
+                [weight, bias], rate, momentum=config.momentum, weight_decay=config.weight_decay
             )
+        sgd.param_groups[0]["lr"] = rate
         sgd.zero_grad()
         scores = federation.pool.values[rows] @ weight.T + bias
         torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows]).backward()
         sgd.step()
     torch.testing.assert_close(loop.state.shared["weight"], weight.detach(), atol=1e-12, rtol=0)
     torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kept", ["fresh", "kept"])
+def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(backbone, kept):
+    federation = tiny_federation(backbone, samples=(9,))
+    config = BiasConfig(lr=0.5, momentum=0.9, batch_size=64, optimiser_state=kept)
+    assert_steps_of_torch(BiasMethod(config, federation.problem), federation, [0.5] * 3)
 
 
 def test_the_learning_rate_falls_by_half_a_cosine_after_the_warm_up(backbone):
-    """One client, one batch a round: torch's own schedulers, an epoch of theirs for a round of ours."""
+    """As torch's own scheduler, an epoch of which is a round of ours."""
     federation = tiny_federation(backbone, samples=(9,))
-    config = BiasConfig(lr=0.5, momentum=0.9, batch_size=64, schedule="cosine", warmup_rounds=1)
-    method = BiasMethod(config.model_copy(update={"optimiser_state": "kept"}), federation.problem)
-    loop = run_rounds(method, federation, 4)
-    first = method.init(federation.problem.generator)
-    weight, bias = (v.clone().requires_grad_() for v in (first.shared["weight"], first.local["bias"][0]))
-    sgd = torch.optim.SGD([weight, bias], lr=0.5, momentum=0.9, weight_decay=config.weight_decay)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=4)
-    rows = federation.train.index[0]
-    for round_ in range(4):
-        rate = sgd.param_groups[0]["lr"]
-        sgd.param_groups[0]["lr"] = 1e-5 if round_ == 0 else rate
-        sgd.zero_grad()
-        scores = federation.pool.values[rows] @ weight.T + bias
-        torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows]).backward()
+    config = BiasConfig(
+        lr=0.5, momentum=0.9, batch_size=64, schedule="cosine", warmup_rounds=1, optimiser_state="kept"
+    )
+    sgd = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    cosine, rates = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=4), [1e-5]
+    for _ in range(3):
+        rates.append(sgd.param_groups[0]["lr"])
         sgd.step()
-        sgd.param_groups[0]["lr"] = rate
-        if round_ > 0:
-            cosine.step()
-    torch.testing.assert_close(loop.state.shared["weight"], weight.detach(), atol=1e-12, rtol=0)
-    torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
+        cosine.step()
+    assert_steps_of_torch(BiasMethod(config, federation.problem), federation, rates)
 
 
 def test_the_seconds_of_a_round_are_split_and_none_is_lost(backbone):

@@ -1,3 +1,6 @@
+"""Plans: what an experiment expands to, what is refused or remarked, and plans made in the background."""
+
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -5,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from fedcore import config
+from fedcore.clip import encodings, tags
+from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, expand
 from fedcore.config.grouping import group_hash
-from fedcore.engine.plan import plan
+from fedcore.data.images import ImageSet
+from fedcore.engine import plan as planner
+from fedcore.engine.plan import Plan, Planner, plan, storage_warnings
+from fedcore.engine.prepare import read_images
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.papers.experiments import preset
 from tests.support.web.pictures import image_folder
 
 
@@ -24,11 +34,12 @@ def test_a_plan_writes_every_hyper_parameter_out_and_shows_who_gets_what():
     assert found.counts.sum() == pytest.approx(0.6 * 1797, abs=60)
 
 
-def test_a_plan_says_how_far_apart_its_clients_are():
-    alike = plan(_experiment('[partition]\nkind = "iid"\nclients = 4')).heterogeneity
-    apart = plan(_experiment('[partition]\nkind = "pathological"\nclients = 5\nclasses_per_client = 2'))
-    assert alike < 0.15
-    assert apart.heterogeneity == pytest.approx(1)
+def test_a_plan_says_how_far_apart_its_clients_are_and_how_mixed_their_labels():
+    alike = plan(_experiment('[partition]\nkind = "iid"\nclients = 4'))
+    apart = plan(_experiment('[partition]\nkind = "pathological"\nclients = 10\nclasses_per_client = 1'))
+    assert alike.heterogeneity < 0.15 and apart.heterogeneity == pytest.approx(1)
+    assert alike.max_entropy == pytest.approx(3.3219, abs=1e-3) and alike.entropy > 3.2
+    assert apart.entropy == 0
 
 
 def test_leave_one_domain_out_plans_a_run_per_domain():
@@ -37,47 +48,35 @@ def test_leave_one_domain_out_plans_a_run_per_domain():
     assert len(found.clients) == len(found.domains) - 1
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "field", "message"),
-    [
-        ({"method": 'name = "fedott"'}, "methods.0.name", "did you mean 'fedot'"),
-        ({"method": 'name = "fedot"\nconfig = { blocks = 7 }'}, "methods.0.config.blocks", "do not divide"),
-        (
-            {"method": 'name = "fedot"\nconfig = { lr = -1 }'},
-            "methods.0.config.lr",
-            "greater than or equal to 0",
-        ),
-        ({"method": 'name = "fedot"\nconfig = { blok = 1 }'}, "methods.0.config.blok", "no such field"),
-        ({"data": 'name = "rotated-digit"'}, "data.name", "rotated-digits"),
-        ({"extra": 'held_out = ["mars"]'}, "held_out", "no domain 'mars'"),
-    ],
-)
-def test_what_would_stop_a_run_is_refused_with_its_field(kwargs, field, message):
-    with pytest.raises(FedLensError) as caught:
-        plan(_experiment(**kwargs))
-    assert caught.value.field == field and message in str(caught.value)
-
-
 def _with(section: str):
     return config.loads(f'name = "t"\n{section}\n[[methods]]\nname = "fedot"\n')
 
 
 @pytest.mark.parametrize(
-    ("section", "field", "message"),
+    ("given", "field", "message"),
     [
-        ('[backbone]\nname = "ViT-B-32"', "backbone.pretrained", "give an open_clip tag"),
+        (_experiment(method='name = "fedott"'), "methods.0.name", "did you mean 'fedot'"),
         (
-            '[backbone]\nname = "ViT-B-32"\npretrained = "/none/w.pt"',
+            _experiment(method='name = "fedot"\nconfig = { blocks = 7 }'),
+            "methods.0.config.blocks",
+            "do not divide",
+        ),
+        (_experiment(data='name = "rotated-digit"'), "data.name", "rotated-digits"),
+        (_experiment('held_out = ["mars"]'), "held_out", "no domain 'mars'"),
+        (_with('[backbone]\nname = "ViT-B-32"'), "backbone.pretrained", "give an open_clip tag"),
+        (
+            _with('[backbone]\nname = "ViT-B-32"\npretrained = "/none/w.pt"'),
             "backbone.pretrained",
             "no weights file",
         ),
-        ('[backbone]\nname = "ViT-B-33"', "backbone.name", "did you mean"),
-        ('[partition]\nkind = "iid"\nclients = 5000', "partition.clients", "samples"),
+        (_with('[backbone]\nname = "ViT-B-33"'), "backbone.name", "did you mean"),
+        (_with('[partition]\nkind = "iid"\nclients = 5000'), "partition.clients", "samples"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_impossible_backbones_and_partitions_are_refused(section, field, message):
+def test_what_would_stop_a_run_is_refused_with_its_field(given, field, message):
     with pytest.raises(FedLensError) as caught:
-        plan(_with(section))
+        plan(given)
     assert caught.value.field == field and message in str(caught.value)
 
 
@@ -91,9 +90,6 @@ def test_planning_never_imports_torch():
 
 
 def test_an_edited_method_file_is_another_group_and_is_refused_by_runs_planned_before(tmp_path):
-
-    from fedcore.methods import registry
-
     file = tmp_path / "shift.py"
     file.write_text(Path("examples/text_shift.py").read_text().replace('"text-shift"', '"edited-shift"'))
     try:
@@ -115,13 +111,6 @@ def test_where_the_data_lie_does_not_split_a_group():
     run = plan(_experiment()).runs[0]
     there = run.model_copy(update={"data": run.data.model_copy(update={"root": "/elsewhere"})})
     assert group_hash(run) == group_hash(there)
-
-
-def test_a_plan_says_how_mixed_its_clients_labels_are():
-    one_class = _experiment('[partition]\nkind = "pathological"\nclients = 10\nclasses_per_client = 1')
-    assert plan(one_class).entropy == 0
-    iid = plan(_experiment('[partition]\nkind = "iid"\nclients = 4'))
-    assert iid.max_entropy == pytest.approx(3.3219, abs=1e-3) and iid.entropy > 3.2
 
 
 @pytest.mark.parametrize("leftover", ["drop", "spread"])
@@ -192,3 +181,104 @@ def test_descriptions_of_another_form_are_refused_before_launch(tmp_path):
     with pytest.raises(FedLensError, match=r"descriptions\.json: expected") as caught:
         plan(_experiment(iid, 'name = "fedalign"', image_folder(tmp_path, {"cat": "one sentence"})))
     assert caught.value.field == "data.root"
+
+
+def runs(method: str, **backbone: str) -> list:
+    return expand(Experiment(methods=(MethodEntry(name=method),), backbone=BackboneConfig(**backbone)))
+
+
+def test_a_download_is_announced_once_and_only_where_it_happens(monkeypatch):
+    asked = runs("zero-shot", name="ViT-B-32", pretrained="openai") * 3
+    monkeypatch.setattr(tags, "cached", lambda name, tag: None)
+    (note,) = storage_warnings(asked, 100)
+    assert note.startswith("the weights 'openai' of ViT-B-32 will be downloaded from huggingface.co/timm/")
+    monkeypatch.setattr(tags, "cached", lambda name, tag: Path("/here"))
+    assert storage_warnings(asked, 100) == []
+
+
+def test_large_encodings_are_announced_with_their_size(tmp_path):
+    (tmp_path / "w.pt").write_bytes(b"w")
+    asked = runs("fedavg-lora", name="ViT-B-32", pretrained=str(tmp_path / "w.pt"))
+    (note,) = storage_warnings(asked, 40_000)
+    assert "encoding 40,000 images with ViT-B-32 ('layer:" in note and "writes 3.1 GB" in note
+    assert storage_warnings(asked, 1_000) == []
+
+
+def test_an_encoding_over_the_limit_stops_the_plan(monkeypatch):
+    monkeypatch.setenv(encodings.LIMIT, "0.00001")
+    with pytest.raises(FedLensError, match=f"the limit is 1e-05 GB.*set {encodings.LIMIT} higher") as caught:
+        plan(Experiment(methods=(MethodEntry(name="zero-shot"),)))
+    assert caught.value.field == "backbone.name"
+
+
+def test_the_demo_needs_nothing_from_elsewhere():
+    demo = preset("demo")
+    assert not [w for w in plan(demo).warnings if "download" in w or "GB" in w]
+
+
+@pytest.mark.parametrize(
+    ("method", "title", "backbone", "why"),
+    [
+        ("promptfl", "PromptFL", "coca_ViT-B-32", "its text tower pools at a class token"),
+        ("fedalign", "FedAlign", "convnext_base", "open_clip's ViT, which convnext_base is not"),
+    ],
+)
+def test_a_backbone_that_does_not_fit_is_refused_by_name_of_method_and_model(
+    tmp_path, method, title, backbone, why
+):
+    (tmp_path / "w.pt").write_bytes(b"w")
+    given = BackboneConfig(name=backbone, pretrained=str(tmp_path / "w.pt"))
+    with pytest.raises(FedLensError, match=why) as caught:
+        plan(Experiment(methods=(MethodEntry(name="zero-shot"), MethodEntry(name=method)), backbone=given))
+    assert title in str(caught.value) and backbone in str(caught.value)
+
+
+def test_a_model_that_needs_a_library_says_which(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "transformers" else real(name)
+    )
+    asked = BackboneConfig(name="ViT-B-16-SigLIP", pretrained="webli")
+    with pytest.raises(FedLensError, match="Hugging Face tokenizer .*pip install transformers") as caught:
+        plan(Experiment(methods=(MethodEntry(name="zero-shot"),), backbone=asked))
+    assert caught.value.field == "backbone.name"
+
+
+def _shapes(rounds: int = 1, data: str = "shapes") -> Experiment:
+    return Experiment(methods=(MethodEntry(name="zero-shot"),), rounds=rounds, data=DataConfig(name=data))
+
+
+def test_equal_requests_share_a_plan_until_the_texts_change():
+    made = Planner()
+    first = made.request(_shapes())
+    assert made.request(_shapes()) is first
+    other = made.request(_shapes(), "another file of descriptions")
+    assert other is not first
+    for future in (first, other):  # neither thread outlives its test
+        assert isinstance(future.result(60).answer, Plan)
+
+
+def test_an_error_is_an_answer_that_holds_for_seconds(monkeypatch):
+    made = Planner()
+    first = made.request(_shapes(data="nothing"))
+    assert isinstance(first.result(60).answer, FedLensError)
+    assert made.request(_shapes(data="nothing")) is first
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
+    again = made.request(_shapes(data="nothing"))
+    assert again is not first
+    assert isinstance(again.result(60).answer, FedLensError)  # its thread must not outlive this test
+
+
+def test_a_data_set_that_takes_long_to_read_is_read_once(monkeypatch):
+    reads = []
+
+    def read(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+        reads.append(data.name)
+        return read_images(data, side)
+
+    monkeypatch.setattr(planner, "read_images", read)
+    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
+    made = Planner()
+    for rounds in (1, 2):
+        assert isinstance(made.request(_shapes(rounds)).result(60).answer, Plan)
+    assert reads == ["shapes"]

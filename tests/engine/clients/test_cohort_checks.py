@@ -1,17 +1,30 @@
-"""What stops a run whose clients differ, before anything is loaded."""
+"""Clients that differ: what is refused before anything is loaded, and when methods break their word."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
+import torch
 from pydantic import BaseModel
 
 from fedcore import config
 from fedcore.config import expand
 from fedcore.config.grouping import group_hash
+from fedcore.engine.clients.cohorts import is_mixed, without_samples
+from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import About, registry
-from tests.support.own_methods import BiasMethod
+from fedcore.methods.base import FedLensMethodError, State
+from fedcore.methods.baselines.prompts.coop import CoOp, CoOpConfig
+from fedcore.methods.baselines.prompts.fedotp import FedOTP, FedOTPConfig
+from fedcore.methods.baselines.prompts.fedpgp import FedPGP, FedPGPConfig
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
 
 RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
@@ -34,31 +47,29 @@ def refused(*args: str, **kwargs: str) -> tuple[str, str | None]:
     return str(caught.value), caught.value.field
 
 
-@pytest.mark.parametrize("name", ACROSS)
-def test_some_methods_take_two_backbones(name):
-    (run,) = plan(experiment(method=f'name = "{name}"')).runs
-    assert [c.clients for c in run.cohorts] == [2, 3]
-    assert config.backbone_names(run) == "mini-vit + mini-rn"
+def of_all(names: Iterable[str]) -> str:
+    return "\n[[methods]]\n".join(f'name = "{name}"' for name in names)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_method_takes_cohorts_of_one_backbone(name):
+def test_some_methods_take_two_backbones_and_all_take_several_budgets():
+    runs = plan(experiment(method=of_all(ACROSS))).runs
+    assert [run.method.name for run in runs] == ACROSS
+    assert all([c.clients for c in run.cohorts] == [2, 3] for run in runs)
+    assert config.backbone_names(runs[0]) == "mini-vit + mini-rn"
     budgets = "[[cohorts]]\nclients = 2\nbatch_size = 8\n[[cohorts]]\nclients = 3\nmax_steps = 1\n"
-    (run,) = plan(experiment(budgets, f'name = "{name}"')).runs
-    assert run.cohorts[0].batch_size == 8
+    runs = plan(experiment(budgets, of_all(BUILT_IN))).runs
+    assert len(runs) == len(BUILT_IN) and all(run.cohorts[0].batch_size == 8 for run in runs)
 
 
-@pytest.mark.parametrize("name", sorted({*BUILT_IN} - {*ACROSS}))
-def test_methods_that_belong_to_a_backbone_say_who_can(name):
+def test_methods_that_belong_to_a_backbone_say_who_can():
     """d is equal in the two miniatures; what is learned still belongs to one of them."""
-    message, field = refused(method=f'name = "{name}"')
+    message, field = refused(method='name = "fedot"')
     able = [registry.get(n).about.title for n in registry.load_all() if registry.get(n).backbones != "one"]
     assert message == (
-        f"the parameters of {registry.get(name).about.title} belong to one backbone, so its clients "
-        "cannot have mini-vit and mini-rn; give all cohorts one backbone, or use a method that "
-        "does not depend on it: " + ", ".join(able)
+        "the parameters of FedOT belong to one backbone, so its clients cannot have mini-vit and mini-rn; "
+        "give all cohorts one backbone, or use a method that does not depend on it: " + ", ".join(able)
     )
-    assert {registry.get(n).about.title for n in ACROSS} <= set(able)
+    assert {n for n in BUILT_IN if registry.get(n).backbones != "one"} == {*ACROSS}
     assert field == "cohorts.1.backbone.name"
 
 
@@ -143,8 +154,7 @@ def test_a_method_s_own_field_keeps_its_place():
     )
 
 
-@pytest.mark.parametrize("field", ["batch_size", "local_epochs"])
-def test_a_method_must_have_the_field_that_a_cohort_sets(field, monkeypatch):
+def test_a_method_must_have_the_field_that_a_cohort_sets(monkeypatch):
     class Bare(BiasMethod):
         name = "bare"
         about = About("Bare")
@@ -153,8 +163,8 @@ def test_a_method_must_have_the_field_that_a_cohort_sets(field, monkeypatch):
             lr: float = 0.1
 
     monkeypatch.setitem(registry._METHODS, "bare", Bare)
-    said = refused(f"[[cohorts]]\nclients = 5\n{field} = 2\n", 'name = "bare"')
-    assert said == (f"Bare has no {field}; leave it out of the cohort", f"cohorts.0.{field}")
+    said = refused("[[cohorts]]\nclients = 5\nlocal_epochs = 2\n", 'name = "bare"')
+    assert said == ("Bare has no local_epochs; leave it out of the cohort", "cohorts.0.local_epochs")
 
 
 def test_a_budget_is_nothing_to_a_method_that_does_not_train():
@@ -166,10 +176,7 @@ def test_a_budget_is_nothing_to_a_method_that_does_not_train():
 @pytest.mark.parametrize(
     ("cohort", "field", "message"),
     [
-        ("clients = 0", "cohorts.0.clients", "greater than or equal to 1"),
         ("batch_size = 4", "cohorts.0.clients", "is missing"),
-        ("clients = 5\nbatch_size = 0", "cohorts.0.batch_size", "greater than or equal to 1"),
-        ("clients = 5\nlocal_epochs = 0", "cohorts.0.local_epochs", "greater than or equal to 1"),
         ("clients = 5\nmax_steps = 0", "cohorts.0.max_steps", "greater than or equal to 1"),
         ("clients = 5\nlr = 0.1", "cohorts.0.lr", "no such field"),
         ('clients = 5\nbackbone = "RN50"', "cohorts.0.backbone", "table of names"),
@@ -190,3 +197,123 @@ def test_cohorts_are_written_and_read_back_and_part_runs_into_groups():
     assert run.cohorts == mixed.cohorts and alone.cohorts == ()
     assert group_hash(run) != group_hash(alone)
     assert group_hash(run.model_copy(update={"cohorts": ()})) == group_hash(alone)
+
+
+SHORT = PromptFLConfig(context_length=2)
+
+
+@pytest.fixture(scope="module")
+def backbones():
+    """Two CLIPs of equal sizes and a third with wider embeddings."""
+    return tiny_backbone(seed=0), tiny_backbone(seed=5), tiny_backbone(seed=6, embed_dim=24)
+
+
+class AnyBias(BiasMethod):
+    """A linear head on embeddings, which belongs to one CLIP whatever it declares."""
+
+    backbones = "any"
+
+
+class FromText(PromptFL):
+    """Takes over that its clients may differ, but starts from its own CLIP's words."""
+
+    def init(self, generator):
+        return State(shared={"context": self.suffix.embeddings[0, :2].clone()})
+
+
+class Reading(PromptFL):
+    """Measures the images of all clients at once."""
+
+    def diagnostics(self, before, trained, uploads, data):
+        return {"mean_norm": data.x.norm(dim=-1).mean(-1)}
+
+
+class Counting(PromptFL):
+    """Labels and counts are the same through every backbone."""
+
+    def diagnostics(self, before, trained, uploads, data):
+        return {
+            "samples": data.class_counts.sum(-1),
+            "first_label": data.labels[:, 0],
+            "held": data.mask.sum(-1),
+        }
+
+
+def cohorts(cls, config, backbones):
+    return tiny_cohorts(cls, config, [(b, 2, {}) for b in backbones], samples=(9, 5, 7, 6))
+
+
+def loop_of(cls, config, backbones) -> Loop:
+    parts = cohorts(cls, config, backbones)
+    return Loop(parts[0].method, parts[0].federation, 1, cohorts=parts)
+
+
+def test_a_state_of_one_backbone_s_size_is_refused(backbones):
+    message = (
+        r"AnyBias declares backbones = 'any', but its shared 'weight' starts as \(3, 16\) of norm 0 with "
+        r"tiny-vit and \(3, 24\) of norm 0 with tiny-vit; declare backbones = 'one'"
+    )
+    with pytest.raises(FedLensMethodError, match=message):
+        loop_of(AnyBias, BiasConfig(), [backbones[0], backbones[2]])
+
+
+def test_a_state_of_one_backbone_s_values_is_refused(backbones):
+    """Sizes are equal: nothing else would tell."""
+    with pytest.raises(FedLensMethodError, match=r"FromText declares .*'equal token widths'.*'context'"):
+        loop_of(FromText, SHORT, backbones[:2])
+    one = cohorts(FromText, SHORT, [backbones[0], backbones[0]])
+    assert not is_mixed(one)
+
+
+def test_a_part_that_one_backbone_alone_makes_is_refused(backbones):
+    class Odd(PromptFL):
+        def init(self, generator):
+            state = super().init(generator)
+            more = {"more": torch.ones(1)} if self.problem.backbone is backbones[2] else {}
+            return State(shared=state.shared, server=more)
+
+    message = r"server 'more' starts as nothing with tiny-vit and \(1,\) of norm 1"
+    with pytest.raises(FedLensMethodError, match=message):
+        loop_of(Odd, SHORT, [backbones[0], backbones[2]])
+
+
+@pytest.mark.parametrize(
+    ("cls", "config"),
+    [
+        (PromptFL, SHORT),
+        (CoOp, CoOpConfig(context_length=2)),
+        (SDFed, SDFedConfig(global_length=3, local_length="2,5,3,4")),
+        (FedPGP, FedPGPConfig(context_length=2, rank=2)),
+        (FedOTP, FedOTPConfig(context_length=2)),
+        (ZeroShot, ZeroShotConfig()),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_built_in_methods_keep_their_word(backbones, cls, config):
+    assert is_mixed(cohorts(cls, config, [backbones[0], backbones[2]]))
+
+
+def test_diagnostics_that_read_samples_are_refused(backbones):
+    parts = cohorts(Reading, SHORT, [backbones[0], backbones[2]])
+    with pytest.raises(FedLensMethodError, match=r"diagnostics of Reading read samples.*Step\.terms"):
+        run_rounds(parts[0].method, parts[0].federation, 1, cohorts=parts)
+    alike = cohorts(Reading, SHORT, [backbones[0], backbones[0]])
+    last = run_rounds(alike[0].method, alike[0].federation, 1, cohorts=alike).finished[-1]
+    assert len([d for d in last.diagnostics if d.name == "mean_norm"]) == 4
+
+
+def test_the_samples_are_not_there_by_another_way_either(backbones):
+    federation = cohorts(PromptFL, SHORT, backbones[:1])[0].federation
+    data = without_samples(federation.local_data(torch.arange(4)), PromptFL)
+    with pytest.raises(IndexError):
+        data.pool.x(data.rows.index)
+
+
+def test_labels_and_counts_can_be_read(backbones):
+    parts = cohorts(Counting, SHORT, [backbones[0], backbones[2]])
+    last = run_rounds(parts[0].method, parts[0].federation, 1, cohorts=parts).finished[-1]
+    found = {n: [d.value for d in last.diagnostics if d.name == n] for n in ("samples", "held")}
+    assert found == {"samples": [9, 5, 7, 6], "held": [9, 5, 7, 6]}
+    labels = [d.value for d in last.diagnostics if d.name == "first_label"]
+    train = parts[0].federation.train
+    assert labels == parts[0].federation.pool.y(train.index[:, 0]).tolist()

@@ -1,4 +1,4 @@
-"""Local training in less exact arithmetic: near that in single precision, which everything else keeps."""
+"""Local training in less exact arithmetic, and with FedProx's proximal term."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from fedcore.methods import registry
 from fedcore.records.events import Notice, RoundFinished, Started
 from fedcore.results.settings import row_key
 from tests.methods.test_invariances import SMALL, TRAINED
-from tests.support.against import build
+from tests.support.against import build, diagnostics
 from tests.support.tiny import run_rounds
 
 LOSSES = 0.05
@@ -21,7 +21,13 @@ ACCURACIES = 2.0
 """Largest difference of the mean accuracy, in points."""
 
 
-@pytest.mark.parametrize("name", TRAINED)
+QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap")
+"""A matrix, a prompt, adapters of the image tower, and several losses."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
+)
 def test_every_method_has_nearly_the_same_losses_in_bf16(name, tiny_backbone, tiny_federation):
     small = SMALL.get(name, {})
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
@@ -102,7 +108,7 @@ def test_a_gpu_may_round_to_tf32_in_local_training_alone(tiny_backbone, tiny_fed
 
 
 def test_runs_without_the_field_are_those_in_fp32():
-    for name in ("fedot", "fedotp"):  # one of the first release, and one that came later
+    for name in ("fedot", "fedotp"):
         one, other, rounded = (
             plan(parse({"methods": [{"name": name, "config": config}]})).runs[0]
             for config in ({}, {"arithmetic": "fp32"}, {"arithmetic": "bf16"})
@@ -111,3 +117,24 @@ def test_runs_without_the_field_are_those_in_fp32():
         bare.method.config.pop("arithmetic", None)
         assert group_hash(bare) == group_hash(one) == group_hash(other) != group_hash(rounded)
         assert row_key(bare) == row_key(one) == row_key(other) != row_key(rounded)
+
+
+def test_it_holds_any_method_near_what_it_received(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    moved = []
+    for mu in (0.0, 10.0):
+        method = build("clip-fc", federation, batch_size=4, lr=0.05, proximal=mu)
+        first = method.init(federation.problem.generator).shared["weight"]
+        loop = run_rounds(method, federation, 1)
+        moved.append(float((loop.state.shared["weight"] - first).norm()))
+        assert (len(diagnostics(loop.finished[-1], "proximal")) > 0) == (mu > 0)
+    assert moved[1] < 0.9 * moved[0]
+
+
+def test_a_client_s_own_parameters_are_left_alone(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    free, held = (
+        run_rounds(build("coop", federation, batch_size=4, lr=0.1, proximal=mu), federation, 2).state
+        for mu in (0.0, 10.0)
+    )
+    assert torch.equal(free.local["context"], held.local["context"])
