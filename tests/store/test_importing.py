@@ -72,18 +72,21 @@ def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("mine,1,1,a,a,6", "line 3: column total is empty"),
-        ("mine,one,1,a,a,6,10", "line 3: column seed is 'one'; give a whole number"),
-        ("mine,1,-1,a,a,6,10", "line 3: column round is '-1'"),
-        ("mine,1,1.5,a,a,6,10", "line 3: column round is '1.5'"),
-        ("mine,1,1,a,a,nan,10", "line 3: column correct is 'nan'"),
-        ("mine,1,1,a,a,inf,10", "line 3: column correct is 'inf'"),
+        ("mine,1,1,a,a,6", "line 3: column total is missing"),
+        ("mine,one,1,a,a,6,10", "line 3: column seed must be a whole number .got 'one'"),
+        ("mine,1,-1,a,a,6,10", "line 3: column round must be greater than or equal to 0 .got '-1'"),
+        ("mine,1,1.5,a,a,6,10", "line 3: column round must be a whole number .got '1.5'"),
+        ("mine,1,1,a,a,nan,10", "line 3: column correct must be a whole number .got 'nan'"),
+        ("mine,1,1,a,a,inf,10", "line 3: column correct must be a whole number .got 'inf'"),
         ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
         ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
-        ("mine,1,1,b,b,6,10,dev", "line 3: no split 'dev'"),
-        ("mine,1,1,b,b,6,10,test,later", "line 3: no stage 'later'"),
+        ("mine,1,1,b,b,6,10,dev", "line 3: column split must be 'train', 'validation' or 'test' .got 'dev'"),
+        (
+            "mine,1,1,b,b,6,10,test,later",
+            "line 3: column stage must be 'before_aggregation' or .* .got 'later'",
+        ),
         ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
-        ("mine,1,1,a,a,0_6,10", "line 3: column correct is '0_6'"),
+        ("mine,1,1,a,a,0_6,10", "line 3: column correct must be a whole number .got '0_6'"),
         ("mine,1,1,a,a,1,006,1,010,,", "line 3: more values than columns in line 1; .*write 1000"),
         ("mine,1,1,global,global,6,10", "line 3: a test set cannot be called 'global'"),
         ("mine,1,1,a,a,6,10,,,photo", "line 3: test set 'a' is of domain 'photo', and in line 2 .*'sketch'"),
@@ -253,9 +256,3 @@ def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_p
         bring()
         found = [e for e in Store(db).experiments.all() if e.id >= newest.id]
         assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)
-
-
-def test_a_column_called_point_is_refused_and_not_ignored(db, tmp_path):
-    text = f"{HEAD},point\nmine,1,1,b,a,6,10,local\n"
-    with pytest.raises(FedLensError, match="line 1: rename the column point to stage"):
-        Store(db).imports.csv(file(tmp_path, text), "Mine")

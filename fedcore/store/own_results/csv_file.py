@@ -10,17 +10,28 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
+from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
 from fedcore.records.codes import GLOBAL, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
+    MAX_COUNT,
     MAX_NAME,
     MAX_ROUND,
     ExistingExperiment,
@@ -29,34 +40,52 @@ from fedcore.store.own_results.attach import (
     doubts,
     find_experiment,
     insert_own_runs,
-    whole_number,
 )
 from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET, SPLIT_CODES
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
 """Key of the values that a line has more than the header."""
-REQUIRED = ("method", "seed", "round", "model", "test_set", "correct", "total")
-OPTIONAL = {"split": "test", "stage": "after_aggregation", "domain": ""}
 MAX_SEED = 2**53
 """Highest seed: beyond it a float no longer counts by one."""
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Row:
+def _number(text: object) -> object:
+    """Return the whole number that a text writes, also as ``5.0`` or ``1e3``; any other value as it is."""
+    try:
+        number = float(str(text))
+    except ValueError:
+        return text
+    # Python reads 5_9 as 59
+    return int(number) if number.is_integer() and "_" not in str(text) else text
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
+Whole = BeforeValidator(_number)
+
+
+class CsvRow(BaseModel):
     """One line of an imported file."""
 
-    method: str
-    seed: int
-    round: int
-    model: str
-    test_set: str
-    correct: int
-    total: int
-    split: str
-    stage: StageName
-    domain: str
+    model_config = ConfigDict(str_strip_whitespace=True)
+    method: Name
+    seed: Annotated[int, Whole, Field(strict=True, ge=0, le=MAX_SEED)]
+    round: Annotated[int, Whole, Field(strict=True, ge=0, le=MAX_ROUND)]
+    model: Name
+    test_set: Name
+    correct: Annotated[int, Whole, Field(strict=True, ge=0, le=MAX_COUNT)]
+    total: Annotated[int, Whole, Field(strict=True, ge=0, le=MAX_COUNT)]
+    split: Literal["train", "validation", "test"] = "test"
+    stage: StageName = "after_aggregation"
+    domain: Annotated[str, StringConstraints(max_length=MAX_NAME)] = ""
+
+    @model_validator(mode="after")
+    def _counts(self) -> CsvRow:
+        checked_counts(self.correct, self.total)
+        if self.test_set == GLOBAL_NAME:
+            raise ValueError(GLOBAL_TEST_SET)
+        return self
 
     def key(self) -> tuple[str | int, ...]:
         """Return the values that no other line may repeat."""
@@ -84,7 +113,7 @@ def import_csv(
     rows = list(read_rows(Path(file)))
     content = "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)]))
     identity = hashlib.sha256(content.encode()).hexdigest()[:32]
-    by_run: dict[tuple[str, int], list[Row]] = {}
+    by_run: dict[tuple[str, int], list[CsvRow]] = {}
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
     runs = [
@@ -116,7 +145,7 @@ def import_csv(
 
 
 def _unknown_names(
-    database: sqlite3.Connection, existing: ExistingExperiment, rows: list[Row], file: str
+    database: sqlite3.Connection, existing: ExistingExperiment, rows: list[CsvRow], file: str
 ) -> str | None:
     """Return a sentence about names that the experiment's runs do not have, None if all are known."""
     known = {
@@ -136,7 +165,7 @@ def _unknown_names(
     )
 
 
-def read_rows(file: Path) -> Iterator[Row]:
+def read_rows(file: Path) -> Iterator[CsvRow]:
     """Yield the checked rows of a CSV file.
 
     Raises:
@@ -144,18 +173,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     """
     text = read_text(file, "a UTF-8 CSV file")
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
-    names = reader.fieldnames or ()
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise FedLensError(
-            f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(REQUIRED)}", "file"
-        )
-    _refuse_ambiguous(file, names)
-    if "point" in (reader.fieldnames or ()):  # ignored like any other column, it would change the stage
-        raise FedLensError(
-            f"{file}, line 1: rename the column point to stage, with the values {' and '.join(STAGES)}",
-            "file",
-        )
+    _check_columns(file, reader.fieldnames or ())
     seen: dict[tuple[str | int, ...], int] = {}
     domains: dict[str, tuple[str, int]] = {}
     for values in reader:
@@ -178,61 +196,44 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
 
 
-def _refuse_ambiguous(file: Path, names: Sequence[str]) -> None:
-    """Refuse a column that is named twice, and one that looks like a misspelt optional column.
+def _check_columns(file: Path, names: Sequence[str]) -> None:
+    """Refuse a header that lacks a column, names one twice, or seems to misspell an optional one.
 
     Columns that are not needed are ignored, so a column "Split" would turn training accuracies into those of
     tests.
     """
+    needed = [name for name, field in CsvRow.model_fields.items() if field.is_required()]
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise FedLensError(
+            f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(needed)}", "file"
+        )
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise FedLensError(f"{file}, line 1: two columns are called '{twice}'; rename or delete one", "file")
-    absent = [name for name in OPTIONAL if name not in names]
+    absent = [name for name in CsvRow.model_fields if name not in names]
     for name in names:
         meant = difflib.get_close_matches(name.strip().lower(), absent, 1, 0.8)
-        if name not in REQUIRED and meant:
+        if name not in needed and meant:
             raise FedLensError(
                 f"{file}, line 1: unknown column '{name}'; did you mean '{meant[0]}'? Rename or delete it",
                 "file",
             )
 
 
-def _row(values: dict[str, Any]) -> Row:
+def _row(values: dict[str, Any]) -> CsvRow:
     if BEYOND in values:
         raise ValueError(
             "more values than columns in line 1; quote values that hold a comma, and write 1000 instead "
             "of 1,000"
         )
-    fields = {key: (values.get(key) or "").strip() for key in (*REQUIRED, *OPTIONAL)}
-    empty = [name for name in REQUIRED if not fields[name]]
-    if empty:
-        raise ValueError(f"column {empty[0]} is empty")
-    fields = {key: value or OPTIONAL.get(key, "") for key, value in fields.items()}
-    long = [name for name, text in fields.items() if len(text) > MAX_NAME]
-    if long:
-        raise ValueError(f"column {long[0]} has {len(fields[long[0]])} characters; {MAX_NAME} are the most")
-    numbers = {
-        name: whole_number(f"column {name}", _number(fields[name]), most)
-        for name, most in (("seed", MAX_SEED), ("round", MAX_ROUND))
-    }
-    correct, total = checked_counts(_number(fields["correct"]), _number(fields["total"]), "column ")
-    if fields["test_set"] == GLOBAL_NAME:
-        raise ValueError(GLOBAL_TEST_SET)
-    if fields["split"] not in SPLIT_CODES:
-        raise ValueError(f"no split '{fields['split']}'; there are: {', '.join(SPLIT_CODES)}")
-    if fields["stage"] not in STAGES:
-        raise ValueError(f"no stage '{fields['stage']}'; there are: {', '.join(STAGES)}")
-    checked: dict[str, Any] = {**fields, **numbers, "correct": correct, "total": total}
-    return Row(**checked)
-
-
-def _number(text: str) -> int | str:
-    """Return the whole number that a text writes, also as ``5.0`` or ``1e3``; any other text as it is."""
+    # an empty cell is a missing value, which an optional column replaces by its default
+    given = {name: text for name, text in values.items() if text is not None and text.strip()}
     try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() and "_" not in text else text  # Python reads 5_9 as 59
+        return CsvRow.model_validate(given)
+    except ValidationError as error:
+        found = first_error(error)
+        raise ValueError(f"column {found.field} {found}" if found.field else str(found)) from error
 
 
 def _refuse_second_import(database: sqlite3.Connection, identity: str, file: str | Path) -> None:
@@ -245,7 +246,7 @@ def _refuse_second_import(database: sqlite3.Connection, identity: str, file: str
         raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
-def _write_run(database: sqlite3.Connection, run_id: int, rows: list[Row], notices: list[str]) -> None:
+def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], notices: list[str]) -> None:
     entities = _entities(rows)
     codes = {entity.name: entity.code for entity in entities}
     domains = {entity.name for entity in entities if entity.kind == "domain"}
@@ -276,7 +277,7 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[Row], notic
     update_summary(database, run_id)
 
 
-def _entities(rows: list[Row]) -> tuple[Entity, ...]:
+def _entities(rows: list[CsvRow]) -> tuple[Entity, ...]:
     """Return the global model (0), then clients, then domains, each in order of appearance."""
     models = dict.fromkeys(row.model for row in rows if row.model != GLOBAL_NAME)
     domain_of: dict[str, str | None] = dict.fromkeys(row.test_set for row in rows)
