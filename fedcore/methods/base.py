@@ -309,7 +309,12 @@ class Method(Generic[ConfigT]):
         """
         return ""
 
-    # Not a hook
+    # Helpers for methods, not hooks
+
+    def place(self, params: Params) -> Params:
+        """Move parameters, drawn on the CPU in float64, to the run's device and precision."""
+        backbone = self.problem.backbone
+        return {name: value.to(backbone.device, backbone.dtype) for name, value in params.items()}
 
     def repeat(self, params: Params) -> Params:
         """Repeat parameters without a client axis for all clients (a view, not a copy)."""

@@ -239,9 +239,8 @@ class FedOT(Method[FedOTConfig]):
         Shape: classifier (K, d), matrix (clients, r, d/r, d/r), down (clients, d/4, d), up (clients, d, d/4),
         without the client axis if they are shared.
         """
-        backbone = self.problem.backbone
         first = {"classifier": self._first_classifier(generator), **self._first_transform(generator)}
-        first = {name: value.to(backbone.device, backbone.dtype) for name, value in first.items()}
+        first = self.place(first)
         shared = {name: first[name] for name in self.shared}
         local = {name: value for name, value in first.items() if name not in self.shared}
         return State(shared=shared, local=self.repeat(local))

@@ -85,7 +85,7 @@ class CLIPFC(Method[CLIPFCConfig]):
                 len(classes), backbone.spec.embed_dim, generator("clip-fc", "classifier")
             )
         first = {"weight": weight, "bias": bias}
-        return State(shared={n: first[n].to(backbone.device, backbone.dtype) for n in self.shared})
+        return State(shared=self.place({name: first[name] for name in self.shared}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})

@@ -182,7 +182,7 @@ class FACMIC(Method[FACMICConfig]):
         one, zero = torch.ones(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
         values = {"w1": w1, "b1": b1, "gamma": one, "beta": zero, "w2": w2, "b2": b2}
         values |= {"running_mean": zero, "running_var": one}
-        return State(shared={n: values[n].to(backbone.device, backbone.dtype).clone() for n in self.shared})
+        return State(shared={name: value.clone() for name, value in self.place(values).items()})
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return unlabelled embeddings of the held-out domain, the same for all clients.

@@ -103,8 +103,7 @@ class FedAKT(Method[FedAKTConfig]):
         Shape: down_w (hidden, d), down_b (hidden,), up_w (d, hidden), up_b (d,), head_w (clients, K, d),
         head_b (clients, K), and without the client axis on the server.
         """
-        backbone = self.problem.backbone
-        d = backbone.spec.embed_dim
+        d = self.problem.backbone.spec.embed_dim
         hidden = self.config.hidden or max(1, d // 4)
         layers = (
             *draw_linear(hidden, d, generator("fedakt", "adapter", 1)),
@@ -112,10 +111,9 @@ class FedAKT(Method[FedAKTConfig]):
             *draw_linear(len(self.problem.classes), d, generator("fedakt", "header")),
         )
         names = (*ADAPTER, *HEADER)
-        first = {n: v.to(backbone.device, backbone.dtype) for n, v in zip(names, layers, strict=True)}
+        first = self.place(dict(zip(names, layers, strict=True)))
         header = {name: first.pop(name) for name in HEADER}
-        local = {name: value.clone() for name, value in self.repeat(header).items()}
-        return State(shared=first, local=local, server=header)
+        return State(shared=first, local=self.repeat(header), server=header)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return CE(W h + b) + CE(W A(h) + b) + beta |A(h) - h|^2 / d."""

@@ -153,8 +153,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         if self.config.weights == "pretrained":
             loaded = torch.load(weights_file(self.config.network), weights_only=True)
             values |= {n: v for n, v in loaded.items() if n in values and v.shape == values[n].shape}
-        backbone = self.problem.backbone
-        return State(shared={n: values[n].to(backbone.device, backbone.dtype) for n in self.shared})
+        return State(shared=self.place({name: values[name] for name in self.shared}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return the losses, and the running statistics as each client's own batch moves them."""

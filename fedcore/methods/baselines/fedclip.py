@@ -114,11 +114,9 @@ class FedCLIP(Method[FedCLIPConfig]):
 
     def init(self, generator: Generators) -> State:
         """Return two linear layers, drawn as in torch.nn.Linear. Shape: w1, w2 (d, d), b1, b2 (d,)."""
-        backbone = self.problem.backbone
-        d = backbone.spec.embed_dim
-        layers = [draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2)]
-        values = [value.to(backbone.device, backbone.dtype) for layer in layers for value in layer]
-        return State(shared=dict(zip(self.shared, values, strict=True)))
+        d = self.problem.backbone.spec.embed_dim
+        (w1, b1), (w2, b2) = (draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2))
+        return State(shared=self.place({"w1": w1, "b1": b1, "w2": w2, "b2": b2}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         h = self._adapt(params, batch.x)

@@ -329,10 +329,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             shared |= init_network(net, backbone.spec.embed_dim, generator("network", net))
         if self.config.personal_prompt:
             local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
-        target = (backbone.device, backbone.dtype)
-        return State(
-            {n: v.to(*target) for n, v in shared.items()}, local={n: v.to(*target) for n, v in local.items()}
-        )
+        return State(shared=self.place(shared), local=self.place(local))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

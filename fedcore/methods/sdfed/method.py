@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -290,7 +291,7 @@ class SDFed(Method[SDFedConfig]):
         backbone = self.problem.backbone
         width = backbone.spec.token_width
         first = draw_context(self.config.global_length, width, generator("sdfed", "global"))
-        state = State(shared={"global_prompt": first.to(backbone.device, backbone.dtype)})
+        state = State(shared=self.place({"global_prompt": first}))
         if not self.has_local:
             return state
         longest = int(self.lengths.max())
@@ -298,8 +299,7 @@ class SDFed(Method[SDFedConfig]):
             F.pad(draw_context(length, width, generator("sdfed", "local", name)), (0, 0, 0, longest - length))
             for name, length in zip(self.problem.clients, self.lengths.tolist(), strict=True)
         ]
-        state.local["local_prompt"] = torch.stack(prompts).to(backbone.device, backbone.dtype)
-        return state
+        return replace(state, local=self.place({"local_prompt": torch.stack(prompts)}))
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return the round's constants: R, or the features d(G_c R) if G_c R is frozen too (C.4).

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.methods.base import Method, RunContext
+from fedcore.methods.base import Method, Params, Ragged, RunContext
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
+from fedcore.methods.tensors import cosine_logits
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.federation import Problem
+    from fedcore.federation import LocalData, Problem
 
 
 class PromptedConfig(MethodConfig):
@@ -27,7 +28,10 @@ class PromptedConfig(MethodConfig):
 
 
 class Prompted(Method[Any]):
-    """Base of methods whose config has ``context_length``.
+    """Base of methods that learn a context; a ``PromptedConfig`` declares its length.
+
+    A subclass draws its first context with ``_draw`` and computes class features with ``_text``. ``head``,
+    ``logits`` and ``prompts`` serve a state with one shared parameter called "context".
 
     Attributes:
         suffix: the token embeddings that follow the context, for every class.
@@ -64,6 +68,21 @@ class Prompted(Method[Any]):
         backbone = self.problem.backbone
         drawn = draw_context(self.config.context_length, backbone.spec.token_width, generator)
         return drawn.to(backbone.device, backbone.dtype)
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features. Shape: text (models, classes, d)."""
+        return {"text": self._text(params["context"])}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(prompted class, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
+        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the learned context. Shape: (models, M, m), or (models, classes, M, m)."""
+        return {"context": params["context"]}
 
     def _text(self, contexts: Tensor) -> Tensor:
         """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""

@@ -25,7 +25,6 @@ from fedcore.methods import (
     Models,
     Params,
     PromptLength,
-    Ragged,
     State,
     Step,
     Weighting,
@@ -130,16 +129,14 @@ class CoCoOp(Prompted):
             *draw_linear(hidden, d, generator("cocoop", "meta-net", 1)),
             *draw_linear(width, hidden, generator("cocoop", "meta-net", 2)),
         )
-        where = (backbone.device, backbone.dtype)
-        network = {name: v.to(*where) for name, v in zip(NETWORK, layers, strict=True)}
+        network = self.place(dict(zip(NETWORK, layers, strict=True)))
         drawn = self.config.init == "random"
         first = self._draw(generator("cocoop", "context")) if drawn else word_context(backbone, WORDS)
         context = {"context": first}
         if self.config.share == "all_global":
             return State(shared=context | network)
-        networks = {name: value.clone() for name, value in self.repeat(network).items()}
         server = network if self.config.share == "random_meta_net" else {}
-        return State(shared=context, local=networks, server=server)
+        return State(shared=context, local=self.repeat(network), server=server)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, {}, batch.x)
@@ -154,7 +151,7 @@ class CoCoOp(Prompted):
         """Return class features where no Meta-Net shifts the context. Shape: text (models, classes, d)."""
         if "w1" in params:
             return {}
-        return {"text": self._text(params["context"])}
+        return super().head(params, data)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class for this image, image).
@@ -162,7 +159,7 @@ class CoCoOp(Prompted):
         Shape: x (models, samples, d) -> (models, samples, classes).
         """
         if "text" in head:
-            return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
+            return super().logits(params, head, x)
         contexts = self._contexts(params, x).flatten(0, 1)
         return in_pieces(self._scores, self._piece, contexts, x.flatten(0, 1)).view(*x.shape[:2], -1)
 
@@ -181,10 +178,6 @@ class CoCoOp(Prompted):
         """Return the numbers of a pass of the text tower over one image's prefix and all class names."""
         length: int = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
         return HELD * length * self.problem.backbone.spec.token_width
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the learned context, as it is before an image shifts it. Shape: (models, M, m)."""
-        return {"context": params["context"]}
 
     def _contexts(self, params: Params, x: Tensor) -> Tensor:
         """Return context + W_2 relu(W_1 h/|h| + b_1) + b_2. Shape: x (c, n, d) -> (c, n, M, m)."""
@@ -207,5 +200,5 @@ class CoCoOp(Prompted):
         backbone = self.problem.backbone
         width, d = backbone.spec.token_width, backbone.spec.embed_dim
         contexts, x = (torch.ones(2, *size) for size in ((self.config.context_length, width), (d,)))
-        where = (backbone.device, backbone.dtype)
-        return piece_size(saved_bytes(self._scores, contexts.to(*where), x.to(*where)), backbone.device)
+        inputs = self.place({"contexts": contexts, "x": x})
+        return piece_size(saved_bytes(self._scores, inputs["contexts"], inputs["x"]), backbone.device)

@@ -51,7 +51,7 @@ class CoOp(PromptFL):
     def init(self, generator: Generators) -> State:
         """Return a copy of PromptFL's first context for each client. Shape: context (clients, M, m)."""
         first = super().init(generator).shared
-        return State(local={name: value.clone() for name, value in self.repeat(first).items()})
+        return State(local=self.repeat(first))
 
     def models(self, state: State) -> Models:
         """Return each client's own prompt; there is no global model."""

@@ -23,7 +23,6 @@ from fedcore.methods import (
     MethodConfig,
     Params,
     PromptLength,
-    Ragged,
     RunContext,
     State,
     Step,
@@ -133,7 +132,7 @@ class FedMaPLe(Prompted):
         if self.layers > 1:
             drawn = draw_context((self.layers - 1) * length, m, generator("fedmaple", "deep"))
             values["deep"] = drawn.view(self.layers - 1, length, m)
-        return State(shared={n: values[n].to(backbone.device, backbone.dtype) for n in self.shared})
+        return State(shared=self.place({name: values[name] for name in self.shared}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
@@ -162,10 +161,6 @@ class FedMaPLe(Prompted):
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and class features. Shape: -> (models, samples or classes, d)."""
         return self.tower.tail(x, 0, prompts=head["prompts"]), head["text"]
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the learned context of the text encoder's first layer. Shape: (models, M, m)."""
-        return {"context": params["context"]}
 
 
 def prompted_layers(config: FedMaPLeConfig, spec: BackboneSpec) -> int:

@@ -24,7 +24,6 @@ from fedcore.methods import (
     Batch,
     Generators,
     LearningRate,
-    Models,
     Params,
     Ragged,
     RunContext,
@@ -162,11 +161,6 @@ class FedOTP(Prompted):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
         return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
-
-    def models(self, state: State) -> Models:
-        """Return the shared context as the global model, and each client's pair."""
-        common = {"context": state.shared["context"][None]}
-        return Models(common, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, P, classes, d)."""

@@ -22,7 +22,6 @@ from fedcore.methods import (
     Generators,
     LearningRate,
     LossWeight,
-    Models,
     Params,
     Ragged,
     Rank,
@@ -130,21 +129,9 @@ class FedPGP(Prompted):
         terms = {"cross_entropy": fit, "contrastive": contrast}
         return Step({("context", "u", "v"): loss}, terms=terms)
 
-    def models(self, state: State) -> Models:
-        """Return the shared context as the global model, and each client's sum."""
-        common = {"context": state.shared["context"][None]}
-        return Models(common, {**self.repeat(state.shared), **state.local})
-
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(self._contexts(params)[-1])}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return sigma, and of a client sigma + U V. Shape: (models, M, m) each."""

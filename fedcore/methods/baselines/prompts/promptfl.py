@@ -19,10 +19,8 @@ from fedcore.methods import (
     LearningRate,
     Params,
     PromptLength,
-    Ragged,
     State,
     Step,
-    cosine_logits,
     cross_entropy,
     hyper,
     method,
@@ -30,8 +28,6 @@ from fedcore.methods import (
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedcore.federation import LocalData
 
 
@@ -93,7 +89,7 @@ class PromptFL(Prompted):
         width = backbone.spec.token_width
         context = draw_context(contexts * length, width, generator("promptfl", "context"))
         context = context.view(contexts, length, width) if self.config.class_specific else context
-        return State(shared={"context": context.to(backbone.device, backbone.dtype)})
+        return State(shared=self.place({"context": context}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
@@ -101,18 +97,7 @@ class PromptFL(Prompted):
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""
-        context = params["context"]
         if self.config.class_specific:
-            return {"text": encode_class_context(self.problem.backbone, context, self.suffix)}
-        return {"text": self._text(context)}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the learned context. Shape: (models, M, m), or (models, classes, M, m)."""
-        return {"context": params["context"]}
+            contexts = params["context"]
+            return {"text": encode_class_context(self.problem.backbone, contexts, self.suffix)}
+        return super().head(params, data)

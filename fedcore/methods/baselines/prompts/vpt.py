@@ -108,10 +108,9 @@ class VPT(Method[VPTConfig]):
         size = (layers, config.prompt_length, spec.vision_width)
         prompts = torch.empty(*size, dtype=torch.float64)
         prompts.uniform_(-bound, bound, generator=generator("vpt", "prompts"))
-        copies = self.repeat({"prompts": prompts.to(backbone.device, backbone.dtype)})
         return State(
             shared={"classifier": self.problem.class_features.to(backbone.dtype)},
-            local={name: value.clone() for name, value in copies.items()},
+            local=self.repeat(self.place({"prompts": prompts})),
         )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
