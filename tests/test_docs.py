@@ -22,7 +22,7 @@ BUILT_IN = [
 def section(title: str) -> str:
     """From a heading of the second level to the next one."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found, f"docs/methods.md has no section '## {title}'"
+    assert found, f"docs/methods.md has no section '## {title}'; write one (CONTRIBUTING.md, A method)"
     return found[1]
 
 

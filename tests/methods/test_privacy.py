@@ -185,7 +185,8 @@ def test_nothing_local_crosses_between_backbones(tiny_backbone):
 
 def test_every_registered_method_is_listened_to():
     own = {n for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
-    assert {name for name, *_ in CASES.values()} == own
+    heard = {name for name, *_ in CASES.values()}
+    assert own == heard, f"say in tests/support/method_cases.py what these send and keep: {own - heard}"
 
 
 LEAKS = {
