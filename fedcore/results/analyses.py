@@ -111,11 +111,11 @@ def rows_by_field(store: Store, comparison: Comparison, method: str, chart: Fiel
     """Return a method's rows of a comparison by the field of a chart, the lowest value first."""
     fields = registry.get(method).Config.model_fields
     rows = []
-    for group in (g for g in comparison.rows if g.method == method):
-        config = {name: f.default for name, f in fields.items()} | group.config.method.config
-        recorded = [d.value for r in group.runs for d in store.diagnostics.of_run(r.run.id, chart.value)[-1:]]
+    for row in (g for g in comparison.rows if g.method == method):
+        config = {name: f.default for name, f in fields.items()} | row.config.method.config
+        recorded = [d.value for r in row.runs for d in store.diagnostics.of_run(r.run.id, chart.value)[-1:]]
         known = [value for value in recorded if value is not None]
-        stat = spread(r.values.get("personal") for r in group.runs)
+        stat = spread(r.values.get("personal") for r in row.runs)
         if known and stat is not None and chart.only.items() <= config.items():
             rows.append(FieldRow(config[chart.over], _whole(known[0]), stat))
     return sorted(rows, key=lambda row: row.setting)

@@ -35,7 +35,7 @@ from fedcore.store import ExperimentRow, RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
 CAVEAT_MARK = "†"
-"""Marks a row whose runs depart from their config, and the note that says how."""
+"""Marks a row with runs that depart from their config, and the note on it."""
 NOT_COMPARABLE_MARK = "‡"
 """Marks a row that was evaluated on other test sets than its setting's other rows, and the note on it."""
 RowKey = tuple[str, str]
@@ -48,9 +48,9 @@ class ComparisonRow:
 
     Attributes:
         label: unique within the setting; names what differs where one method appears twice.
-        setting: key of what rows of one table have in common (data, partition, backbone).
+        setting: key of the data, partition and backbone that all rows of one table share.
         stats: mean and spread over seeds, per cent.
-        other_tests: how its test sets differ from those of the setting's other rows; empty if they do not.
+        other_tests: how its test sets differ from those of the setting's other rows; empty if they agree.
     """
 
     key: str
@@ -65,38 +65,36 @@ class ComparisonRow:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of the runs."""
         return tuple(sorted({r.run.seed for r in self.runs}))
 
     @property
     def trained_by_fedlens(self) -> bool:
-        """Return whether FedLens trained the runs; else a script recorded them, or they were imported."""
+        """Return whether FedLens trained the runs; a script may have recorded them, or they were imported."""
         return self.runs[0].run.origin == "engine"
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """The config as a flat table, with defaults resolved where FedLens trained."""
+        """The config as a flat table, with defaults resolved if FedLens trained the runs."""
         return config_for_display(self.config, self.trained_by_fedlens)
 
     @cached_property
     def caveat(self) -> str:
-        """A sentence on how the runs depart from their config; empty if they do not, or it is unknown."""
+        """How the runs depart from their config; empty if they follow it, or if that is unknown."""
         return result_caveat(self.config) if self.trained_by_fedlens else ""
 
     @property
     def remark(self) -> str:
-        """What a reader must know of the row, wherever it is shown; empty if there is nothing."""
-        apart = f"{self.other_tests}, so it is not compared with the other rows" if self.other_tests else ""
-        return "; ".join(filter(None, (apart, self.caveat)))
+        """A caveat for the reader, to be given wherever the row is shown; usually empty."""
+        tests = f"{self.other_tests}, so it is not compared with the other rows" if self.other_tests else ""
+        return "; ".join(filter(None, (tests, self.caveat)))
 
     @property
     def mark(self) -> str:
-        """The mark of the remark; empty if there is none."""
         return NOT_COMPARABLE_MARK if self.other_tests else CAVEAT_MARK if self.caveat else ""
 
     @property
     def drawn_label(self) -> str:
-        """The label in charts, which have no room for a remark: marked where the row is not compared."""
+        """The label in charts, which have no room for a remark but show that a row is not compared."""
         return f"{self.label} {NOT_COMPARABLE_MARK}" if self.other_tests else self.label
 
 
@@ -106,9 +104,9 @@ class Comparison:
 
     Attributes:
         settings: key -> title.
-        notes: what was left out, and what a reader must know of the selected rounds.
-        experiments: those that were compared, in the order in which they were named.
-        runs: all of their runs that the filter keeps, in order of id, averaged or not.
+        notes: on runs that were left out, and on the selected rounds.
+        experiments: in the order in which they were named.
+        runs: all of their runs that pass the filter, in order of id, averaged or not.
     """
 
     rule: Rule
@@ -120,11 +118,9 @@ class Comparison:
 
     @property
     def names(self) -> dict[int, str]:
-        """The names of the experiments by id."""
         return {e.id: e.name for e in self.experiments}
 
     def rows_in(self, setting: str) -> tuple[ComparisonRow, ...]:
-        """Return the rows of one setting."""
         return tuple(g for g in self.rows if g.setting == setting)
 
     @property
@@ -145,48 +141,48 @@ def compare(
     """Compare the runs of some experiments.
 
     Args:
-        where: keeps the runs that meet a filter in words, see ``run_filter``; default: all.
+        where: a filter in words that runs must pass, see ``run_filter``; default: all runs.
         unfinished: include runs that have not done all their rounds.
         partial_seeds: include runs of seeds that lack a held-out domain; no mean includes them.
 
     Raises:
-        FedLensError: for an unknown experiment; field ``where``, for a filter that cannot be read.
+        FedLensError: for an unknown experiment; with field ``where``, for an unreadable filter.
     """
     experiments = tuple(store.experiments.get(i) for i in dict.fromkeys(experiment_ids))
-    every = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
-    runs = run_filter.kept_runs(store, every, where)
+    all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
+    runs = run_filter.filtered_runs(store, all_runs, where)
     configs = store.runs.configs([r.id for r in runs])
-    settings, rows = setting_keys(store, configs), _row_keys(runs, configs)
-    keys = {r.id: (settings[r.id], rows[r.id]) for r in runs}
-    kept, notes = _newest_runs(runs, keys, unfinished)
+    settings, row_keys = setting_keys(store, configs), _row_keys(runs, configs)
+    keys = {r.id: (settings[r.id], row_keys[r.id]) for r in runs}
+    newest, notes = _newest_runs(runs, keys, unfinished)
     if where.strip():
-        notes.append(f"{_count(len(every) - len(runs), 'run')} left out by the filter: {where.strip()}")
-    results = run_results(store, kept, rule)
+        notes.append(f"{_count(len(all_runs) - len(runs), 'run')} left out by the filter: {where.strip()}")
+    results = run_results(store, newest, rule)
     notes += _round_notes(results, rule)
-    grouped = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
+    by_row = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
     if not partial_seeds:
-        grouped, left_out = _complete_seeds_only(grouped)
-        notes += left_out
-    groups = [_group(key, members, configs[members[0].run.id]) for key, members in grouped.items()]
-    notes += _domain_notes(groups) + _protocol_notes(groups)
-    groups = evaluated_on.with_other_tests(_with_distinct_labels(groups))
-    titles = distinct_titles({g.setting: g.config for g in groups})
-    notes += _caveat_notes(groups, titles)
-    return Comparison(rule, tuple(groups), titles, tuple(notes), experiments, tuple(runs))
+        by_row, incomplete = _complete_seeds_only(by_row)
+        notes += incomplete
+    rows = [_row(key, members, configs[members[0].run.id]) for key, members in by_row.items()]
+    notes += _domain_notes(rows) + _protocol_notes(rows)
+    rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
+    titles = distinct_titles({row.setting: row.config for row in rows})
+    notes += _caveat_notes(rows, titles)
+    return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
 
 
-def _group(key: RowKey, results: Sequence[RunResult], config: RunConfig) -> ComparisonRow:
-    setting, row = key
+def _row(key: RowKey, results: Sequence[RunResult], config: RunConfig) -> ComparisonRow:
+    setting, row_key = key
     run = results[0].run
     stats = {metric: spread(value_per_seed(results, metric).values()) for metric in METRICS}
-    known = {metric: stat for metric, stat in stats.items() if stat is not None}
+    measured = {metric: stat for metric, stat in stats.items() if stat is not None}
     return ComparisonRow(
-        row, run.label, run.method, setting, tuple(results), known, config, _breakdowns(results)
+        row_key, run.label, run.method, setting, tuple(results), measured, config, _breakdowns(results)
     )
 
 
 def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
-    """Average over a seed's runs that have a domain or client, then return mean and spread over seeds."""
+    """Average each domain and client over a seed's runs that have it, then over seeds."""
     complete = complete_seeds(results)
     seeds = group_by(complete, lambda r: r.run.seed).values()
     position = {d: i for i, d in enumerate(dict.fromkeys(d for r in results for d in r.domains))}
@@ -196,7 +192,7 @@ def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]
         # a run that holds out the first domain names it last; a table has the data set's order
         for name in sorted(names, key=lambda name: position.get(name, len(position))):
             stat = spread(
-                mean_known(r.breakdowns.get(breakdown, {}).get(name) for r in same) for same in seeds
+                mean_known(r.breakdowns.get(breakdown, {}).get(name) for r in of_seed) for of_seed in seeds
             )
             if stat is not None:
                 stats.setdefault(breakdown, {})[name] = stat
@@ -204,23 +200,24 @@ def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]
 
 
 def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
-    """Run -> key of its row; computed once for all runs of one stored hash."""
-    known: dict[tuple[str, bool], str] = {}
+    """Return the key of each run's row, computed once for all runs with one stored hash."""
+    cached: dict[tuple[str, bool], str] = {}
     keys = {}
     for run in runs:
         stored = run.group_hash, run.origin == "engine"
-        key = known.get(stored) or known.setdefault(stored, row_key(configs[run.id], stored[1]))
-        keys[run.id] = f"{key}/{run.label}"
+        if stored not in cached:
+            cached[stored] = row_key(configs[run.id], stored[1])
+        keys[run.id] = f"{cached[stored]}/{run.label}"
     return keys
 
 
 def _newest_runs(
     runs: Sequence[RunRow], keys: Mapping[int, RowKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
-    """Return the runs to average, with a repeated seed only once, and notes on the others."""
+    """Return the runs to average, each seed only once, and notes on the others."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
     repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
-    newest = {max(same, key=lambda r: (r.state == "done", r.id)).id for same in repeats}
+    newest = {max(runs_of_seed, key=lambda r: (r.state == "done", r.id)).id for runs_of_seed in repeats}
     notes = []
     if len(usable) < len(runs):
         notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out")
@@ -235,15 +232,15 @@ def _count(number: int, noun: str) -> str:
 
 
 def _complete_seeds_only(
-    grouped: Mapping[RowKey, list[RunResult]],
+    by_row: Mapping[RowKey, list[RunResult]],
 ) -> tuple[dict[RowKey, list[RunResult]], list[str]]:
     """Reduce rows to their complete seeds and drop rows without any; the notes say what is missing."""
     complete, notes = {}, []
-    for key, members in grouped.items():
-        kept = complete_seeds(members)
-        if kept:
-            complete[key] = kept
-        left_out = sorted({r.run.seed for r in members} - {r.run.seed for r in kept})
+    for key, members in by_row.items():
+        usable = complete_seeds(members)
+        if usable:
+            complete[key] = usable
+        left_out = sorted({r.run.seed for r in members} - {r.run.seed for r in usable})
         if left_out:
             notes.append(
                 f"{members[0].run.label}, seed {', '.join(map(str, left_out))}: left out, "
@@ -253,12 +250,14 @@ def _complete_seeds_only(
 
 
 def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
-    """Return notes on the selected rounds: one line per method and fact."""
-    facts = ((r, _round_fact(r, rule)) for r in results)
-    same = group_by((f for f in facts if f[1]), lambda f: (f[0].run.label, f[1]))
+    """Return notes on the selected rounds, one line per method and fact."""
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for result in results:
+        if fact := _round_fact(result, rule):
+            seeds.setdefault((result.run.label, fact), set()).add(result.run.seed)
     return [
-        f"{label}, seed {', '.join(map(str, sorted({r.run.seed for r, _ in noted})))}: {fact}"
-        for (label, fact), noted in same.items()
+        f"{label}, seed {', '.join(map(str, sorted(of_fact)))}: {fact}"
+        for (label, fact), of_fact in seeds.items()
     ]
 
 
@@ -273,24 +272,24 @@ def _round_fact(result: RunResult, rule: Rule) -> str:
     return ""
 
 
-def _domain_notes(groups: Sequence[ComparisonRow]) -> list[str]:
-    """Return notes on means of G, P and C over fewer domains than there are, which differ from a paper's."""
+def _domain_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Note means of G, P and C over some of the domains only, which differ from a paper's."""
     notes = []
-    for group in groups:
-        held = dict.fromkeys(r.run.held_out for r in group.runs if r.run.held_out is not None)
-        domains = {d for r in group.runs for d in r.domains}
+    for row in rows:
+        held = dict.fromkeys(r.run.held_out for r in row.runs if r.run.held_out is not None)
+        domains = {d for r in row.runs for d in r.domains}
         if held and len(held) < len(domains):
             notes.append(f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}")
     return list(dict.fromkeys(notes))
 
 
-def _protocol_notes(groups: Sequence[ComparisonRow]) -> list[str]:
-    """Return notes on rows of one table that trained for different rounds or shares of clients."""
+def _protocol_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Note rows of one table that trained for different rounds or shares of clients."""
     notes = []
-    trained = [g for g in groups if any(r.rounds != (0,) for r in g.runs)]
-    for rows in group_by(trained, lambda g: g.setting).values():
+    trained = [row for row in rows if any(r.rounds != (0,) for r in row.runs)]
+    for table in group_by(trained, lambda row: row.setting).values():
         for name in ("rounds", "participation"):
-            values = sorted({getattr(g.config, name) for g in rows})
+            values = sorted({getattr(row.config, name) for row in table})
             if len(values) > 1:
                 texts = ", ".join(value_text(name, v) for v in values)
                 notes.append(f"rows differ in {field_phrase(name)}: {texts}")
@@ -298,23 +297,22 @@ def _protocol_notes(groups: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _caveat_notes(rows: Sequence[ComparisonRow], titles: Mapping[str, str]) -> list[str]:
-    """Return a line for every marked row; it names the setting where there are several."""
+    """Return a line for every marked row, which names its setting if there are several."""
     where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
-    return [f"{g.mark} {g.label}{where[g.setting]}: {g.remark}" for g in rows if g.remark]
+    return [f"{row.mark} {row.label}{where[row.setting]}: {row.remark}" for row in rows if row.remark]
 
 
-def _with_distinct_labels(groups: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Return the rows of one setting with distinct labels, adding as many differing fields as it takes."""
-    trained = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
-    groups = [
-        replace(g, label=g.label + RECORDED_ELSEWHERE)
-        if not g.trained_by_fedlens and (g.setting, g.label) in trained
-        else g
-        for g in groups
-    ]
+def _with_distinct_labels(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Add as many differing fields to equal labels of a setting as it takes to tell rows apart."""
+    trained = {(row.setting, row.label) for row in rows if row.trained_by_fedlens}
+    renamed = []
+    for row in rows:
+        clashes = not row.trained_by_fedlens and (row.setting, row.label) in trained
+        renamed.append(replace(row, label=row.label + RECORDED_ELSEWHERE) if clashes else row)
     labels: dict[RowKey, str] = {}
-    for (setting, label), same in group_by(groups, lambda g: (g.setting, g.label)).items():
-        if len(same) > 1:
-            texts = zip(same, distinguishing_texts([g.fields for g in same]), strict=True)
-            labels |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
-    return [replace(g, label=labels.get((g.setting, g.key), g.label)) for g in groups]
+    for (setting, label), alike in group_by(renamed, lambda row: (row.setting, row.label)).items():
+        if len(alike) > 1:
+            texts = distinguishing_texts([row.fields for row in alike])
+            for row, text in zip(alike, texts, strict=True):
+                labels[setting, row.key] = f"{label} ({text})" if text else label
+    return [replace(row, label=labels.get((row.setting, row.key), row.label)) for row in renamed]

@@ -12,67 +12,67 @@ from fedcore.results.settings import NOT_COMPARED
 from fedcore.results.statistics import PairedTest, Test, holm, paired_test
 
 
-def reason_not_comparable(group: ComparisonRow, baseline: ComparisonRow) -> str:
-    """Say why no difference is taken between two rows of one setting; empty if it is.
+def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
+    """Return the reason against comparing two rows of one setting; empty if they are comparable.
 
-    Rows that were evaluated on other test sets are not comparable, nor are those that trained for other
-    rounds or shares of clients. A row that does not train is the same whatever its rounds.
+    Rows are not comparable if they were evaluated on other test sets, or trained for other rounds or shares
+    of clients. The rounds of a row that does not train are of no importance.
     """
-    if other := evaluated_on.difference_of_rows(group, baseline):
-        if group.other_tests or not baseline.other_tests:
+    if other := evaluated_on.difference_of_rows(row, baseline):
+        if row.other_tests or not baseline.other_tests:
             return other
         return f"{baseline.label}: {baseline.other_tests}"
-    if any(all(v.rounds == (0,) for v in g.runs) for g in (group, baseline)):
+    if any(all(v.rounds == (0,) for v in g.runs) for g in (row, baseline)):
         return ""
-    for one in (group, baseline):
+    for one in (row, baseline):
         if any(v.run.state != "done" for v in one.runs):
             return f"{one.label} has unfinished runs"
     for name in ("rounds", "participation"):
-        ours, theirs = getattr(group.config, name), getattr(baseline.config, name)
+        ours, theirs = getattr(row.config, name), getattr(baseline.config, name)
         if ours != theirs:
             return f"{field_phrase(name)} {value_text(name, ours)} against {value_text(name, theirs)}"
     return ""
 
 
-def difference(group: ComparisonRow, baseline: ComparisonRow | None, metric: Metric) -> float | None:
-    """Return a row's mean minus the baseline's, in points; None for the baseline and across protocols."""
-    if baseline is None or baseline.setting != group.setting or baseline.key == group.key:
+def difference(row: ComparisonRow, baseline: ComparisonRow | None, metric: Metric) -> float | None:
+    """Return a row's mean minus the baseline's in points; None for the baseline and incomparable rows."""
+    if baseline is None or baseline.setting != row.setting or baseline.key == row.key:
         return None
-    if metric not in group.stats or metric not in baseline.stats or reason_not_comparable(group, baseline):
+    if metric not in row.stats or metric not in baseline.stats or reason_not_comparable(row, baseline):
         return None
-    return group.stats[metric].mean - baseline.stats[metric].mean
+    return row.stats[metric].mean - baseline.stats[metric].mean
 
 
 def significance(
-    groups: Sequence[ComparisonRow], baseline: ComparisonRow, metric: Metric, test: Test = "t"
+    rows: Sequence[ComparisonRow], baseline: ComparisonRow, metric: Metric, test: Test = "t"
 ) -> dict[str, PairedTest]:
-    """Test each comparable row against the baseline, paired by seed, with Holm's correction over these."""
-    rows = [g for g in groups if difference(g, baseline, metric) is not None]
+    """Test each comparable row against the baseline, paired by seed, with Holm's correction over all."""
+    tested = [row for row in rows if difference(row, baseline, metric) is not None]
     theirs = value_per_seed(baseline.runs, metric)
-    tests = holm([paired_test(value_per_seed(g.runs, metric), theirs, test) for g in rows])
-    return {g.key: p for g, p in zip(rows, tests, strict=True)}
+    tests = holm([paired_test(value_per_seed(row.runs, metric), theirs, test) for row in tested])
+    return {row.key: result for row, result in zip(tested, tests, strict=True)}
 
 
-def config_differences(groups: Sequence[ComparisonRow]) -> dict[str, list[str]]:
+def config_differences(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Return the fields in which rows differ: path -> a text per row, empty if a row lacks the field.
 
     Hyper-parameters that were left at their defaults count too.
     """
-    return {n: row for n, row in _config_texts(groups).items() if len(set(row) - {""}) > 1}
+    return {name: texts for name, texts in _config_texts(rows).items() if len(set(texts) - {""}) > 1}
 
 
-def partial_fields(groups: Sequence[ComparisonRow]) -> dict[tuple[str, ...], dict[str, str]]:
-    """Return fields that only some rows have, all with one value: keys of these rows -> path -> text."""
+def partial_fields(rows: Sequence[ComparisonRow]) -> dict[tuple[str, ...], dict[str, str]]:
+    """Return the fields that only some rows have, with one value: keys of these rows -> path -> text."""
     fields: dict[tuple[str, ...], dict[str, str]] = {}
-    for name, row in _config_texts(groups).items():
-        having = tuple(g.key for g, text in zip(groups, row, strict=True) if text)
-        if len(set(row)) == 2 and len(having) < len(groups):
-            fields.setdefault(having, {})[name] = max(row)
+    for name, texts in _config_texts(rows).items():
+        having = tuple(row.key for row, text in zip(rows, texts, strict=True) if text)
+        if len(set(texts)) == 2 and len(having) < len(rows):
+            fields.setdefault(having, {})[name] = max(texts)
     return fields
 
 
-def _config_texts(groups: Sequence[ComparisonRow]) -> dict[str, list[str]]:
+def _config_texts(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Return by path a text for each row, empty if a row lacks the field."""
-    flat = [g.fields for g in groups]
+    flat = [row.fields for row in rows]
     names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}

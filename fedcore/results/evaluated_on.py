@@ -1,8 +1,7 @@
 """How the test sets of a row differ from those of the other rows of its setting.
 
-Results that were recorded elsewhere, imported or merged stand in the tables of FedLens' own runs. An accuracy
-on some of the clients, on other clients or on other numbers of samples is another quantity: it is shown, but
-not compared.
+Tables show imported and merged results beside the runs of FedLens. An accuracy on some of the clients, on
+other clients or on other numbers of samples is another quantity, so it is shown but not compared.
 """
 
 from __future__ import annotations
@@ -22,65 +21,64 @@ SeedAndDomain = tuple[int, str | None]
 """Seed and held-out domain: the test sets are drawn with the one, and the clients depend on the other."""
 NOUNS = {"own": "client", "global": "client", "domain": "domain"}
 NAMED = 3
-"""Names that a text lists at most."""
+"""Maximum number of names in a text."""
 
 
 def expected_test_sets(runs: Iterable[RunResult]) -> dict[SeedAndDomain, TestSets]:
-    """Return the test sets that most runs of each seed and held-out domain have; of equally many the first.
+    """Return the test sets that most runs of each seed and held-out domain have; the first of equals.
 
-    Kinds of test sets that a method does not record, such as those of a global model, are no disagreement.
+    A method that does not record a kind of test sets, such as those of a global model, does not disagree.
     """
     expected: dict[SeedAndDomain, TestSets] = {}
-    for place, same in group_by(runs, lambda r: (r.run.seed, r.run.held_out)).items():
-        found = [sets for r in same for sets in r.test_sets]
-        expected[place] = {kind: _majority([s[kind] for s in found if s[kind]]) for kind in NOUNS}
+    for place, results in group_by(runs, lambda r: (r.run.seed, r.run.held_out)).items():
+        recorded = [sets for r in results for sets in r.test_sets]
+        expected[place] = {kind: _majority([s[kind] for s in recorded if s[kind]]) for kind in NOUNS}
     return expected
 
 
 def _majority(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return the most frequent test sets, the first of equals; empty if there are none."""
     counted = Counter(frozenset(sets.items()) for sets in found)
     first = max(found, key=lambda sets: counted[frozenset(sets.items())], default={})
     return dict(first)
 
 
-def with_other_tests(groups: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Return the rows with what their test sets are instead of those of most rows that FedLens trained.
+def with_other_tests(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Return the rows with a text on how their test sets differ from those of most rows that FedLens trained.
 
-    Where FedLens trained none of a setting's rows, all of them decide.
+    If FedLens trained none of a setting's rows, all of them decide.
     """
     expected = {}
-    for setting, rows in group_by(groups, lambda g: g.setting).items():
-        trained = [g for g in rows if g.trained_by_fedlens]
-        runs = (r for g in trained or rows for r in g.runs)
+    for setting, members in group_by(rows, lambda row: row.setting).items():
+        trained = [row for row in members if row.trained_by_fedlens]
+        runs = (result for row in trained or members for result in row.runs)
         expected[setting] = expected_test_sets(runs), bool(trained)
-    return [replace(g, other_tests=_other_tests(g, *expected[g.setting])) for g in groups]
+    return [replace(row, other_tests=_other_tests(row, *expected[row.setting])) for row in rows]
 
 
-def difference_of_rows(group: ComparisonRow, baseline: ComparisonRow) -> str:
-    """Say how a row's test sets differ from a baseline's; empty if they do not."""
-    return _other_tests(group, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
+def difference_of_rows(row: ComparisonRow, baseline: ComparisonRow) -> str:
+    """Describe how a row's test sets differ from a baseline's; empty if they agree."""
+    return _other_tests(row, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
 
 
-def _other_tests(group: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:
-    partition = group.config.partition
+def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:
+    partition = row.config.partition
     return difference(
-        group.runs,
+        row.runs,
         expected,
         drawn=partition.kind != "domain" or partition.clients_per_domain > 1,
-        trusted=trained and group.trained_by_fedlens,
+        trusted=trained and row.trained_by_fedlens,
     )
 
 
 def difference(
     runs: Sequence[RunResult], expected: Mapping[SeedAndDomain, TestSets], *, drawn: bool, trusted: bool
 ) -> str:
-    """Say how the test sets of a row's runs differ from the expected ones; empty if they do not.
+    """Describe how the test sets of a row's runs differ from the expected ones; empty if they agree.
 
     Args:
         expected: by seed and held-out domain, see ``expected_test_sets``.
         drawn: whether the seed decides how many test samples a client has.
-        trusted: whether FedLens trained both sides, so that seeds without a counterpart need no check.
+        trusted: whether FedLens trained both sides, so that seeds without a counterpart are not checked.
     """
     held_out = {str(domain): 0 for _, domain in expected if domain is not None}
     ours = {str(r.run.held_out): 0 for r in runs if r.run.held_out is not None}
@@ -105,24 +103,24 @@ def difference(
         everywhere = len(seeds) == len(runs)
         return text if everywhere else f"{text} (seed {seeds[0]}{', other seeds too' * (len(texts) > 1)})"
     if unknown and not matched:
-        return "no seed in common with the other rows, so nobody knows whether the test samples are theirs"
+        return "no seed in common with the other rows, so it is unknown whether the test samples agree"
     return ""
 
 
 def _common(others: Sequence[TestSets], drawn: bool) -> tuple[TestSets | None, bool]:
-    """Return the test sets that hold for a seed without a counterpart, and whether their totals do too."""
+    """Return the test sets to expect of a seed without a counterpart, and whether to expect their totals."""
     if not others:
         return None, False
     names = [{kind: set(sets[kind]) for kind in sets} for sets in others]
-    alike = all(n == names[0] for n in names)
-    return others[0] if alike else None, not drawn and all(sets == others[0] for sets in others)
+    agree = all(n == names[0] for n in names)
+    return others[0] if agree else None, not drawn and all(sets == others[0] for sets in others)
 
 
 def _first_difference(ours: TestSets, theirs: TestSets, totals: bool) -> str:
-    """Say how one round's test sets differ; empty if they do not, for kinds that both sides have."""
+    """Describe the first difference among the kinds of test sets that both sides recorded."""
     for kind, noun in NOUNS.items():
-        known = ours[kind] and theirs[kind]
-        if known and (text := _difference(ours[kind], theirs[kind], noun, totals)):
+        recorded = ours[kind] and theirs[kind]
+        if recorded and (text := _difference(ours[kind], theirs[kind], noun, totals)):
             return text if kind == "own" else f"global model {text}"
     return ""
 

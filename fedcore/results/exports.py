@@ -25,7 +25,7 @@ from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
 
 TidyRow = dict[str, Any]
-"""Column -> text, number or None where there is no value."""
+"""Column -> text or number; None without a value."""
 ROW_COLUMNS = (
     "row", "experiment", "data", "split", "backbone", "partition", "clients", "held_out", "method", "label",
 )  # fmt: skip
@@ -70,11 +70,11 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
 def breakdown_rows(comparison: Comparison) -> list[TidyRow]:
     """Return a row per setting, method and domain, client or held-out domain."""
     return [
-        {**_shared(group, comparison.names), "rule": comparison.rule, "breakdown": part, "name": name}
+        {**_shared(row, comparison.names), "rule": comparison.rule, "breakdown": part, "name": name}
         | _numbers(stat)
-        | {"remark": group.remark or None}
-        for group in comparison.rows
-        for part, stats in group.breakdowns.items()
+        | {"remark": row.remark or None}
+        for row in comparison.rows
+        for part, stats in row.breakdowns.items()
         for name, stat in stats.items()
     ]
 
@@ -82,19 +82,19 @@ def breakdown_rows(comparison: Comparison) -> list[TidyRow]:
 def domain_rows(comparison: Comparison) -> list[TidyRow]:
     """Return the wide table: a row per method, a column per domain and one for its spread over seeds.
 
-    Where domains were held out, a second row per method has G by held-out domain.
+    If domains were held out, a second row per method has G by held-out domain.
     """
     return [
         {
-            **_shared(group, comparison.names),
+            **_shared(row, comparison.names),
             "rule": comparison.rule,
             "breakdown": part,
             **{name: round(stat.mean, DIGITS) for name, stat in stats.items()},
             **{f"{name}_std": _rounded(stat.std) for name, stat in stats.items()},
-            "remark": group.remark or None,
+            "remark": row.remark or None,
         }
-        for group in comparison.rows
-        for part, stats in group.breakdowns.items()
+        for row in comparison.rows
+        for part, stats in row.breakdowns.items()
         if part != "client"
     ]
 
@@ -102,25 +102,25 @@ def domain_rows(comparison: Comparison) -> list[TidyRow]:
 def config_rows(comparison: Comparison) -> list[TidyRow]:
     """Return the config of each method's row, a column per field, such as ``method.config.lr``."""
     return [
-        {**_shared(group, comparison.names), **{name: _plain(value) for name, value in group.fields.items()}}
-        for group in comparison.rows
+        {**_shared(row, comparison.names), **{name: _plain(value) for name, value in row.fields.items()}}
+        for row in comparison.rows
     ]
 
 
-def _shared(group: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
-    config = group.config
-    experiments = dict.fromkeys(names[v.run.experiment_id] for v in group.runs)
+def _shared(row: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
+    config = row.config
+    experiments = dict.fromkeys(names[v.run.experiment_id] for v in row.runs)
     return {
-        "row": hashlib.sha256(f"{group.setting}/{group.key}".encode()).hexdigest()[:8],
+        "row": hashlib.sha256(f"{row.setting}/{row.key}".encode()).hexdigest()[:8],
         "experiment": "; ".join(experiments),
         "data": data_title(config.data),
         "split": config.data.split,
         "backbone": backbone_names(config),
         "partition": config.partition.kind,
-        "clients": len(group.breakdowns.get("client", {})) or config.partition.clients,
+        "clients": len(row.breakdowns.get("client", {})) or config.partition.clients,
         "held_out": config.held_out is not None,
-        "method": group.method,
-        "label": group.label,
+        "method": row.method,
+        "label": row.label,
     }
 
 
@@ -133,7 +133,6 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _of_test(test: PairedTest | None, remarks: Sequence[str]) -> TidyRow:
-    """Return the columns of a test; its remark is joined with those of the row."""
     if test is None:
         return {}
     remark = "; ".join(filter(None, (test.remark, *remarks))) or None
@@ -155,7 +154,6 @@ def _of_paper(values: Sequence[PrintedValue]) -> TidyRow:
 
 
 def _plain(value: object) -> object:
-    """Return a field's value as a table holds it: lists as text with spaces."""
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else value
 
 
@@ -175,7 +173,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
 
 def guarded(value: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers stay numbers."""
+    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers are not changed."""
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
         return "'" + value
     return value
@@ -199,7 +197,6 @@ def _table_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return a value as CSV holds it: nothing for None, lower case for yes and no."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
@@ -228,10 +225,10 @@ def clients_csv(store: Store, comparison: Comparison) -> str:
     def rows() -> Iterable[list[object]]:
         for run in comparison.runs:
             took_part = {(c.round, c.client): c for c in store.rounds.clients(run.id)}
-            own = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
+            scores = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
             clients = {e.entity: e for e in store.cells.entities(run.id) if e.kind == "client"}
-            for round_, code in sorted(key for key in took_part.keys() | own.keys() if key[1] in clients):
-                part, score, client = took_part.get((round_, code)), own.get((round_, code)), clients[code]
+            for round_, code in sorted(key for key in took_part.keys() | scores.keys() if key[1] in clients):
+                part, score, client = took_part.get((round_, code)), scores.get((round_, code)), clients[code]
                 yield [
                     names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
                     round_, client.name, client.domain or "", _blank(client.samples), int(part is not None),

@@ -70,7 +70,7 @@ BREAKDOWNS: dict[Breakdown, str] = {
 }
 """The accuracies that a mean is made of: by domain, client or held-out domain."""
 TestSets = dict[str, dict[str, int]]
-"""Who was evaluated on what, ``own``, ``global`` or ``domain``: test set -> number of test samples."""
+"""``own``, ``global`` or ``domain``, see ``recorded_test_sets`` -> test set -> number of test samples."""
 SCORE_COLUMNS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -78,7 +78,7 @@ SCORE_COLUMNS: dict[Metric, str] = {
     "classes": "classes_mean",
     "global": "global_mean",
 }
-"""Metrics that are recorded for every round -> their field of ``MeanAccuracy``."""
+"""Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
 
@@ -91,7 +91,7 @@ class RunResult:
         rounds: the selected rounds; empty if the rule selects none.
         breakdowns: accuracies by the name of a domain or client.
         domains: all domains that the run was tested on.
-        test_images: domain -> number of test images, of its clients where it has no test set of its own.
+        test_images: domain -> number of test images, those of its clients if it has no test set.
         test_sets: those of each selected round, equal ones once.
     """
 
@@ -193,13 +193,14 @@ def recorded_test_sets(cells: Iterable[NamedCell], held_out: str | None) -> Test
 
 
 def test_images(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
-    """Return the number of test images of each domain, of its clients where it has no test set of its own."""
-    own = group_by((c for cs in rounds[-1:] for c in cs if is_own(c) and c.domain), lambda c: c.domain or "")
-    return {domain: sum(c.total for c in same) for domain, same in own.items()} | _domain_sets(rounds)
+    """Return the number of test images of each domain, those of its clients if it has no test set."""
+    cells = (c for cs in rounds[-1:] for c in cs if is_own(c) and c.domain)
+    by_domain = group_by(cells, lambda c: c.domain or "")
+    return {domain: sum(c.total for c in cs) for domain, cs in by_domain.items()} | _domain_sets(rounds)
 
 
 def _domain_sets(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
-    """Return the number of test images of each domain that has a test set of its own."""
+    """Return the number of test images of each domain that has a test set."""
     return {c.test_set: c.total for cells in rounds for c in cells if c.test_set_kind == "domain"}
 
 
@@ -286,7 +287,8 @@ def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[fl
 def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:
     """Return the runs of seeds that have every held-out domain that any seed has.
 
-    A mean over fewer domains is another quantity: its distance from the others is no spread over seeds.
+    A mean over fewer domains is another quantity, and its distance from the others does not measure the
+    spread over seeds.
     """
     runs = list(runs)
     domains = {
@@ -297,8 +299,8 @@ def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:
 
 
 def value_per_seed(runs: Iterable[RunResult], metric: Metric) -> dict[int, float]:
-    """Return a value per complete seed: the mean over its held-out domains (one where there are none)."""
-    known = complete_seeds(r for r in runs if r.values.get(metric) is not None)
-    by_seed = group_by(known, lambda r: r.run.seed)
-    means = {seed: mean_known(r.values[metric] for r in same) for seed, same in sorted(by_seed.items())}
+    """Return a value per complete seed: the mean over its held-out domains, or of its one run."""
+    measured = complete_seeds(r for r in runs if r.values.get(metric) is not None)
+    by_seed = sorted(group_by(measured, lambda r: r.run.seed).items())
+    means = {seed: mean_known(r.values[metric] for r in results) for seed, results in by_seed}
     return {seed: mean for seed, mean in means.items() if mean is not None}

@@ -16,23 +16,21 @@ MARKS: dict[ComparabilityState, str] = {
     "with a caveat": CAVEAT_MARK,
     "not comparable": NOT_COMPARABLE_MARK,
 }
-"""Marks of values that stand beside a paper's."""
+"""Marks of values beside a paper's."""
 
 
 @dataclass(frozen=True)
 class Comparability:
-    """Whether our value may stand beside a paper's: every reason against it, with its state."""
+    """The reasons against comparing our value with a paper's, each with its state."""
 
     reasons: tuple[tuple[ComparabilityState, str], ...] = ()
 
     @property
     def state(self) -> ComparabilityState:
-        """The worst state of the reasons."""
         return max((state for state, _ in self.reasons), key=STATES.index, default="comparable")
 
     @property
     def mark(self) -> str:
-        """The mark of the state; empty if nothing speaks against comparing."""
         return MARKS[self.state]
 
     @property
@@ -107,7 +105,6 @@ class PrintedValues:
 
     @property
     def all(self) -> list[PrintedValue]:
-        """All values, row by row."""
         return [v for by_metric in self.values.values() for values in by_metric.values() for v in values]
 
     @property

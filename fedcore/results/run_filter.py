@@ -107,7 +107,7 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
     return records
 
 
-def kept_runs(store: Store, runs: Sequence[RunRow], where: str) -> Sequence[RunRow]:
+def filtered_runs(store: Store, runs: Sequence[RunRow], where: str) -> Sequence[RunRow]:
     """Return those of some runs that a filter keeps.
 
     Raises:

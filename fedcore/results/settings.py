@@ -51,13 +51,13 @@ def unused_fields(partition: PartitionConfig) -> set[str]:
 
 
 def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
-    """Return a key that is equal for runs whose configs differ only in seed, held-out domain and label.
+    """Return a key that is equal for runs if their configs differ only in seed, held-out domain and label.
 
     A default counts as its value, written out or not, and fields that the partition ignores do not count;
     the stored ``group_hash`` is different for such runs.
 
     Args:
-        trained_by_fedlens: False for results of other code, which are no further seeds of a method of ours.
+        trained_by_fedlens: False for results of other code, which do not count as seeds of our methods.
     """
     flat = config_for_display(config, trained_by_fedlens)
     content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}

@@ -29,8 +29,8 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
 
 def mean_known(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None; None if there are none."""
-    known = [v for v in values if v is not None]
-    return float(np.mean(known)) if known else None
+    present = [v for v in values if v is not None]
+    return float(np.mean(present)) if present else None
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class Stat:
 
 def spread(values: Iterable[float | None]) -> Stat | None:
     """Return mean and sample standard deviation of the known values; None if there are none."""
-    known = np.array([v for v in values if v is not None and not math.isnan(v)], dtype=np.float64)
-    if known.size == 0:
+    present = np.array([v for v in values if v is not None and not math.isnan(v)], dtype=np.float64)
+    if present.size == 0:
         return None
-    std = float(known.std(ddof=1)) if known.size > 1 else None
-    return Stat(float(known.mean()), std, int(known.size))
+    std = float(present.std(ddof=1)) if present.size > 1 else None
+    return Stat(float(present.mean()), std, int(present.size))
 
 
 def signed(points: float, digits: int = 1) -> str:
-    """Format a difference with its sign, ``+0.4``; one that is printed as 0 has none."""
+    """Format a difference with its sign, ``+0.4``; a difference that is printed as 0 has no sign."""
     text = f"{points:+.{digits}f}"
     return text if float(text) else text[1:]
 
@@ -71,7 +71,7 @@ class PairedTest:
         difference: mean of the n differences; None without a seed in common.
         p: two-sided, of this row alone; None if no test was made.
         adjusted: ``p`` after Holm's correction for all rows that are compared with this baseline.
-        remark: why no test was made, or what limits the one that was.
+        remark: why no test was made, or a limitation of the test.
     """
 
     test: Test
@@ -88,7 +88,7 @@ class PairedTest:
 
     @property
     def text(self) -> str:
-        """The adjusted p as ``p = 0.012``, or the reason why there is none."""
+        """The adjusted p as ``p = 0.012``, or the reason why no test was made."""
         if self.adjusted is None:
             return self.remark
         shown = "p < 0.001" if self.adjusted < 0.001 else f"p = {self.adjusted:.3f}"

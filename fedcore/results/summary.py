@@ -41,7 +41,7 @@ class DifferenceCell:
 
     Attributes:
         points: None for the baseline itself, and if no difference is taken.
-        p_text: the adjusted p, or why there is none; None for a cell without a value.
+        p_text: the adjusted p, or the reason why no test was made; None for a cell without a value.
         p_help: the test behind the p, or the reason against comparing.
     """
 
@@ -92,7 +92,6 @@ class SummaryTable:
     Attributes:
         metrics: those with a column; ``printed_metrics`` have a second one for the papers' values.
         notes: on the baseline and on printed values, for below the table.
-        spread: what stands behind the means.
     """
 
     setting: str
@@ -147,7 +146,7 @@ def summarise(
         baseline: label of the row from which differences are taken.
         printed: values of papers.
         metric: of the column with differences.
-        tested: metrics whose differences are tested; a page that shows one column saves the other tests.
+        tested: metrics with tested differences; a page that shows one column saves the other tests.
     """
     printed = printed or PrintedValues()
     tables = tuple(

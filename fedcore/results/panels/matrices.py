@@ -35,90 +35,90 @@ from fedcore.store import EntityRow, NamedCell, RunRow, Store
 def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return the panel of models by test sets of each row."""
     panels = {}
-    for group in comparison.rows_in(setting):
-        cells = store.cells.coded({r.run.id: r.rounds for r in group.runs})
-        entities = {r.run.id: store.cells.entities(r.run.id) for r in group.runs}
+    for row in comparison.rows_in(setting):
+        cells = store.cells.coded({r.run.id: r.rounds for r in row.runs})
+        entities = {r.run.id: store.cells.entities(r.run.id) for r in row.runs}
         named = list(dict.fromkeys((e.name, e.kind) for known in entities.values() for e in known))
         means = pair_means(cells, entities, named)
-        panels[group.key] = accuracy_panel(group.drawn_label, group.method, means, named)
+        panels[row.key] = accuracy_panel(row.drawn_label, row.method, means, named)
     return panels
 
 
 def domain_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return domain of the model by domain of the images, of each row whose clients belong to domains."""
     panels = {}
-    for group in comparison.rows_in(setting):
-        domains = {r.run.id: client_domains(store.cells.entities(r.run.id)) for r in group.runs}
-        rounds = _rounds_of_runs(_all_cells(store, group.runs))
+    for row in comparison.rows_in(setting):
+        domains = {r.run.id: client_domains(store.cells.entities(r.run.id)) for r in row.runs}
+        rounds = _rounds_of_runs(_all_cells(store, row.runs))
         shares = _mean_over_seeds(
-            group,
+            row,
             {run: [shares_by_domain(cells, domains[run]) for cells in rs] for run, rs in rounds.items()},
         )
-        names = domain_names(_entities(store, group))
+        names = domain_names(_entities(store, row))
         if shares:
-            panels[group.key] = panel_of_shares(group.drawn_label, group.method, names, names, shares)
+            panels[row.key] = panel_of_shares(row.drawn_label, row.method, names, names, shares)
     return panels
 
 
 def held_out_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return FedOT's ACC matrix of each row that holds domains out.
 
-    A row of the matrix is the run that held out this domain: on the diagonal the global model on it (G; empty
-    for methods without such a model), elsewhere each other domain's own models on that domain (P).
+    A row of the matrix is the run that held out this domain. On the diagonal is the global model on it (G;
+    empty for methods without such a model), elsewhere each other domain's own models on that domain (P).
     """
     panels = {}
-    for group in comparison.rows_in(setting):
-        held_out = {r.run.held_out for r in group.runs} - {None}
+    for row in comparison.rows_in(setting):
+        held_out = {r.run.held_out for r in row.runs} - {None}
         if held_out:
-            names = domain_names(_entities(store, group))
-            shares = _mean_over_seeds(group, _held_out_rows(store, group))
+            names = domain_names(_entities(store, row))
+            shares = _mean_over_seeds(row, _held_out_rows(store, row))
             rows = [n for n in names if n in held_out]
-            panel = panel_of_shares(group.drawn_label, group.method, rows, names, shares)
-            panels[group.key] = replace(panel, row_title="held out", column_title="domain")
+            panel = panel_of_shares(row.drawn_label, row.method, rows, names, shares)
+            panels[row.key] = replace(panel, row_title="held out", column_title="domain")
     return panels
 
 
 def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -> Panel:
     """Return one panel of methods by domain, with the values of the table.
 
-    They are personal accuracies: mean over the domain's clients, each with its own model after aggregation on
-    its own test samples, then over seeds. Where domains were held out: G, the global model on the domain that
-    its run held out.
+    They are personal accuracies: the mean over the domain's clients, each with its own model after
+    aggregation on its own test samples, then over seeds. If domains were held out they are G, the global
+    model on the domain that its run held out.
     """
-    groups = comparison.rows_in(setting)
-    held_out = any(r.run.held_out is not None for g in groups for r in g.runs)
+    members = comparison.rows_in(setting)
+    held_out = any(r.run.held_out is not None for g in members for r in g.runs)
     shares: dict[tuple[str, str], Share] = {}
-    for group in groups:
-        pairs = _mean_over_seeds(group, _held_out_rows(store, group, own=not held_out))
-        shares |= {(group.drawn_label, domain): share for (_, domain), share in pairs.items()}
-    domains = domain_names(e for g in groups for e in _entities(store, g))
+    for row in members:
+        pairs = _mean_over_seeds(row, _held_out_rows(store, row, own=not held_out))
+        shares |= {(row.drawn_label, domain): share for (_, domain), share in pairs.items()}
+    domains = domain_names(e for g in members for e in _entities(store, g))
     columns = [d for d in domains if any(d == column for _, column in shares)]
     title = BREAKDOWNS["held_out" if held_out else "domain"]
-    panel = panel_of_shares(title, "", [g.drawn_label for g in groups], columns, shares)
+    panel = panel_of_shares(title, "", [g.drawn_label for g in members], columns, shares)
     return replace(panel, row_title="method", column_title="domain", own_columns=())
 
 
 def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """Return clients by rounds of each row: own models on own test samples.
 
-    The mean is over those runs in which the client took part in the round; a gap where it did in none.
+    The mean is over the runs in which the client took part in the round; a gap means that it never did.
     """
     panels = {}
-    for group in comparison.rows_in(setting):
-        shares = _mean_over_seeds(group, {r.run.id: [_own_shares(store, r.run.id)] for r in group.runs})
+    for row in comparison.rows_in(setting):
+        shares = _mean_over_seeds(row, {r.run.id: [_own_shares(store, r.run.id)] for r in row.runs})
         rounds = [str(r) for r in sorted({int(round_) for _, round_ in shares})]
         if rounds:
-            clients = list(dict.fromkeys(e.name for e in _entities(store, group) if e.kind == "client"))
+            clients = list(dict.fromkeys(e.name for e in _entities(store, row) if e.kind == "client"))
             panel = panel_of_shares(
-                group.drawn_label,
-                group.method,
+                row.drawn_label,
+                row.method,
                 clients,
                 rounds,
                 shares,
                 row_title="client",
                 column_title="round",
             )
-            panels[group.key] = replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
+            panels[row.key] = replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
     return panels
 
 
@@ -127,8 +127,8 @@ def mean_matrix_panels(
 ) -> dict[str, Panel]:
     """Return the panel of a recorded matrix of each row that has it: mean over runs, at their last round."""
     panels = {}
-    for group in comparison.rows_in(setting):
-        single = [run_panel(store, r.run, matrix.name, until=r.rounds[-1]) for r in group.runs]
+    for row in comparison.rows_in(setting):
+        single = [run_panel(store, r.run, matrix.name, until=r.rounds[-1]) for r in row.runs]
         names = list(dict.fromkeys(n for p in single for n in p.rows))
         shares = mean_shares(
             {
@@ -138,12 +138,12 @@ def mean_matrix_panels(
             for p in single
         )
         if shares:
-            panels[group.key] = matrix_panel(group.drawn_label, group.method, names, shares, matrix)
+            panels[row.key] = matrix_panel(row.drawn_label, row.method, names, shares, matrix)
     return panels
 
 
 def difference_panel(panel: Panel, baseline: Panel) -> Panel:
-    """Return panel minus baseline in points, cell by cell; NaN where either has no data or no such cell."""
+    """Return panel minus baseline in points, cell by cell; NaN if either has no data or no such cell."""
     values = np.full(panel.values.shape, np.nan)
     rows, columns = (
         [(i, theirs.index(name)) for i, name in enumerate(ours) if name in theirs]
@@ -155,8 +155,8 @@ def difference_panel(panel: Panel, baseline: Panel) -> Panel:
     return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
 
 
-def _entities(store: Store, group: ComparisonRow) -> list[EntityRow]:
-    return [e for r in group.runs for e in store.cells.entities(r.run.id)]
+def _entities(store: Store, row: ComparisonRow) -> list[EntityRow]:
+    return [e for r in row.runs for e in store.cells.entities(r.run.id)]
 
 
 def _all_cells(store: Store, results: Sequence[RunResult]) -> list[NamedCell]:
@@ -173,10 +173,10 @@ def _rounds_of_runs(cells: Iterable[NamedCell]) -> dict[int, list[list[NamedCell
     return {run: list(group_by(same, lambda c: c.round).values()) for run, same in runs.items()}
 
 
-def _held_out_rows(store: Store, group: ComparisonRow, own: bool = True) -> dict[int, list[Shares]]:
+def _held_out_rows(store: Store, row: ComparisonRow, own: bool = True) -> dict[int, list[Shares]]:
     """Run -> the shares of each round by (held-out domain, domain); ``own``: also of own models."""
-    held_out = {r.run.id: r.run.held_out for r in group.runs}
-    rounds = _rounds_of_runs(store.cells.own_and_global({r.run.id: r.rounds for r in group.runs}))
+    held_out = {r.run.id: r.run.held_out for r in row.runs}
+    rounds = _rounds_of_runs(store.cells.own_and_global({r.run.id: r.rounds for r in row.runs}))
     return {
         run: [
             {
@@ -202,10 +202,10 @@ def _own_shares(store: Store, run_id: int) -> Shares:
 
 
 def _mean_over_seeds(
-    group: ComparisonRow, shares: Mapping[int, Sequence[Shares]]
+    row: ComparisonRow, shares: Mapping[int, Sequence[Shares]]
 ) -> dict[tuple[str, str], Share]:
     """Average ``shares`` over a run's rounds, a seed's runs, then seeds, as in the tables."""
-    seeds = group_by(group.runs, lambda r: r.run.seed).values()
+    seeds = group_by(row.runs, lambda r: r.run.seed).values()
     return mean_shares(mean_shares(mean_shares(shares.get(r.run.id, ())) for r in same) for same in seeds)
 
 
@@ -221,9 +221,9 @@ class MatrixView:
 
     Attributes:
         panels: returns the panels of one setting.
-        absent: a sentence on why a comparison may have no such matrix.
+        absent: a sentence on why a comparison may lack the matrix.
         differences: places that also draw the differences from the baseline.
-        recorded: description of the values where a method recorded them; None for accuracies.
+        recorded: description of values that a method recorded; None for accuracies.
     """
 
     title: str

@@ -56,21 +56,21 @@ class Panel:
 
     @property
     def own_cells(self) -> list[tuple[int, int]]:
-        """RowName and column of each accuracy of a model on the samples of its own client or domain.
+        """Row and column of each accuracy of a model on the samples of its own client or domain.
 
-        In a matrix of clients by rounds all cells are such, and none is named.
+        Empty for a matrix of clients by rounds, which has no other cells.
         """
         if self.matrix is not None or self.column_title == "round":
             return []
-        own = ((i, j) for i, j in enumerate(self.own_columns) if j >= 0)
-        return [(i, j) for i, j in own if not np.isnan(self.values[i, j])]
+        cells = ((i, j) for i, j in enumerate(self.own_columns) if j >= 0)
+        return [(i, j) for i, j in cells if not np.isnan(self.values[i, j])]
 
     @property
     def own_mean(self) -> float | None:
         """Mean accuracy of the models on their own samples, per cent."""
-        own = [self.values[i, j] for i, j in enumerate(self.own_columns) if j >= 0]
-        known = [v for v in own if not np.isnan(v)]
-        return float(np.mean(known)) if known else None
+        values = [self.values[i, j] for i, j in enumerate(self.own_columns) if j >= 0]
+        present = [v for v in values if not np.isnan(v)]
+        return float(np.mean(present)) if present else None
 
 
 def share_arrays(
@@ -137,9 +137,9 @@ class PairMeans:
 def accuracy_panel(title: str, method: str, means: PairMeans, entities: Sequence[Named]) -> Panel:
     """Return the panel of models by test sets, both in the order of the entities.
 
-    Models without a cell have no row, unless there are no cells at all; where only a sample of the clients
-    is evaluated, the others have no column either. A domain that consists of one client's samples and has
-    its name has no column of its own.
+    Models without a cell have no row, unless there are no cells at all. If only a sample of the clients is
+    evaluated, the others have no column either. A domain that consists of one client's samples and has its
+    name shares the client's column.
     """
     clients = {name for name, kind in entities if kind == "client"}
     models = [i for i, (_, kind) in enumerate(entities) if kind in ("global", "client")]
@@ -168,14 +168,11 @@ def accuracy_panel(title: str, method: str, means: PairMeans, entities: Sequence
 def pair_means(
     cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
 ) -> PairMeans:
-    """Return the means of pairs over runs, whose codes may stand for different models and test sets.
+    """Return the means of pairs over runs, in which one code may mean different models and test sets.
 
     Args:
         entities: run -> its models and test sets.
-        named: all of them, in the order whose places the result has.
-
-    Raises:
-        FedLensError: field ``db``, when a cell belongs to no model or test set of its run.
+        named: all of them; the result refers to their places in this list.
     """
     place = {name: i for i, name in enumerate(named)}
     runs, models, test_sets, *counts = np.fromiter(chain.from_iterable(cells), np.int64).reshape(-1, 5).T
@@ -194,7 +191,7 @@ def pair_means(
 
 
 def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, matrix: MatrixChart) -> Panel:
-    """Return the panel of values that a method recorded for pairs of clients, which are no percentages."""
+    """Return the panel of values, not percentages, that a method recorded for pairs of clients."""
     panel = panel_of_shares(
         title, method, names, names, shares, row_title=matrix.rows, column_title=matrix.columns
     )
@@ -204,7 +201,7 @@ def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, 
 def mean_share(cells: Sequence[NamedCell]) -> Share:
     """Return the mean share of some cells, which weigh equally; their counts add up.
 
-    It is NaN for cells without samples, which only a database of others has (FedLens writes none).
+    It is NaN for cells without samples, which FedLens never writes but an imported database may hold.
     """
     shares = [c.correct / c.total for c in cells if c.total]
     return (
@@ -244,8 +241,8 @@ def shares_by_domain(
 ) -> dict[tuple[str, str], Share]:
     """Return one round's shares of clients' models by domain, on images by domain (FedDEAP, Figure 3).
 
-    A model's accuracy on a domain is that on the domain's test set, or the mean over the test samples of the
-    domain's clients where no such set was recorded; a domain's row is the mean over its clients.
+    A model's accuracy on a domain is that on the domain's test set or, if no such set was recorded, the mean
+    over the test samples of the domain's clients. A domain's row is the mean over its clients.
 
     Args:
         domain_of: client -> domain.
@@ -288,15 +285,15 @@ ORDERS: dict[RowOrder, str] = {
 def ordered_panels(panels: Sequence[Panel], order: RowOrder) -> list[Panel]:
     """Return panels with their rows in an order, the same for all panels that have the same rows.
 
-    Rows without a column of their own, such as the global model, stay first. Where each row has such a
-    column, columns move with the rows, so that own accuracies stay on the diagonal.
+    Rows without an own column, such as the global model, stay first. If each other row has an own column,
+    columns move with the rows, so that own accuracies stay on the diagonal.
     """
     if order == "recorded":
         return list(panels)
     arranged = []
     for panel in panels:
-        alike = [p.values for p in panels if p.rows == panel.rows and p.values.shape == panel.values.shape]
-        arranged.append(_arranged(panel, row_order(np.concatenate(alike, axis=1), panel.own_columns, order)))
+        values = [p.values for p in panels if p.rows == panel.rows and p.values.shape == panel.values.shape]
+        arranged.append(_arranged(panel, row_order(np.concatenate(values, axis=1), panel.own_columns, order)))
     return arranged
 
 
@@ -308,11 +305,11 @@ def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -
     """
     fixed = [i for i, own in enumerate(own_columns) if own < 0]
     moving = [i for i in range(len(values)) if i not in set(fixed)]
-    known = values[moving]
-    if order == "recorded" or len(moving) < 2 or not known.size:
+    measured = values[moving]
+    if order == "recorded" or len(moving) < 2 or not measured.size:
         return [*fixed, *moving]
-    count = np.maximum(1, (~np.isnan(known)).sum(0))
-    filled = np.where(np.isnan(known), np.nansum(known, 0) / count, known)
+    count = np.maximum(1, (~np.isnan(measured)).sum(0))
+    filled = np.where(np.isnan(measured), np.nansum(measured, 0) / count, measured)
     if order == "mean":
         places = np.argsort(-filled.mean(1), kind="stable").tolist()
     else:
@@ -323,7 +320,6 @@ def row_order(values: np.ndarray, own_columns: Sequence[int], order: RowOrder) -
 
 
 def _arranged(panel: Panel, rows: Sequence[int]) -> Panel:
-    """Return a panel with its rows, and the columns that belong to them, in an order."""
     columns = list(range(len(panel.columns)))
     owned = [panel.own_columns[i] for i in rows if panel.own_columns and panel.own_columns[i] >= 0]
     if len(set(owned)) == len(owned):  # a panel of rounds has one last column for all rows

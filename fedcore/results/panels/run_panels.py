@@ -40,7 +40,7 @@ VIEWS: dict[PanelView, str] = {
 
 
 def round_title(run: RunRow, round_: int | None) -> str:
-    """Return the title of a panel, ``FedOT: round 4/10``; None: there is no round yet."""
+    """Return the title of a panel, ``FedOT: round 4/10``; None before the first round."""
     if round_ is None:
         return f"{run.label}: {'waiting' if run.state == 'queued' else 'no round yet'}"
     return f"{run.label}: round {round_}/{run.rounds_total}"
@@ -59,9 +59,9 @@ def run_panels(
     stage: int = AFTER_AGGREGATION,
     until: Mapping[int, int] | None = None,
 ) -> list[Panel]:
-    """Return a panel per method and held-out domain, the mean over the seeds where runs have several.
+    """Return a panel per method and held-out domain, the mean over the seeds if there are several.
 
-    Of the view of held-out domains it is one per method; of a recorded matrix only runs that have it.
+    The view of held-out domains has one panel per method; a recorded matrix needs runs that have it.
 
     Args:
         until: run -> the last round to be shown; default: all.
@@ -97,7 +97,7 @@ def run_panels(
 def _last_rounds(
     store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
 ) -> dict[int, list[int]]:
-    """Return the last evaluated round of each run up to ``until``, in a list that may be empty."""
+    """Return the last evaluated round of each run up to ``until``, as a list of one round or none."""
     last = {}
     for run in runs:
         rounds = store.rounds.evaluated(run.id, split, stage)
@@ -224,18 +224,18 @@ def mean_over_seeds(panels: Sequence[Panel], title: str) -> Panel:
     if first.column_title == "round":
         columns = sorted(columns, key=int)
     row, column = {name: i for i, name in enumerate(rows)}, {name: j for j, name in enumerate(columns)}
-    sums, known = np.zeros((2, len(rows), len(columns)))
+    sums, counts = np.zeros((2, len(rows), len(columns)))
     correct, total = np.zeros((2, len(rows), len(columns)), dtype=np.int64)
     own = dict.fromkeys(rows, -1)
     for panel in panels:
         place = np.ix_([row[name] for name in panel.rows], [column[name] for name in panel.columns])
         sums[place] += np.nan_to_num(panel.values)
-        known[place] += ~np.isnan(panel.values)
+        counts[place] += ~np.isnan(panel.values)
         correct[place] += panel.correct.astype(np.int64)
         total[place] += panel.total.astype(np.int64)
         for name, j in zip(panel.rows, panel.own_columns, strict=False):
             own[name] = column[panel.columns[j]] if j >= 0 else own[name]
-    values = np.where(known > 0, sums / np.maximum(known, 1), np.nan)
+    values = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     if first.column_title == "round":  # a seed that is behind ends at an earlier round
         own = dict.fromkeys(rows, len(columns) - 1)
     owns = tuple(own.values()) if any(p.own_columns for p in panels) else ()
@@ -247,5 +247,4 @@ def mean_over_seeds(panels: Sequence[Panel], title: str) -> Panel:
 
 
 def _names(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Return all names once, in the order of the first list that has each."""
     return list(dict.fromkeys(name for names in lists for name in names))

@@ -13,13 +13,13 @@ from fedcore.results.statistics import group_by
 EMPTY = "no model was tested on another client's samples in this round"
 COMMON = "one common model: nothing to show"
 LEAST_GAIN = 1.0
-"""Points from which on a gain or loss is an arrow of its own."""
+"""Minimum gain or loss, in points, that is drawn as an arrow."""
 _EQUAL = 1e-9  # points; means over seeds of equal accuracies differ in their last bits
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What the model of one client gains on the test samples of another, in points; negative: it harms."""
+    """The gain of one client's model on the test samples of another, in points; negative if it harms."""
 
     giver: str
     taker: str
@@ -33,8 +33,8 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
         now: models by test sets of the round to show.
         start: the same at the first evaluated round; its diagonal is where each client began.
 
-    Returns: the panel, whose diagonal is what clients gain on their own samples; the global model and test
-        sets of domains are left out.
+    The diagonal holds the gains of clients on their own samples. The global model and the test sets of
+    domains are left out.
     """
     clients = [i for i, own in enumerate(now.own_columns) if own >= 0]
     names = tuple(now.rows[i] for i in clients)
@@ -66,31 +66,26 @@ def edges(panel: Panel) -> list[Edge]:
 
 
 def is_common(panel: Panel) -> bool:
-    """Return whether every client's model gains the same on each client's samples, as one common model does.
-
-    Then no client helps another more than any other does, and an order of theirs is that of the rows.
-    """
+    """Return whether every model gains the same on each client's samples, as one common model does."""
     if not panel.values.size:
         return False
-    known = panel.values[:, ~np.isnan(panel.values).all(axis=0)]
-    return bool((np.nanmax(known, axis=0) - np.nanmin(known, axis=0) <= _EQUAL).all())
+    measured = panel.values[:, ~np.isnan(panel.values).all(axis=0)]
+    return bool((np.nanmax(measured, axis=0) - np.nanmin(measured, axis=0) <= _EQUAL).all())
 
 
 def main_edges(panel: Panel) -> list[Edge]:
-    """Return for each taker the one giver that helps it most and the one that harms it most.
+    """Return for each taker the giver that helps it most and the giver that harms it most.
 
-    Either is left out below ``LEAST_GAIN`` points, and where two givers do equally much.
+    Either is left out below ``LEAST_GAIN`` points, and if two givers tie.
     """
     if is_common(panel):
         return []
-    takers = group_by(edges(panel), lambda e: e.taker)
-    kept: list[Edge] = []
-    for name in panel.columns:
-        own = takers.get(name, [])
-        most, least = (tied(own, own[0].gain), tied(own, own[-1].gain)) if own else ([], [])
-        kept += [e for e in most if len(most) == 1 and e.gain >= LEAST_GAIN]
-        kept += [e for e in least if len(least) == 1 and e.gain <= -LEAST_GAIN]
-    return kept
+    shown: list[Edge] = []
+    for received in group_by(edges(panel), lambda e: e.taker).values():
+        most, least = tied(received, received[0].gain), tied(received, received[-1].gain)
+        shown += [e for e in most if len(most) == 1 and e.gain >= LEAST_GAIN]
+        shown += [e for e in least if len(least) == 1 and e.gain <= -LEAST_GAIN]
+    return sorted(shown, key=lambda e: panel.columns.index(e.taker))
 
 
 def tied(among: Sequence[Edge], gain: float) -> list[Edge]:
@@ -99,7 +94,7 @@ def tied(among: Sequence[Edge], gain: float) -> list[Edge]:
 
 
 def findings(panels: Sequence[Panel]) -> list[str]:
-    """Say in a sentence or two, per panel, what clients' models do for one another."""
+    """Describe the transfer between clients in a sentence or two per panel."""
     return [_finding(p) for p in panels]
 
 
