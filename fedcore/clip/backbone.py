@@ -60,12 +60,10 @@ class Backbone:
 
     @cached_property
     def text(self) -> TextTower:
-        """The text tower on token embeddings."""
         return TextTower(self.model)
 
     @cached_property
     def image(self) -> ImageTower:
-        """The upper layers of a ViT."""
         return ImageTower(self.model.visual)
 
     def tokenize(self, texts: list[str]) -> Tensor:

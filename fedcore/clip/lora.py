@@ -68,7 +68,6 @@ class Lora:
 
     @property
     def first(self) -> Lora:
-        """The factors of the first client."""
         return Lora(self.a[:1], self.b[:1], self.scale, self.start)
 
     def layers_alike(self) -> int:

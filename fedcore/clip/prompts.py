@@ -212,6 +212,5 @@ def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
 
 
 def _sos(backbone: Backbone) -> Tensor:
-    """Return the embedding of [SOS]. Shape: (1, m)."""
     with torch.no_grad():
         return backbone.text.embed(backbone.start_id)

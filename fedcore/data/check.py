@@ -98,7 +98,6 @@ def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[Che
 def _check_hf(
     root: Path, images: ImageSet, left_out: Sequence[LeftOut], columns: Mapping[str, str] | None
 ) -> Work[CheckReport]:
-    """Check the rows of a Hugging Face data set, as they are stored."""
     findings, digests = FindingCollector(None), {}
     row = {key: i for i, key in enumerate(images.keys)}
     for key, reason in left_out:
@@ -115,7 +114,6 @@ def _check_hf(
 
 
 def _check_unusable(name: str, root: Path, error: FedLensError) -> Work[CheckReport]:
-    """Check the image files of a folder that cannot be loaded."""
     findings = FindingCollector(root)
     files = findings.add_folder(root, None) if root.is_dir() else []
     checks = yield from _collect("reading images", map_in_threads(check_file, files), files)

@@ -105,7 +105,6 @@ class CheckReport(BaseModel, frozen=True):
 
     @property
     def left_out(self) -> int:
-        """The number of images that are not used."""
         return sum(f.count for f in self.findings if f.kind in LEFT_OUT)
 
 
@@ -120,17 +119,14 @@ class FindingCollector:
         self._paths: dict[str, list[str]] = defaultdict(list)
 
     def shown(self, file: Path | str) -> str:
-        """Return a path as the report writes it."""
         if isinstance(file, Path) and self._root is not None and file.is_relative_to(self._root):
             return file.relative_to(self._root).as_posix()
         return str(file)
 
     def add(self, kind: str, file: Path | str) -> None:
-        """Add a file to a kind of finding."""
         self._paths[kind].append(self.shown(file))
 
     def add_check(self, file: Path | str, check: FileCheck) -> None:
-        """Add the findings on one image file."""
         applies = {
             check.kind: check.reason is not None,
             "animated": check.frames > 1,
@@ -190,7 +186,6 @@ class FindingCollector:
             self._paths[kind].append(" = ".join(sorted(paths[row] for row in rows)))
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return all findings, the most serious kinds first."""
         return tuple(
             Finding(kind=kind, count=len(paths), paths=tuple(sorted(paths)[:MAX_LISTED]))
             for kind in KINDS

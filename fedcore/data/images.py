@@ -89,7 +89,6 @@ class ImageSet:
         return counts
 
     def empty_cells(self) -> tuple[tuple[str, str], ...]:
-        """Return the pairs of a domain and a class without images."""
         return tuple((self.domains[d], self.classes[c]) for d, c in np.argwhere(self.class_counts() == 0))
 
     def restrict(self, domains: tuple[str, ...]) -> ImageSet:

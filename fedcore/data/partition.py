@@ -145,7 +145,6 @@ def partition(
 
 
 def _used_rows(images: ImageSet, split: np.ndarray, held_out: str | None) -> np.ndarray:
-    """Return the rows that clients may hold: all but those of the held-out domain."""
     if len(split) != len(images):
         raise ValueError(f"{images.name}: {len(split)} split marks for {len(images)} samples")
     if held_out is None:

@@ -17,10 +17,11 @@ DOMAINS = tuple(f"rot{a}" for a in ANGLES)
 TEMPLATE = "a picture of the number: {}."
 _SEED = 20_250_601  # assigns images to angles: a constant of the data set, whatever the seed of a run
 _VERSION = 1
+_SIDE = 64
 _MARGIN = 2  # pixels around the 8 x 8 image, so that a rotation does not cut off its corners
 
 
-def enlarge(grey: np.ndarray, angle: float, size: int = 64) -> Image.Image:
+def enlarge(grey: np.ndarray, angle: float, size: int = _SIDE) -> Image.Image:
     """Enlarge a low-resolution digit and rotate it.
 
     Args:
@@ -48,7 +49,7 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
 
 
-def load(size: int = 64) -> ImageSet:
+def load() -> ImageSet:
     """Load real digits in six rotations: about 300 images per domain, and each image in one domain only.
 
     Within each class the images are shuffled by a fixed seed and assigned to the angles in turn, so that all
@@ -62,7 +63,7 @@ def load(size: int = 64) -> ImageSet:
         # each class starts at another angle, so that the first domains do not get all remainders
         domain[members] = (np.arange(len(members)) + c) % len(ANGLES)
     content = hashlib.sha256(
-        pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{size}".encode()
+        pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{_SIDE}".encode()
     )
     return ImageSet(
         name="rotated-digits",
@@ -73,5 +74,5 @@ def load(size: int = 64) -> ImageSet:
         domain=domain,
         keys=tuple(f"digit-{i:04d}" for i in range(len(labels))),
         fingerprint=content.hexdigest()[:16],
-        read=lambda i: enlarge(pixels[i], ANGLES[domain[i]], size),
+        read=lambda i: enlarge(pixels[i], ANGLES[domain[i]]),
     )

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
@@ -40,7 +41,7 @@ def parse_domain(name: str) -> tuple[str, int]:
     return match[1], int(match[2] or 0)
 
 
-def draw_key(key: str, swaps: Mapping[str, str] | None = None) -> np.ndarray:
+def draw_key(key: str, swaps: Mapping[str, str] = MappingProxyType({})) -> np.ndarray:
     """Draw the image of a key, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
     Args:
@@ -48,7 +49,7 @@ def draw_key(key: str, swaps: Mapping[str, str] | None = None) -> np.ndarray:
     """
     domain, name, _ = key.split("/")
     if domain.endswith(SWAPPED):
-        name = (swaps or {}).get(name, name)
+        name = swaps.get(name, name)
     return draw_shape(key, name, *parse_domain(domain.removesuffix(SWAPPED)))
 
 
@@ -64,34 +65,37 @@ def draw_shape(key: str, name: str, style: str, angle: float) -> np.ndarray:
     return drawing.draw(drawing.choose(rng, name, style, drawing.visible_angle(name, tilt)), rng)
 
 
-def load(
-    domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS, size: int = drawing.CANVAS
-) -> ImageSet:
+def load(domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS) -> ImageSet:
     """Return the data set ``shapes``, with ``per_class`` images of each class in each domain."""
     for name in domains:
         parse_domain(name)
-    keys = [f"{d}/{c}/{i:03d}" for d in domains for c in CLASSES for i in range(per_class)]
-    n = len(CLASSES) * per_class
+    return _image_set("shapes", tuple(domains), CLASSES, per_class, str(drawing.CANVAS), {})
 
-    def read(index: int) -> Image.Image:
-        image = Image.fromarray(draw_key(keys[index]))
-        return image if size == drawing.CANVAS else image.resize((size, size), Image.Resampling.BICUBIC)
 
-    content = hashlib.sha256("\n".join([f"{drawing.DRAWING_VERSION}:{size}", *keys]).encode())
+def _image_set(
+    name: str,
+    domains: tuple[str, ...],
+    classes: tuple[str, ...],
+    each: int,
+    stamp: str,
+    swaps: Mapping[str, str],
+    split: np.ndarray | None = None,
+) -> ImageSet:
+    """Return ``each`` images of each class in each domain; ``stamp`` changes the fingerprint."""
+    keys = tuple(f"{d}/{c}/{i:03d}" for d in domains for c in classes for i in range(each))
+    content = hashlib.sha256("\n".join([f"{drawing.DRAWING_VERSION}:{stamp}", *keys]).encode())
     return ImageSet(
-        name="shapes",
-        classes=CLASSES,
-        domains=tuple(domains),
+        name=name,
+        classes=classes,
+        domains=domains,
         template=TEMPLATE,
-        labels=np.tile(np.repeat(np.arange(len(CLASSES)), per_class), len(domains)),
-        domain=np.repeat(np.arange(len(domains)), n),
-        keys=tuple(keys),
+        labels=np.tile(np.repeat(np.arange(len(classes)), each), len(domains)),
+        domain=np.repeat(np.arange(len(domains)), len(classes) * each),
+        keys=keys,
         fingerprint=content.hexdigest()[:16],
-        read=read,
+        read=lambda index: Image.fromarray(draw_key(keys[index], swaps)),
+        split=split,
     )
-
-
-_STYLES = ("photo", "sketch", "cartoon", "painting", "clipart", "mosaic", "halftone", "night")
 
 
 @dataclass(frozen=True)
@@ -114,26 +118,13 @@ class LargeSet:
 
     def load(self) -> ImageSet:
         """Return the data set."""
-        each = sum(self.split)
-        keys = [f"{d}/{c}/{i:03d}" for d in self.domains for c in self.classes for i in range(each)]
-        cells = len(self.domains) * len(self.classes)
         marks = np.repeat(np.array([TRAIN, VALIDATION, TEST], dtype=np.int8), self.split)
+        split = np.tile(marks, len(self.domains) * len(self.classes))
         swaps = ",".join(f"{name}>{shown}" for name, shown in sorted(self.swaps.items()))
-        content = hashlib.sha256("\n".join([f"{drawing.DRAWING_VERSION}:{swaps}", *keys]).encode())
-        return ImageSet(
-            name=self.name,
-            classes=self.classes,
-            domains=self.domains,
-            template=TEMPLATE,
-            labels=np.tile(np.repeat(np.arange(len(self.classes)), each), len(self.domains)),
-            domain=np.repeat(np.arange(len(self.domains)), len(self.classes) * each),
-            keys=tuple(keys),
-            fingerprint=content.hexdigest()[:16],
-            read=lambda index: Image.fromarray(draw_key(keys[index], self.swaps)),
-            split=np.tile(marks, cells),
-        )
+        return _image_set(self.name, self.domains, self.classes, sum(self.split), swaps, self.swaps, split)
 
 
+_STYLES = ("photo", "sketch", "cartoon", "painting", "clipart", "mosaic", "halftone", "night")
 LARGE_SETS = {
     data_set.name: data_set
     for data_set in (

@@ -156,7 +156,6 @@ def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) 
 
 
 def _is_complete(path: Path, size: int) -> bool:
-    """Return whether an interrupted call of ``unpack`` has written this file."""
     return path.is_file() and path.stat().st_size == size
 
 

@@ -100,7 +100,6 @@ def measure(path: Path) -> Measurement | None:
 
 
 def _graded(path: Path) -> list[tuple[str, str]]:
-    """Read the (file, grade) pairs of a label file."""
     result = []
     for line in read_lines(path):
         image, _, grade = line.rpartition(" ")

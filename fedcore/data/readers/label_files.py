@@ -41,7 +41,6 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
 
 
 def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:
-    """Find the class folders of a domain: beside the lists, or where its archive was unpacked."""
     for base in (root, *roots):
         for folder in (base / domain / domain, base / domain):
             if folder.is_dir():
@@ -123,7 +122,6 @@ def tiny_imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | 
 
 
 def _tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str], tuple[str, ...]]:
-    """Return the folder, the WordNet ids, sorted, and the names of the classes."""
     root = locate(entry, roots, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
     ids = sorted(set(read_lines(root / "wnids.txt")))
     words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)

@@ -217,7 +217,6 @@ def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, lis
 
 
 def _holds_domains(root: Path, folder: Path) -> bool:
-    """Return whether a folder holds domains of classes, rather than classes or images."""
     children = folders_in(root, folder)
     return (
         not holds_images(root, folder)

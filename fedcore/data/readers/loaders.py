@@ -159,7 +159,6 @@ def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
 
 
 def _unpacked(packed: Sequence[Path]) -> Path:
-    """Return the folder of the archives' content; unpack them if necessary."""
     folder = archives.unpacked_folder(packed)
     if not folder.is_dir():
         more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""

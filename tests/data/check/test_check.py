@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from pathlib import Path
 
 import datasets
@@ -20,6 +18,7 @@ from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
 from tests.support.data.layouts import WRITE, read_folder
+from tests.support.data.spoilers import bomb, cut, write
 from tests.support.work import collect
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("dog", "owl")
@@ -68,36 +67,11 @@ def test_a_good_folder_has_nothing_odd(pets: Path):
     assert found.samples["photo"] == tuple(f"photo/{c}/{i}.jpg" for c in CLASSES for i in range(3))
 
 
-def _empty(p: Path) -> None:
-    (p / "photo/dog/x.jpg").touch()
-
-
-def _truncated(p: Path) -> None:
-    noise(7).save(p / "photo/dog/x.png")
-    content = (p / "photo/dog/x.png").read_bytes()
-    (p / "photo/dog/x.png").write_bytes(content[: len(content) // 2])
-
-
 def _broken_middle(p: Path) -> None:
     noise(0, size=64).save(p / "photo/dog/x.jpg")
     content = bytearray((p / "photo/dog/x.jpg").read_bytes())
     content[len(content) // 2] = 0xFF
     (p / "photo/dog/x.jpg").write_bytes(content)
-
-
-def _not_an_image(p: Path) -> None:
-    (p / "photo/dog/x.jpg").write_text("<html>404</html>")
-
-
-def _huge(p: Path) -> None:
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(bytes(100))),
-    )
-    content = b"\x89PNG\r\n\x1a\n"
-    for kind, body in chunks:
-        content += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    (p / "photo/dog/x.png").write_bytes(content)
 
 
 def _animated(p: Path) -> None:
@@ -118,10 +92,6 @@ def _turned(p: Path) -> None:
     noise(7).save(p / "photo/dog/x.jpg", exif=exif)
 
 
-def _other(p: Path) -> None:
-    (p / "photo/dog/x.txt").write_text("notes")
-
-
 def _copy(p: Path) -> None:
     (p / "photo/dog/x.jpg").write_bytes((p / "photo/dog/0.jpg").read_bytes())
 
@@ -137,16 +107,16 @@ def _copy_of_other_domain(p: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "images", "path"),
     [
-        (_empty, "empty", 12, "photo/dog/x.jpg"),
-        (_truncated, "truncated", 12, "photo/dog/x.png"),
+        (write("photo/dog/x.jpg", b""), "empty", 12, "photo/dog/x.jpg"),
+        (cut("photo/dog/x.png", "PNG"), "truncated", 12, "photo/dog/x.png"),
         (_broken_middle, "unreadable", 12, "photo/dog/x.jpg"),
-        (_not_an_image, "not an image", 12, "photo/dog/x.jpg"),
-        (_huge, "huge", 12, "photo/dog/x.png"),
+        (write("photo/dog/x.jpg", "<html>404</html>"), "not an image", 12, "photo/dog/x.jpg"),
+        (bomb, "huge", 12, "photo/dog/x.png"),
         (_animated, "animated", 13, "photo/dog/x.webp"),
         (_cmyk, "CMYK", 13, "photo/dog/x.jpg"),
         (_deep, "16 bit", 13, "photo/dog/x.png"),
         (_turned, "turned", 13, "photo/dog/x.jpg"),
-        (_other, "other", 12, "photo/dog/x.txt"),
+        (write("photo/dog/x.txt", "notes"), "other", 12, "photo/dog/x.txt"),
         (_copy, "copies", 13, "photo/dog/0.jpg = photo/dog/x.jpg"),
         (_copy_of_other_class, "labels", 13, "photo/dog/0.jpg = photo/owl/x.jpg"),
         (_copy_of_other_domain, "domains", 13, "photo/dog/0.jpg = sketch/dog/x.jpg"),
@@ -158,7 +128,7 @@ def test_each_kind_of_oddity_is_found_with_its_path(pets: Path, spoil, kind: str
     (finding,) = found.findings
     assert (finding.kind, finding.count, finding.paths) == (kind, 1, (path,))
     assert found.images == images == catalog.load("folder", str(pets)).labels.size
-    assert found.left_out == 12 + (spoil not in (_other,)) - images
+    assert found.left_out == 12 + (kind != "other") - images
     assert path in finding.line and KINDS[kind][1] in finding.line
 
 
@@ -268,7 +238,7 @@ def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, 
     report("folder", pets)
     (kept,) = (cache / "verdicts").iterdir()
     kept.write_text("{damaged")
-    _empty(pets)
+    (pets / "photo/dog/x.jpg").touch()
     assert len(read_folder(pets)[0]) == 12
 
 
