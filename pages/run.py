@@ -74,9 +74,8 @@ def why_it_ended(run: RunRow) -> None:
         checkpoint = session.store().runs.newest_checkpoint(run.id)
         effect = f"continues after round {checkpoint[0]}" if checkpoint else "starts from the beginning"
         if not checkpoint and run.rounds_done:
-            effect = (
-                f"needs its checkpoints, which are gone: `fedlens resume {run.id} --restart` trains it anew"
-            )
+            command = f"`fedlens resume {run.id} --restart`"
+            effect = f"needs its checkpoints, which are gone: {command} trains it from the start"
         text += (
             "\n\n*Log and files* has the traceback. "
             f"If the config is to blame, *Clone* opens it in the form to correct it; *Resume* {effect}."

@@ -142,7 +142,7 @@ def _encodable() -> dict[str, Encodable]:
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}
             named = "".join(f", {field} = {column}" for field, column in columns.items())
-            root = task.args["root"]  # the report's root is for a manifest the folder of its images
+            root = task.args["root"]  # for a manifest, the report's root is the folder of its images
             available.setdefault(f"{root} ({name}{named})", Encodable(name, root, report["images"], columns))
     return available
 

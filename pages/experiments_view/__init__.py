@@ -1,1 +1,1 @@
-"""Parts of the page Experiments: the table of experiments and the tables of their runs."""
+"""The parts of the page Experiments."""

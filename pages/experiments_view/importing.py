@@ -77,11 +77,7 @@ def is_csv(file: str) -> bool:
 
 
 def existing_file(typed: str) -> Path:
-    """Return the absolute path of a JSON or CSV file that the user typed.
-
-    Raises:
-        FedLensError: if the file does not exist or has another suffix.
-    """
+    """Return the absolute path of a JSON or CSV file that the user typed."""
     path = user_path(typed, "file")
     if not path.is_file():
         raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
@@ -91,21 +87,13 @@ def existing_file(typed: str) -> Path:
 
 
 def submit_path(file: Path, experiment: str, dataset: str) -> None:
-    """Import a file in the background.
-
-    Args:
-        experiment, dataset: names for the results of a CSV file, which has none.
-    """
+    """Import a file in the background, a CSV file under the names of an experiment and a data set."""
     args = {"file": str(file), "name": str(file), "experiment": experiment, "dataset": dataset}
     background.submit(KIND, json.dumps(args), args)
 
 
 def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> None:
-    """Import an upload in the background, from a copy in the folder of the task.
-
-    Raises:
-        FedLensError: if the copy cannot be written.
-    """
+    """Import an upload in the background, from a copy in the folder of the task."""
     key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
     folder = session.store().tasks.folder(KIND, key)
     file = folder / ("upload.csv" if is_csv(name) else "upload.json")
@@ -121,14 +109,7 @@ def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> N
 
 
 def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
-    """Import an uploaded file into the database, and return a sentence on the result.
-
-    Args:
-        experiment, dataset: names for the results of a CSV file, which has none.
-
-    Raises:
-        FedLensError: if the file cannot be imported; the message has its name.
-    """
+    """Import an uploaded file into the database, and return a sentence on the result."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
         path.write_bytes(content)

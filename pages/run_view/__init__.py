@@ -1,1 +1,1 @@
-"""The tabs of the page Run that hold more than a table."""
+"""The tabs of the page Run."""

@@ -183,8 +183,8 @@ def feature_space(run: RunRow) -> None:
     charts.draw(analyses.space_chart(arrays, classes, session.theme()), "space", space_table(arrays, classes))
     st.caption(
         "Dots: images. Stars: class features. Crosses: centroids of each class's images.",
-        help="The model compares images with class features. t-SNE keeps neighbourhoods; distances between "
-        "distant groups have no meaning.",
+        help="The model compares images with class features. t-SNE preserves neighbourhoods; distances "
+        "between distant groups mean nothing.",
     )
     provenance(asked, task)
 
@@ -244,7 +244,7 @@ def prompt_words(run: RunRow) -> None:
     columns = {
         "Position": [r["position"] for r in rows],
         "Nearest words": [", ".join(r["words"]) for r in rows],
-        "Distance of the first": [r["distances"][0] for r in rows],
+        "Distance of the nearest": [r["distances"][0] for r in rows],
         "Prompt": [titles.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
         "Class": [r["class"] or "all" for r in rows],
     }
@@ -253,9 +253,9 @@ def prompt_words(run: RunRow) -> None:
         "Nearest words": st.column_config.TextColumn(
             help="~ marks a token that does not end its word", width=240 if session.is_narrow() else 420
         ),
-        "Distance of the first": st.column_config.NumberColumn(
-            help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be read "
-            "as one"
+        "Distance of the nearest": st.column_config.NumberColumn(
+            help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be "
+            "read as one"
         ),
         "Class": st.column_config.TextColumn(width=200),
     }

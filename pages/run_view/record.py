@@ -79,7 +79,7 @@ def log(run: RunRow) -> None:
         st.code(trace, language=None, wrap_lines=True)
     if tail:
         st.code(tail, language=None, wrap_lines=True)
-        st.caption(f"The last {LOG_LINES} lines, read at {time.strftime('%H:%M:%S')}.")
+        st.caption(f"At most the last {LOG_LINES} lines of the log, read at {time.strftime('%H:%M:%S')}.")
     else:
         why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
         st.info(f"This run has no log here{why}.", icon=":material/description:")
@@ -105,7 +105,7 @@ def reproduce(run: RunRow) -> None:
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
         st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
-        st.caption("Save the file in FedLens's folder and run there, with its environment active:")
+        st.caption("Save the file in FedLens's folder, activate its environment, and run there:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
             f"{trained_with(environment)}. The config below lists all hyper-parameters.",

@@ -22,11 +22,7 @@ LOG_CHARACTERS = 4000
 
 
 def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "auto") -> None:
-    """Queue the runs of an experiment, start the worker, and open the experiment on Live.
-
-    Raises:
-        FedLensError: if the experiment cannot be stored or no worker can be started.
-    """
+    """Queue the runs of an experiment, start the worker, and open the experiment on Live."""
     store = session.store()
     created = store.experiments.create(experiment, runs, device=device)
     jobs.ensure_worker(store)

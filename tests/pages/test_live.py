@@ -147,7 +147,6 @@ def test_an_experiment_that_is_deleted_elsewhere_meanwhile_is_said_to_be_gone(
     def looking(store: Store, experiment: int) -> str:
         seen = look(store, experiment)
         Store(filled).experiments.delete(experiment)
-        monkeypatch.undo()
         return seen
 
     gone = fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2))
