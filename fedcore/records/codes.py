@@ -5,7 +5,7 @@ from typing import Literal
 GLOBAL = 0
 """Entity code of the global model.
 
-Clients are 1..C, domains C+1..C+D; the class set of client c, where there is one, is C+D+c."""
+Clients are 1..C, domains C+1..C+D; the class set of client c, if there is one, is C+D+c."""
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")
@@ -15,7 +15,7 @@ PARTS = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
     "crossval": VALIDATION, "test": TEST, "testing": TEST,
 }  # fmt: skip
-"""What data sets call the parts of their own split: folders, columns of a list, parts of a saved set."""
+"""Names of splits in data sets (folders, columns of a list, parts of a saved set) -> code."""
 
 BEFORE_AGGREGATION, AFTER_AGGREGATION = 0, 1
 """Stages of a round at which models are evaluated."""

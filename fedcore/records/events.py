@@ -1,6 +1,6 @@
-"""The events of a run: the worker writes them to SQLite, the command line prints them, a test collects them.
+"""The events of a run: a job writes them to SQLite, the command line prints them, a test collects them.
 
-Torch-free: events hold plain numbers, so that the page process and the store can import them.
+They hold plain numbers and need no torch, so that pages and the store can import them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from typing import Literal, NamedTuple
 from fedcore.progress import Progress
 
 FULL_MATRIX_CLIENTS = 16
-"""Up to this many clients every evaluation holds the full matrix of models by test sets.
+"""Up to this many clients, every evaluation computes the full matrix of models by test sets.
 
-With more clients the first and the last evaluation hold it. The others hold the row of the global model, and
-every client's model on its own samples and on the domains' test sets. Of very many clients
-``engine.clients.evaluator`` draws a sample."""
+With more clients, only the first and the last evaluation do. The others compute the row of the global model,
+and every client's model on its own samples and on the domains' test sets."""
 
 MAX_EVALUATED_CLIENTS = 200
-"""Up to this many clients, all are evaluated; of more, this many are drawn once per run.
-
-What is evaluated would otherwise grow with the square of the clients. The drawn clients stay the same for the
-whole run, so its rounds can be compared with each other."""
+"""Up to this many clients, all are evaluated; of more, this many are drawn (``evaluated_clients``)."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,7 @@ class Entity:
 
     Attributes:
         code: unique within the run, see ``codes.GLOBAL``.
-        kind: ``classes`` is a test set of all samples of the classes that one client trains on, see
-            ``ClassSets``.
+        kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``.
         samples: training samples of a client, test samples of a domain or a class set.
         class_counts: training samples of a client by class.
     """
@@ -53,7 +48,7 @@ class Cell(NamedTuple):
 
     Attributes:
         split, stage, model, test_set: see ``fedcore.records.codes``.
-        loss: mean cross-entropy; None if it is infinite or not known.
+        loss: mean cross-entropy; None if it is infinite or was not measured.
     """
 
     split: int
@@ -81,7 +76,7 @@ class Diagnostic:
     """One value of one round, of the run, of a client or of a pair of clients.
 
     Attributes:
-        client_a, client_b: entity codes; -1 where the value belongs to no client, or to no pair.
+        client_a, client_b: entity codes; -1 if the value belongs to the run, or to one client only.
     """
 
     name: str
@@ -93,7 +88,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """The run is loaded and will train; ``environment`` is stored, and reused when the run resumes."""
+    """The run is loaded and begins to train; ``environment`` is stored and reused when it resumes."""
 
     entities: tuple[Entity, ...]
     rounds_total: int
@@ -102,10 +97,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundMeasures:
-    """Loss, seconds and traffic of one round; None if not measured, as 0 would be a measurement.
-
-    Each field is a column of the store's table ``rounds``.
-    """
+    """Loss, seconds and traffic of one round: the columns of the table ``rounds``; None: not measured."""
 
     train_loss: float | None = None
     seconds_train: float | None = None
@@ -119,10 +111,10 @@ class RoundMeasures:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundFinished(RoundMeasures):
-    """Everything of one round, to be written in one transaction; round 0 evaluates before training.
+    """All results of one round, to be written in one transaction; round 0 evaluates before training.
 
     Attributes:
-        checkpoint: the file that resumes after this round; it is on disk already.
+        checkpoint: the file that resumes after this round; it is on the disk already.
     """
 
     round: int
@@ -138,7 +130,7 @@ class Notice:
 
     Attributes:
         repeats_exactly: False if the cause may change the run's bits.
-        detail: more text, only for the log.
+        detail: further text for the log only.
     """
 
     message: str

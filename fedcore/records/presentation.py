@@ -1,4 +1,4 @@
-"""A method's description of itself and of its recorded values, from which all pages show both."""
+"""How a method and its recorded values are presented on pages, in reports and in the documentation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 class DiagnosticChart:
     """A line chart of values recorded in every round (a step's ``terms``, ``diagnostics``).
 
-    Values that are read together share a chart. A value that no method describes has a chart of its own,
-    named after it. Charts with the same title are drawn as one, also over several methods.
+    Values that are read together share a chart. A value that no method describes gets a separate chart with
+    its name. Charts with equal titles are drawn as one, also across methods.
 
     Attributes:
-        lines: recorded name -> the line's name; a single line needs none ("").
-        unit: of all lines, e.g. "tokens"; "%" shows shares of one as per cent.
-        better: which direction is good, if any.
-        note: what a reader needs to know, shown beside the chart.
+        lines: recorded name -> name of the line; "" for a single line.
+        unit: of all lines, e.g. "tokens"; "%" shows fractions as per cent.
+        better: the direction that is good, if any.
+        note: an explanation shown beside the chart.
         default_visible: shown by default; reserve it for the one or two most informative charts.
     """
 
@@ -35,12 +35,12 @@ class DiagnosticChart:
 
     @property
     def heading(self) -> str:
-        """The title, with the unit where the values do not carry it."""
+        """The title, with the unit unless the values show it."""
         return self.title if self.unit in ("", "%") else f"{self.title} ({self.unit})"
 
     @property
     def explanation(self) -> str:
-        """The note, and the direction that is good."""
+        """The note and the direction that is good."""
         return f"{self.note} {self.better.capitalize()} is better.".strip() if self.better else self.note
 
 
@@ -48,26 +48,23 @@ GRADIENT_CONFLICT = DiagnosticChart(
     "Agreement of updates",
     {"gradient_conflict": ""},
     unit="mean cosine",
-    note="Of each two clients: 1 where all pull the same way, below 0 where they pull against each other.",
+    note="For each pair of clients: 1 if their updates agree, below 0 if they oppose each other.",
 )
-"""For any method whose clients move a shared parameter."""
+"""For any method with a shared parameter that clients train."""
 
 
 @dataclass(frozen=True)
 class MatrixChart:
     """A heatmap of values recorded for pairs of clients, on Live, Compare and Run.
 
-    Pairs that no method describes are not drawn.
-
     Attributes:
-        name: the recorded name.
-        title: of the heatmaps, e.g. "Attention: who learns from whom".
-        note: what a reader needs to know, shown beside them.
-        verb: what the client of a row does to that of a column: "learns from".
-        rows: the rows' axis title: "who learns".
-        columns: the columns' axis title: "from whom".
-        unit: of the values, beside the colours.
-        color_range: values at the two ends of the colours.
+        name: the recorded name; pairs that no method describes are not drawn.
+        title: of the heatmap, e.g. "Attention: who learns from whom".
+        note: an explanation shown beside it.
+        verb: relates the client of a row to the client of a column, e.g. "learns from".
+        rows, columns: titles of the axes, e.g. "who learns" and "from whom".
+        unit: label of the colour bar.
+        color_range: values at the two ends of the colour scale.
     """
 
     name: str
@@ -82,14 +79,14 @@ class MatrixChart:
 
 @dataclass(frozen=True)
 class FieldChart:
-    """A chart of accuracy and of one recorded value over a field of the config, as a tab of the page Run.
+    """A chart of accuracy and one recorded value over a field of the config, as a tab of the page Run.
 
     Attributes:
         title: of the tab and of the value's axis, e.g. "Degrees of freedom".
-        value: the recorded name of the value.
-        over: the field of the method's config that is the horizontal axis.
+        value: the recorded name.
+        over: the field of the method's config on the horizontal axis.
         symbol: of that field in the paper, e.g. "r".
-        only: fields of the config -> the value that a run must have to be drawn.
+        only: values of config fields that a run must have to be drawn.
     """
 
     title: str
@@ -104,14 +101,11 @@ class About:
     """The presentation of a method in forms, tables, charts and the documentation.
 
     Attributes:
-        title: its name as shown, e.g. "FedOT".
+        title: display name, e.g. "FedOT".
         source: paper and year.
         summary: the idea in a few sentences, shown beside the form.
-        family: whether it is listed among the methods or among the baselines.
-        charts: line charts of the values it records.
-        matrices: heatmaps of the values it records for pairs of clients.
-        field_charts: charts of its runs over a field of their config.
-        prompts: names of its learned prompts -> how tables call them.
+        family: whether it is listed as a method or as a baseline.
+        prompts: names of its learned prompts -> their names in tables.
     """
 
     title: str
