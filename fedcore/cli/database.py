@@ -35,10 +35,10 @@ def doctor(
     remaining = 0
     for check in examine(Store(db), mend):
         about = f": {check.about}" if check.about else ""
-        print(f"{'!' if check.findings else '✓'} {check.title}{about}")
-        for finding in check.findings:
-            remaining += not finding.mended
-            print(f"    {'mended: ' if finding.mended else ''}{finding.text}")
+        print(f"{'!' if check.faults else '✓'} {check.title}{about}")
+        for fault in check.faults:
+            remaining += not fault.mended
+            print(f"    {'mended: ' if fault.mended else ''}{fault.text}")
     if remaining:
         advice = "" if mend else "; `fedlens doctor --mend` deletes leftovers and ends dead jobs"
         print(f"{counted(remaining, 'finding')}{advice}")

@@ -26,7 +26,7 @@ RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fault:
     """A fault, with the repair that was made or the remedy for the user."""
 
     text: str
@@ -35,14 +35,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One part of an examination; it passed if it has no findings.
+    """One part of an examination; it passed if it found no faults.
 
     Attributes:
-        about: a value that was looked up, such as versions, in one line.
+        about: a fact in one line, such as the versions.
     """
 
     title: str
-    findings: tuple[Finding, ...]
+    faults: tuple[Fault, ...]
     about: str = ""
 
 
@@ -56,53 +56,44 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
     Raises:
         FedLensError: when the database cannot be opened.
     """
-    yield Check("versions", (), _versions())
-    yield Check("database", tuple(Finding(line) for line in _damage(store)), str(store.path))
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    versions += f", SQLite {sqlite3.sqlite_version}, database version {VERSION}"
+    yield Check("versions", (), versions)
+    remedy = "put a backup in its place with `fedlens restore`, or delete the experiments that it concerns"
+    damage = tuple(Fault(f"{line}; {remedy}") for line in store.integrity.findings())
+    yield Check("database", damage, str(store.path))
     for title, part in PARTS.items():
         yield Check(title, tuple(_to_its_end(part(store, mend))))
 
 
-def _to_its_end(part: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a part; an error that ends the part is a finding too."""
+def _to_its_end(part: Iterator[Fault]) -> Iterator[Fault]:
+    """Yield the faults of a part; an error that ends the part is a fault too."""
     try:
         yield from part
     except FedLensError as error:
-        yield Finding(error.line())
+        yield Fault(error.line())
 
 
-def _versions() -> str:
-    return (
-        f"Python {platform.python_version()}, torch {torch.__version__}, SQLite {sqlite3.sqlite_version}, "
-        f"database version {VERSION}"
-    )
-
-
-def _damage(store: Store) -> list[str]:
-    found = store.integrity.findings()
-    remedy = "put a backup in its place with `fedlens restore`, or delete the experiments that it concerns"
-    return [f"{line}; {remedy}" for line in found]
-
-
-def _experiments(store: Store, mend: bool) -> Iterator[Finding]:
+def _experiments(store: Store, mend: bool) -> Iterator[Fault]:
     for experiment in store.experiments.unreadable():
-        yield Finding(f"experiment {experiment.id}: {experiment.reason}")
+        yield Fault(f"experiment {experiment.id}: {experiment.reason}")
 
 
-def _tasks(store: Store, mend: bool) -> Iterator[Finding]:
+def _tasks(store: Store, mend: bool) -> Iterator[Fault]:
     for line in store.tasks.listed(limit=-1)[1]:
-        yield Finding(line)
+        yield Fault(line)
 
 
-def _jobs(store: Store, mend: bool) -> Iterator[Finding]:
+def _jobs(store: Store, mend: bool) -> Iterator[Fault]:
     """Find jobs that are marked as running although their process is dead."""
     dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
     if mend and dead and store.prepare().writable:
         store.jobs.reconcile()
     for table, number in dead:
-        yield Finding(f"{table.name} {number} is marked as running, but its process has ended", mend)
+        yield Fault(f"{table.name} {number} is marked as running, but its process has ended", mend)
 
 
-def _locks(store: Store, mend: bool) -> Iterator[Finding]:
+def _locks(store: Store, mend: bool) -> Iterator[Fault]:
     """Find locks that dead processes left behind."""
     owners = {str(row["owner"]).rpartition("/")[2] for table in JOB_TABLES for row in store.jobs.live(table)}
     for path in sorted(lock_folder(store.path).glob("*.lock")):
@@ -110,7 +101,7 @@ def _locks(store: Store, mend: bool) -> Iterator[Finding]:
             yield _delete(path, f"the lock {path.name} belongs to no job", mend)
 
 
-def _checkpoints(store: Store, mend: bool) -> Iterator[Finding]:
+def _checkpoints(store: Store, mend: bool) -> Iterator[Fault]:
     """Find damaged checkpoints; a resumed run continues from the previous one, or starts again."""
     for folder in _run_folders(store):
         for path in sorted(folder.glob("round-*.safetensors")):
@@ -118,7 +109,7 @@ def _checkpoints(store: Store, mend: bool) -> Iterator[Finding]:
                 yield _delete(path, f"{folder.name}: {wrong[0]}", mend)
 
 
-def _encodings(store: Store, mend: bool) -> Iterator[Finding]:
+def _encodings(store: Store, mend: bool) -> Iterator[Fault]:
     """Find damaged encodings of images; they are computed again when a run needs them."""
     for path in sorted((store.artifacts / "encodings").glob("*.npy")):
         if wrong := arrays.verify(path):
@@ -127,7 +118,7 @@ def _encodings(store: Store, mend: bool) -> Iterator[Finding]:
                 arrays.description_file(path).unlink(missing_ok=True)
 
 
-def _folders(store: Store, mend: bool) -> Iterator[Finding]:
+def _folders(store: Store, mend: bool) -> Iterator[Fault]:
     """Find folders of deleted runs and tasks; a process that is killed during a deletion leaves them."""
     used = _used_folders(store)
     for path in [*_run_folders(store), *sorted(store.artifacts.glob("tasks/*-*"))]:
@@ -135,13 +126,13 @@ def _folders(store: Store, mend: bool) -> Iterator[Finding]:
             yield _delete(path, f"{path.relative_to(store.artifacts)} belongs to no run or task", mend)
 
 
-def _disk(store: Store, mend: bool) -> Iterator[Finding]:
+def _disk(store: Store, mend: bool) -> Iterator[Fault]:
     total, free = disk_usage(store.path)
     if free < min(RESERVE, total // 50):
-        yield Finding(f"only {free / 1e6:.0f} MB are free on the disk of {store.path}; free some space")
+        yield Fault(f"only {free / 1e6:.0f} MB are free on the disk of {store.path}; free some space")
 
 
-PARTS: dict[str, Callable[[Store, bool], Iterator[Finding]]] = {
+PARTS: dict[str, Callable[[Store, bool], Iterator[Fault]]] = {
     "experiments": _experiments,
     "tasks": _tasks,
     "jobs": _jobs,
@@ -160,6 +151,7 @@ def _run_folders(store: Store) -> list[Path]:
 
 def _used_folders(store: Store) -> set[Path] | None:
     """Return the folders of all runs and tasks of all databases in the folder; None if one is unreadable."""
+    # All databases of a folder share `artifacts/`, and also backups refer to its files.
     used: set[Path] = set()
     for db in sorted(path for path in store.path.parent.iterdir() if path.is_file() and _is_sqlite(path)):
         try:
@@ -188,10 +180,10 @@ def _is_sqlite(path: Path) -> bool:
         return False
 
 
-def _delete(path: Path, text: str, mend: bool) -> Finding:
-    """Return a finding about a file or folder, which is deleted if it is to be mended."""
+def _delete(path: Path, text: str, mend: bool) -> Fault:
+    """Return a fault of a file or folder, which is deleted if faults are to be mended."""
     if not mend:
-        return Finding(f"{text} ({path})")
+        return Fault(f"{text} ({path})")
     try:
         if path.is_dir():
             shutil.rmtree(path)
@@ -199,4 +191,4 @@ def _delete(path: Path, text: str, mend: bool) -> Finding:
             path.unlink()
     except OSError as error:
         raise FedLensError(f"cannot delete {path}: {error.strerror}; delete it yourself") from error
-    return Finding(f"{text}: deleted", mended=True)
+    return Fault(f"{text}: deleted", mended=True)

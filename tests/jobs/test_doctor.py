@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def findings(store: Store, mend: bool = False) -> dict[str, list[str]]:
-    return {c.title: [f.text for f in c.findings] for c in examine(store, mend) if c.findings}
+    return {c.title: [f.text for f in c.faults] for c in examine(store, mend) if c.faults}
 
 
 def test_a_healthy_store_has_no_findings(store, capsys):

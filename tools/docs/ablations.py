@@ -51,7 +51,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Column:
+class DiagnosticColumn:
     """A diagnostic of the last round as a column of a table.
 
     Attributes:
@@ -74,13 +74,13 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
 """Name of an experiment's file -> the accuracies that are compared."""
 COLUMNS = {
     "fedot": (
-        Column("largest condition number", "condition_number", 2, "high"),
-        Column("cosine of updates", "gradient_conflict", 2),
+        DiagnosticColumn("largest condition number", "condition_number", 2, "high"),
+        DiagnosticColumn("cosine of updates", "gradient_conflict", 2),
     ),
-    "sdfed": (Column("subspace overlap", "subspace_overlap", 2),),
+    "sdfed": (DiagnosticColumn("subspace overlap", "subspace_overlap", 2),),
     "fedalign": (
-        Column("orthogonality penalty", "orthogonality", 2),
-        Column("its share of the gradient", "orthogonality_share", 2),
+        DiagnosticColumn("orthogonality penalty", "orthogonality", 2),
+        DiagnosticColumn("its share of the gradient", "orthogonality_share", 2),
     ),
 }
 """Method -> the columns that its first table has besides the accuracies."""
@@ -99,7 +99,7 @@ HEADINGS = ("variant", "accuracy", "difference (95 % interval)", "could have see
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedAblation:
     """The runs of one experiment file."""
 
     row: ExperimentRow
@@ -119,9 +119,9 @@ def render(text: str, store: Store) -> str:
             ways, and for a marker that names no experiment.
     """
     files = {path.stem: path for path in sorted(EXAMPLES.glob("*.toml"))}
-    recorded: dict[str, Recorded] = {}
+    recorded: dict[str, RecordedAblation] = {}
 
-    def named(name: str) -> Recorded:
+    def named(name: str) -> RecordedAblation:
         if name not in files:
             raise FedLensError(f"docs/ablations.md names '{name}'; there are {', '.join(files)}")
         recorded[name] = recorded.get(name) or _recorded(store, files[name])
@@ -137,7 +137,7 @@ def render(text: str, store: Store) -> str:
     return fill(text, {"runs": lambda _: _environment(store, recorded)})
 
 
-def setting(name: str, recorded: Recorded) -> str:
+def setting(name: str, recorded: RecordedAblation) -> str:
     """Return the command that makes the runs, and their data and sizes in words."""
     of = recorded.row.config
     results = [r for group in recorded.rows for r in group.runs]
@@ -149,7 +149,7 @@ def setting(name: str, recorded: Recorded) -> str:
     return f"`{COMMAND.format(name)}`\n\n{len(results)} runs: {of.data.name}, {size}{left_out}.\n"
 
 
-def tables(store: Store, name: str, recorded: Recorded) -> str:
+def tables(store: Store, name: str, recorded: RecordedAblation) -> str:
     """Return a table for each accuracy, with a row for each variant.
 
     Raises:
@@ -176,7 +176,7 @@ def _table(
     store: Store,
     groups: Sequence[ComparisonRow],
     values: Mapping[str, Mapping[int, float]],
-    columns: Sequence[Column],
+    columns: Sequence[DiagnosticColumn],
 ) -> str:
     baseline = values[groups[0].label]
     lines = [[*HEADINGS, *(c.heading for c in columns), "n"]]
@@ -223,7 +223,7 @@ def _per_seed(store: Store, group: ComparisonRow, measure: Measure) -> dict[int,
     return {seed: 100 * mean for seed, mean in means.items() if mean is not None}
 
 
-def _stat(store: Store, group: ComparisonRow, column: Column) -> Stat | None:
+def _stat(store: Store, group: ComparisonRow, column: DiagnosticColumn) -> Stat | None:
     """Return mean and spread over seeds in the last round; None if the method does not record it.
 
     Held-out domains of a seed are averaged first: how they differ is no spread over seeds.
@@ -235,11 +235,11 @@ def _stat(store: Store, group: ComparisonRow, column: Column) -> Stat | None:
     return spread(mean_known(known.get(v.run.id) for v in same) for same in by_seed)
 
 
-def _text(column: Column, stat: Stat | None) -> str:
+def _text(column: DiagnosticColumn, stat: Stat | None) -> str:
     return "" if stat is None else stat.text(column.digits)
 
 
-def _recorded(store: Store, path: Path) -> Recorded:
+def _recorded(store: Store, path: Path) -> RecordedAblation:
     """Return the newest recorded experiment of a file, complete.
 
     Raises:
@@ -255,7 +255,7 @@ def _recorded(store: Store, path: Path) -> Recorded:
                 raise FedLensError(f"{store.path}: {path.name} has changed since it was run; run it again")
             comparison = compare(store, [row.id], "last")
             _check_complete(row, comparison)
-            return Recorded(row, comparison)
+            return RecordedAblation(row, comparison)
     raise FedLensError(f"{store.path}: no experiment '{wanted.name}'; make it with {how}")
 
 
@@ -272,7 +272,7 @@ def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
         raise FedLensError(f"experiment {row.id} is incomplete: it lacks {missing}; resume its runs first")
 
 
-def _environment(store: Store, recorded: Mapping[str, Recorded]) -> str:
+def _environment(store: Store, recorded: Mapping[str, RecordedAblation]) -> str:
     """Return one line about all runs and the machine.
 
     Raises:
