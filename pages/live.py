@@ -19,12 +19,14 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.client_graph import ABOUT, client_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
+from fedcore.progress import counted
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel, ordered_panels
 from fedcore.results.panels.run_panels import run_panels
 from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import Snapshot
+from fedcore.results.verdict import verdict
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions
 from pages.live_view import chart as live_chart
@@ -60,12 +62,16 @@ NO_FADE = """<style>
 </style>"""
 Schedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
+Lines = tuple[tuple[int, float, str], ...]
+"""State of some runs as it is drawn with their panels: (run, share of its rounds, text) each."""
 session.through_app()
 store = session.store()
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
-def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
+def grid(
+    store: Store, token: Snapshot, settings: Settings, lines_of_runs: Lines
+) -> tuple[Chart, bytes | None, list[Panel]]:
     """Return the heatmaps of a snapshot; the browser does not draw equal bytes again."""
     until = {t[0]: t[1] for t in token}
     panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.stage, until)
@@ -73,10 +79,21 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
         chart = client_graphs(panels, settings.theme, settings.columns)
     else:
         panels = ordered_panels(panels, settings.order)
+        states = {run: (share, text) for run, share, text in lines_of_runs}
+        notes = [panel_note(panel, states, settings.theme) for panel in panels]
         chart = heatmaps.heatmap_grid(
-            panels, settings.theme, settings.columns, settings.fitted, width=settings.width
+            panels, settings.theme, settings.columns, settings.fitted, width=settings.width, notes=notes
         )
     return chart, live_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
+
+
+def panel_note(panel: Panel, states: dict[int, tuple[float, str]], theme: Theme) -> heatmaps.PanelNote:
+    """Return the line below a panel's title: the state of its run, or how many of its runs have ended."""
+    of_panel = [states[run] for run in panel.runs if run in states]
+    share = sum(share for share, _ in of_panel) / max(1, len(of_panel))
+    ended = sum(share >= 1 for share, _ in of_panel)
+    text = of_panel[0][1] if len(of_panel) == 1 else f"{ended} of {counted(len(of_panel), 'run')} trained"
+    return heatmaps.PanelNote(text, share, theme.colour(panel.method))
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -123,6 +140,16 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
             draws = {**draws, **{i: draws.get(i, 0) + 1 for i in changed}}
     st.session_state["live_drawn"] = {key: (shown, when, draws)}
     return shown
+
+
+def lines_to_draw(drawn: Snapshot, shown: list[progress.RunProgress]) -> Lines:
+    """Return the lines of the panels; time alone changes none, so that nothing is drawn again."""
+    key = drawn, tuple((p.run.id, p.run.state) for p in shown)
+    before: tuple[object, Lines] = st.session_state.get("live_lines", (None, ()))
+    if before[0] != key:
+        before = key, tuple((p.run.id, p.share, p.line) for p in shown)
+        st.session_state["live_lines"] = before
+    return before[1]
 
 
 def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
@@ -207,9 +234,11 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
     shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(NO_FADE + status_strip(row) + run_rows(shown, settings.theme))
+        st.html(NO_FADE + status_strip(row))
         drawn = snapshot_to_draw(now, paused)
-        draw_all(at_round(drawn, settings.until), settings)
+        draw_all(at_round(drawn, settings.until), settings, lines_to_draw(drawn, shown))
+        st.subheader("Runs", anchor=False)
+        st.html(run_rows(shown, settings.theme))
     every, flags = poll_seconds(shown), actions.button_flags(row)
     if drawn != now:  # a newer snapshot waits to be drawn
         return flags, (seen, every, every)
@@ -223,9 +252,9 @@ def at_round(snapshot: Snapshot, until: int | None) -> Snapshot:
     return tuple((run, min(round_, until), identity) for run, round_, identity in snapshot)
 
 
-def draw_all(shown: Snapshot, settings: Settings) -> None:
+def draw_all(shown: Snapshot, settings: Settings, lines_of_runs: Lines) -> None:
     """Draw the heatmaps and curves of a snapshot, or their tables."""
-    chart, content, drawn = grid(store, shown, settings)
+    chart, content, drawn = grid(store, shown, settings, lines_of_runs)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
             st.markdown(f"**{markup.md(panel.title)}**")
@@ -293,8 +322,9 @@ def status_strip(experiment: ExperimentRow) -> str:
 def page() -> None:
     """Draw the page."""
     live_chart.fetch()
-    st.title("Live")
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
+    row.title("Live", width="content")
+    with row.container(horizontal=True, vertical_alignment="bottom"):
         experiment = live_settings.choose()
         runs = live_settings.choose_variant(experiment) if experiment else []
     if experiment is None:
@@ -315,6 +345,9 @@ def page() -> None:
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
         settings = replace(settings, lines=live_settings.count_lines(runs))
+    outcome = verdict(store, experiment)
+    if outcome is not None:
+        st.success(markup.md(outcome), icon=":material/flag:")
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)
     actions.log(runs)
 

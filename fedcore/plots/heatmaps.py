@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, isnan
 from typing import Any, Literal
 
@@ -35,7 +35,22 @@ FRAME, FRAMED_FROM = 2, 10  # pixels: the frame of the diagonal, and the smalles
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cells, if they fit
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
+BAR, NOTE_HEIGHT = 4, 26  # pixels: the bar of a panel's progress; it and its text
 Kind = Literal["accuracy", "difference", "recorded"]
+
+
+@dataclass(frozen=True)
+class PanelNote:
+    """One line between the title of a panel and its heatmap: a text, and a bar of the progress.
+
+    Attributes:
+        share: length of the bar, 0 to 1.
+        colour: of the bar.
+    """
+
+    text: str
+    share: float
+    colour: str
 
 
 def heatmap_grid(
@@ -45,6 +60,7 @@ def heatmap_grid(
     fitted: bool = False,
     title: str = "Accuracy in %",
     width: int = WIDE_PIXELS,
+    notes: Sequence[PanelNote] = (),
 ) -> Chart:
     """Draw one heatmap per panel under one colour axis, grey where there is no data.
 
@@ -54,6 +70,7 @@ def heatmap_grid(
         columns: number of panels per row.
         fitted: whether the colours span the values instead of 0 to 100 %.
         width: approximate width of the chart in pixels; text that does not fit is shortened or left out.
+        notes: one per panel; default: none has one.
     """
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
@@ -64,7 +81,8 @@ def heatmap_grid(
             "cmax": high,
             "colorbar": _colorbar(matrix.unit, theme),
         }
-        return Chart(_grid(panels, theme, columns, axis, "recorded", width), _matrix_alt(panels, matrix))
+        figure = _grid(panels, theme, columns, axis, "recorded", width, notes)
+        return Chart(figure, _matrix_alt(panels, matrix))
     low, high = (0.0, 100.0)
     if fitted:
         measured = _measured_values(panels)
@@ -72,7 +90,7 @@ def heatmap_grid(
             low, high = float(np.floor(measured.min())), float(np.ceil(measured.max()))
             high = max(high, low + 1)
     axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
-    return Chart(_grid(panels, theme, columns, axis, "accuracy", width), _accuracy_alt(panels))
+    return Chart(_grid(panels, theme, columns, axis, "accuracy", width, notes), _accuracy_alt(panels))
 
 
 def narrow_spread(panels: Sequence[Panel]) -> str | None:
@@ -123,7 +141,13 @@ def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
 
 
 def _grid(
-    panels: Sequence[Panel], theme: Theme, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
+    panels: Sequence[Panel],
+    theme: Theme,
+    columns: int,
+    coloraxis: dict[str, Any],
+    kind: Kind,
+    pixels: int,
+    notes: Sequence[PanelNote] = (),
 ) -> go.Figure:
     """Draw panels in rows of ``columns``.
 
@@ -137,10 +161,11 @@ def _grid(
     below = max(
         (min(len(n), LABEL_LETTERS) for p in panels for n in p.columns), default=0
     )  # letters, slanted
-    gap = max(92, 52 + 4 * below) if below else 60
+    above = NOTE_HEIGHT if notes else 0
+    gap = (max(92, 52 + 4 * below) if below else 60) + above
     inner = rows * body + (rows - 1) * gap
     gaps, framed = any(np.isnan(p.values).any() for p in panels), False
-    margin = {"l": 8, "r": 8, "t": 54, "b": 88, "pad": 0}
+    margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
     name = max((min(len(n), LABEL_LETTERS) for p in panels for n in p.rows), default=0)
     aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
     width = (1 - aside * (columns - 1)) / columns
@@ -148,6 +173,7 @@ def _grid(
     title_room = ((width + aside) * inside / LETTER - 3) if columns > 1 else (inside + OVERHANG) / LETTER
     data: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
@@ -155,7 +181,11 @@ def _grid(
         ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
         nth = str(i + 1) if i else ""
         axes |= _panel_axes(panel, theme, nth, ends, first=not column)
-        annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), theme, nth, ends)
+        titled = replace(panel, title=shorten(panel.title, title_room))
+        annotations += _panel_texts(titled, theme, nth, ends, above)
+        if notes:
+            annotations.append(_note_text(shorten(notes[i].text, title_room * LETTER / SMALL), theme, ends))
+            shapes += _note_bar(notes[i], theme, ends)
         fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
         traces = [_heatmap(panel, kind)]
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
@@ -177,6 +207,7 @@ def _grid(
         **theme.layout,
         **axes,
         "annotations": annotations,
+        "shapes": shapes,
         "coloraxis": coloraxis,
         "height": int(inner + margin["t"] + margin["b"]),
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
@@ -334,8 +365,51 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
     return {f"xaxis{nth}": across, f"yaxis{nth}": down}
 
 
-def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dict[str, Any]]:
-    """Return the annotations of a panel: the title above it, and the text in an empty one."""
+def _note_text(text: str, theme: Theme, ends: Extent) -> dict[str, Any]:
+    """Return the annotation of a panel's note, between its title and its heatmap."""
+    (left, right), (_, top) = ends
+    return {
+        "text": escape(text),
+        "font": {"size": 12, "color": theme.faint},
+        "showarrow": False,
+        "x": (left + right) / 2,
+        "y": top,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "center",
+        "yanchor": "bottom",
+        "yshift": 2 * BAR,
+    }
+
+
+def _note_bar(note: PanelNote, theme: Theme, ends: Extent) -> list[dict[str, Any]]:
+    """Return the bar of a panel's progress, which lies on its heatmap: a track, and the share done."""
+    (left, right), (_, top) = ends
+    return [
+        {
+            "type": "rect",
+            "xref": "paper",
+            "yref": "paper",
+            "x0": left,
+            "x1": left + share * (right - left),
+            "ysizemode": "pixel",
+            "yanchor": top,
+            "y0": 3,
+            "y1": 3 + BAR,
+            "fillcolor": colour,
+            "line": {"width": 0},
+        }
+        for share, colour in ((1.0, theme.no_data), (note.share, note.colour))
+        if share > 0
+    ]
+
+
+def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent, above: int) -> list[dict[str, Any]]:
+    """Return the annotations of a panel: the title above it, and the text in an empty one.
+
+    Args:
+        above: pixels of what stands between the title and the heatmap.
+    """
     shared = {"showarrow": False, "font": {"size": 14, "color": theme.ink}}
     (left, right), (_, top) = ends
     title = {
@@ -347,7 +421,7 @@ def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dic
         "yref": "paper",
         "xanchor": "center",
         "yanchor": "bottom",
-        "yshift": 4,
+        "yshift": 4 + above,
     }
     middle = {"x": 0.5, "y": 0.5, "xref": f"x{nth} domain", "yref": f"y{nth} domain"}
     return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.empty_text}]

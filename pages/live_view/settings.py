@@ -246,7 +246,7 @@ def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
         "Pause replay" if playing else "Replay",
         icon=":material/pause:" if playing else ":material/play_arrow:",
         key="live_play",
-        width=150,  # fits the longer text, so that changing it moves nothing
+        width=135,  # fits the longer text, so that changing it moves nothing
         disabled=no_round,
         help="Replays the training round by round",
         on_click=_play_or_pause,
@@ -261,7 +261,7 @@ def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
         disabled=no_round,
         bind="query-params",
         help="Shows all panels and charts as they were after this round",
-        width=280,
+        width=200,
     )
     if playing:
         st.session_state["live_armed"] = False

@@ -91,6 +91,7 @@ def test_a_new_round_keeps_zoom_and_hover(server: Server, run: Recorder, tab: Ta
     page = tab.page
     page.goto(f"{server.url}/live?id={run.experiment_id}")
     before = shown(page, 2)
+    assert before["top"] < 400, "the heatmaps begin on the first screen"
     assert before["z"][0][1] == pytest.approx(100 * 12 / TOTAL)
     zoom(page, before)
     label = page.locator(LABEL).text_content()

@@ -23,6 +23,8 @@ from tests.support import fill
 from tests.support.web.live import widget
 from tests.support.web.pages import Opened, button, html
 
+NOTE_LETTERS = 12
+
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """What the browser is told of each chart."""
@@ -34,7 +36,14 @@ def messages(app: AppTest) -> list[bytes]:
 
 
 def titles(figure: dict[str, Any]) -> list[str]:
-    return [a["text"].removeprefix("<b>").removesuffix("</b>") for a in figure["layout"]["annotations"]]
+    """Titles of the panels, and the texts of empty ones."""
+    texts = [a["text"] for a in figure["layout"]["annotations"] if a["font"]["size"] > NOTE_LETTERS]
+    return [text.removeprefix("<b>").removesuffix("</b>") for text in texts]
+
+
+def notes(figure: dict[str, Any]) -> list[str]:
+    """The lines between titles and heatmaps."""
+    return [a["text"] for a in figure["layout"]["annotations"] if a["font"]["size"] == NOTE_LETTERS]
 
 
 def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:
@@ -63,6 +72,9 @@ def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_pat
     writers[0].write_round(fill.a_round("fedot", 1, 2, 5))
     after = charts(app.run())[0]["figure"]
     assert titles(after) == ["FedOT: round 2/5"]
+    assert [note.split(" · ")[0] for note in notes(after)] == ["running"]
+    bars = [shape["x1"] for shape in after["layout"]["shapes"]]
+    assert bars == pytest.approx([1.0, 2 / 5])
     assert after["data"][0]["z"] != before["data"][0]["z"]
     assert after["layout"]["uirevision"] == before["layout"]["uirevision"]
     widget(app.radio, "live_view").set_value("clients")

@@ -39,6 +39,7 @@ class Panel:
         own_columns: for each row the column of the model's own test samples, -1 where it has none.
         matrix: description of the values where a method recorded them; None for accuracies.
         empty_text: text in a panel without values.
+        runs: the runs that it shows; empty where a panel is made of other panels.
     """
 
     title: str
@@ -53,6 +54,7 @@ class Panel:
     column_title: str = "test set"
     matrix: MatrixChart | None = None
     empty_text: str = "no round yet"
+    runs: tuple[int, ...] = ()
 
     @property
     def own_cells(self) -> list[tuple[int, int]]:

@@ -75,22 +75,22 @@ def run_panels(
     panels = []
     for (label, _), same in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
         seeds = group_by((replace(r, label=label) for r in same), lambda r: r.seed)
-        each = [
-            panel
-            for runs_of_seed in seeds.values()
-            for panel in (
-                [_held_out_panel(store, runs_of_seed, split, stage, until)]
-                if view == "held_out"
-                else [run_panel(store, r, view, split, stage, until.get(r.id)) for r in runs_of_seed]
-            )
-        ]
+        each = []
+        for of_seed in seeds.values():
+            if view == "held_out":
+                panel = _held_out_panel(store, of_seed, split, stage, until)
+                each.append(replace(panel, runs=tuple(r.id for r in of_seed)))
+            else:
+                shown = (run_panel(store, r, view, split, stage, until.get(r.id)) for r in of_seed)
+                each += [replace(p, runs=(r.id,)) for p, r in zip(shown, of_seed, strict=True)]
         if len(seeds) == 1:
             panels += each
         else:
             rounds = _last_rounds(store, same, split, stage, until)
             begun = len({r.seed for r in same if rounds[r.id]})
             text = f"{begun} seeds, {_range_of_rounds(rounds)}" if begun > 1 else _range_of_rounds(rounds)
-            panels.append(mean_over_seeds(each, f"{label}: {text}"))
+            mean = mean_over_seeds(each, f"{label}: {text}")
+            panels.append(replace(mean, runs=tuple(r.id for r in same)))
     return panels
 
 
