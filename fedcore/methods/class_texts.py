@@ -142,11 +142,7 @@ class Described(Method[Any]):
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse descriptions of unknown classes, and those too long for the text tower.
-
-        Raises:
-            FedLensError: with field ``descriptions``.
-        """
+        """Refuse descriptions of unknown classes, and those too long for the text tower."""
         if config.class_text == "template":
             return
         classes = {spoken(name) for name in context.classes}

@@ -57,6 +57,7 @@ def agree(file: Path, sha256: str) -> None:
     agreed = _agreements()
     agreed[str(file)] = [sha256]
     folder = state_folder()
+    # Written beside the file and renamed, so that another process never reads half of it.
     part = folder / f"{FILE}.{os.getpid()}"
     with suppress(OSError):  # the agreement then holds for this process only
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -219,11 +219,7 @@ class FedOT(Method[FedOTConfig]):
 
     @classmethod
     def check(cls, config: FedOTConfig, context: RunContext) -> None:
-        """Refuse blocks that do not divide the embedding.
-
-        Raises:
-            FedLensError: with field ``blocks`` and the nearest divisors.
-        """
+        """Refuse blocks that do not divide the embedding."""
         d = context.spec.embed_dim
         if d % config.blocks:
             below, above = nearest_divisors(d, config.blocks)

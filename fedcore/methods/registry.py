@@ -50,9 +50,8 @@ _RECEIVED: dict[Path, bytes] = {}
 def method(cls: type[Method]) -> type[Method]:
     """Class decorator: register a method under its ``name``.
 
-    Raises:
-        FedLensError: when another class already has that name, or the class does not keep the contract: a
-            public member outside the contract is most likely a misspelt hook, which would never be called.
+    A class with a public member outside the contract is refused, since that is most likely a misspelt hook,
+    which the engine would never call.
     """
     if not isinstance(getattr(cls, "about", None), About):
         raise FedLensError(
@@ -79,35 +78,26 @@ def method(cls: type[Method]) -> type[Method]:
 
 
 def load_file(path: str | Path) -> list[str]:
-    """Load methods from a Python file that the user names; returns the names it registered.
-
-    Raises:
-        FedLensError: when the file is missing, does not import or registers nothing.
-    """
+    """Load methods from a Python file that the user names, and return the names that it registered."""
     file, content = _read(path)
     consent.agree(file, consent.digest(content))
     return _run(file, content)
 
 
 def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
-    """Load methods from a file that an experiment names; returns the names it registered.
+    """Load methods from a file that an experiment names, and return the names that it registered.
 
     Args:
         sha256: of the content that a run was planned with.
 
     Raises:
         NotAgreed: when the user has not agreed to run the file as it is now.
-        FedLensError: when it has changed since the run was planned, and as ``load_file`` does.
     """
     return _run(*_agreed(path, sha256))
 
 
 def agreed_content(path: str | Path, sha256: str | None = None) -> bytes:
-    """Return the content of a file that an experiment names, to be sent along with a run.
-
-    Raises:
-        FedLensError: as ``load_agreed`` does.
-    """
+    """Return the content of a file that an experiment names, to be sent along with a run."""
     return _agreed(path, sha256)[1]
 
 
@@ -145,11 +135,7 @@ def forget_received() -> None:
 
 
 def file_hash(path: str | Path) -> str:
-    """Return SHA-256 of a method file's contents.
-
-    Raises:
-        FedLensError: when there is no such file.
-    """
+    """Return the SHA-256 of a method file's content."""
     return consent.digest(_read(path)[1])
 
 
@@ -171,6 +157,7 @@ def _run(file: Path, content: bytes) -> list[str]:
     module = ModuleType("fedlens_method_" + file.stem)
     module.__file__ = str(file)
     before = set(_METHODS)
+    # pydantic looks up the annotations of a config class in the module that sys.modules has by its name.
     sys.modules[module.__name__] = module
     try:
         exec(compile(content, file, "exec"), module.__dict__)
@@ -208,11 +195,7 @@ def registered() -> dict[str, type[Method]]:
 
 
 def get(name: str, field: str = "methods") -> type[Method]:
-    """Return a method by name.
-
-    Raises:
-        FedLensError: for an unknown name, with the nearest valid ones.
-    """
+    """Return a method by name; ``field`` is named by the error for an unknown one."""
     methods = registered()
     if name not in methods:
         methods = load_all()
@@ -228,11 +211,7 @@ def file_of(name: str) -> str | None:
 
 
 def build_config(name: str, values: dict[str, object], field: str = "methods") -> MethodConfig:
-    """Return a method's checked config.
-
-    Raises:
-        FedLensError: naming ``field.<hyper-parameter>`` and what is allowed.
-    """
+    """Return a method's checked config; an error names ``field.<hyper-parameter>`` and what is allowed."""
     cls = get(name, field)
     try:
         return cast("MethodConfig", cls.Config(**values))  # only methods that train read its fields

@@ -37,6 +37,8 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
+    # The engine computes this sum as uploads arrive (engine/clients/gathering.py) and has to have its bits:
+    # change both or none.
     weights = weights.to(values.device).view(-1, *[1] * (values.dim() - 1))
     return (values.to(torch.float64) * weights).sum(0).to(values.dtype)
 
@@ -84,6 +86,8 @@ def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
     Args:
         samples: arguments of the function, of two samples or more along the first axis.
     """
+    # What two samples hold minus what one holds: weights, which autograd saves as well, are in both.
+    # Storages are counted once each, because several saved tensors can be views of one.
     saved: list[dict[int, int]] = [{}, {}]
     for storages, count in zip(saved, (1, 2), strict=True):
 
@@ -94,7 +98,7 @@ def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             result = function(*(s[:count].detach().clone().requires_grad_() for s in samples))
             del result
-    return max(1, sum(saved[1].values()) - sum(saved[0].values()))  # weights are in both, and cancel
+    return max(1, sum(saved[1].values()) - sum(saved[0].values()))
 
 
 PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}

@@ -152,11 +152,7 @@ class FACMIC(Method[FACMICConfig]):
 
     @classmethod
     def check(cls, config: FACMICConfig, context: RunContext) -> None:
-        """Refuse to align with a held-out domain if none is held out.
-
-        Raises:
-            FedLensError: with field ``target``.
-        """
+        """Refuse to align with a held-out domain if none is held out."""
         if config.target == "held_out" and not held_out_domains(context):
             raise FedLensError(
                 "no domain is held out, with which target = held_out could align the clients; hold one out "

@@ -137,10 +137,7 @@ class FedAKT(Method[FedAKTConfig]):
         return {name: params[name] for name in ADAPTER} if data is None else {}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return the header's scores of CLIP's feature; of the adapter's for the global model.
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return the header's scores of CLIP's feature; of the adapter's for the global model."""
         return self._read(params, self._adapt(head, x) if head else x)
 
     def _read(self, params: Params, feature: Tensor) -> Tensor:

@@ -90,11 +90,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     @classmethod
     def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers, and ranks that they cannot have.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``rank``.
-        """
+        """Refuse backbones without attention layers, and ranks that they cannot have."""
         spec = context.spec
         check_attention_layers(cls.about.title, spec, "backbone.name")
         if config.rank > spec.vision_width:
@@ -130,10 +126,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return Step({self.shared: loss})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return scale cos(image, text).
-
-        Shape: x (models, samples, tokens, width) -> (models, samples, K).
-        """
+        """Return scale cos(image, text)."""
         return cosine_logits(*self.features(params, head, x), self.config.scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:

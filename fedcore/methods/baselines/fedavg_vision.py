@@ -101,11 +101,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
 
     @classmethod
     def check(cls, config: FedAvgVisionConfig, context: RunContext) -> None:
-        """Refuse sizes of images that a ViT cannot read, and weights that are not on this machine.
-
-        Raises:
-            FedLensError: with field ``backbone.name``, ``network`` or ``weights``.
-        """
+        """Refuse sizes of images that a ViT cannot read, and weights that are not on this machine."""
         side, network = context.spec.image_size, config.network
         if network.startswith("vit") and side % PATCH:
             raise FedLensError(

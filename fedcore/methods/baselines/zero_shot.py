@@ -61,8 +61,5 @@ class ZeroShot(Described):
         return {"text": self.text.expand(models, *self.text.shape)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(class sentence, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return s cos(class sentence, image)."""
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

@@ -138,11 +138,7 @@ class FedAlign(Described):
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse backbones without attention layers, and ranks and descriptions that do not fit.
-
-        Raises:
-            FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
-        """
+        """Refuse backbones without attention layers, and ranks and descriptions that do not fit."""
         spec = context.spec
         check_attention_layers(cls.about.title, spec, "start_layer")
         if spec.prompts:
@@ -260,10 +256,7 @@ class FedAlign(Described):
         )
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return scale cos(image, text).
-
-        Shape: x (models, samples, tokens, width) -> (models, samples, K).
-        """
+        """Return scale cos(image, text)."""
         return cosine_logits(*self.features(params, head, x), self.scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -266,11 +266,7 @@ class FedDEAP(Method[FedDEAPConfig]):
     Config = FedDEAPConfig
 
     def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
-        """Prepare class texts and ETFs.
-
-        Raises:
-            FedLensError: when the prompts leave no room for a class name, or an ETF does not exist.
-        """
+        """Prepare class texts and ETFs."""
         super().__init__(config, problem)
         backbone = problem.backbone
         self.scale = backbone.logit_scale
@@ -292,11 +288,7 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     @classmethod
     def check(cls, config: FedDEAPConfig, context: RunContext) -> None:
-        """Refuse backbones and federations that the equations do not fit.
-
-        Raises:
-            FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
-        """
+        """Refuse backbones and federations that the equations do not fit."""
         spec = context.spec
         check_prompts(spec)
         if config.personal_prompt and spec.embed_dim != spec.token_width:

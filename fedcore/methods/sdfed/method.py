@@ -240,11 +240,7 @@ class SDFed(Method[SDFedConfig]):
     backbones = "equal token widths"
 
     def __init__(self, config: SDFedConfig, problem: Problem) -> None:
-        """Prepare class names, lengths and the projector's fixed basis.
-
-        Raises:
-            FedLensError: when a prompt leaves no room for a class name (``global_length``, ``local_length``).
-        """
+        """Prepare class names, lengths and the projector's fixed basis."""
         super().__init__(config, problem)
         backbone = problem.backbone
         self.suffix = class_suffix(backbone, problem.classes)
@@ -265,11 +261,7 @@ class SDFed(Method[SDFedConfig]):
 
     @classmethod
     def check(cls, config: SDFedConfig, context: RunContext) -> None:
-        """Refuse a list of lengths that does not fit the clients, and text towers without prompts.
-
-        Raises:
-            FedLensError: with field ``local_length`` or ``backbone.name``.
-        """
+        """Refuse a list of lengths that does not fit the clients, and text towers without prompts."""
         check_prompts(context.spec)
         listed = parse_lengths(config.local_length)[2]
         if len(listed) not in (0, context.clients) and config.components != "none":
@@ -405,10 +397,7 @@ class SDFed(Method[SDFedConfig]):
         return {"text": text, "held": held}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return s cos(prompted class, image)."""
         return self._scores(x, head["text"], head["held"])
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:

@@ -27,13 +27,14 @@ def projectors(
     Computed in float64 on the CPU: a prompt spans at most S_s directions and the SVD chooses the others,
     which should depend only on the prompt, not on the device. With ``noise`` (m, removed) that
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
-    prompt's rows leaves it alone. Clients with the same prompt, as it was broadcast, share one decomposition.
+    prompt's rows leaves it alone.
 
     Two other kinds: "rank" removes the prompt's own directions alone (``removed`` of them at most), so that
     nothing is left to the SVD's choice; "random" removes the span of ``noise`` and ignores the prompt.
 
     Shape: prompt (clients, S, m) -> (clients, m, m).  Source: SDFed, Eq. 8-10 and Definition 1.
     """
+    # In the first step of a round all clients hold the broadcast prompt: one decomposition serves them.
     work, place = prompt.detach().to("cpu", torch.float64).unique(dim=0, return_inverse=True)
     if kind == "random":
         assert noise is not None, "a random projector needs noise"

@@ -38,22 +38,14 @@ class Prompted(Method[Any]):
     """
 
     def __init__(self, config: Any, problem: Problem) -> None:
-        """Prepare the class names.
-
-        Raises:
-            FedLensError: when the context leaves no room for a class name (field ``context_length``).
-        """
+        """Prepare the class names."""
         super().__init__(config, problem)
         self.suffix = class_suffix(problem.backbone, problem.classes, self._pattern(config))
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse text towers without prompts, and contexts that leave a class name no room.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
+        """Refuse text towers without prompts, and contexts that leave a class name no room."""
         check_prompts(context.spec)
         length, pattern = config.context_length, cls._pattern(config)
         tokens.check_room(context.spec, context.classes, length, "context_length", pattern)
@@ -74,10 +66,7 @@ class Prompted(Method[Any]):
         return {"text": self._text(params["context"])}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return s cos(prompted class, image)."""
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:

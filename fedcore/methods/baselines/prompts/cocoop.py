@@ -154,10 +154,7 @@ class CoCoOp(Prompted):
         return super().head(params, data)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class for this image, image).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return s cos(prompted class for this image, image)."""
         if "text" in head:
             return super().logits(params, head, x)
         contexts = self._contexts(params, x).flatten(0, 1)

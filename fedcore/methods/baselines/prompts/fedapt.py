@@ -107,11 +107,7 @@ class FedAPT(Method[FedAPTConfig]):
     shared = ("context", "query_w")
 
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
-        """Prepare the class names, and draw every client's key from U(0, 1).
-
-        Raises:
-            FedLensError: when the prompt leaves no room for a class name (field ``context_length``).
-        """
+        """Prepare the class names, and draw every client's key from U(0, 1)."""
         super().__init__(config, problem)
         self.suffix = class_suffix(problem.backbone, problem.classes)
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
@@ -119,11 +115,7 @@ class FedAPT(Method[FedAPTConfig]):
 
     @classmethod
     def check(cls, config: FedAPTConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, and prompts that leave a class name no room.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
+        """Refuse text towers without prompts, and prompts that leave a class name no room."""
         check_prompts(context.spec)
         tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
@@ -185,10 +177,7 @@ class FedAPT(Method[FedAPTConfig]):
         return replace(state, shared=averaged)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(image, class with the image's key).
-
-        Shape: x (models, samples, d) -> (models, samples, classes).
-        """
+        """Return s cos(image, class with the image's key)."""
         scale, weights = self.problem.backbone.logit_scale, self._weights(params, x)
         rows = []
         models = zip(params["context"], self._keys(params), weights, x, strict=True)

@@ -91,11 +91,7 @@ class FedMaPLe(Prompted):
 
     @classmethod
     def check(cls, config: FedMaPLeConfig, context: RunContext) -> None:
-        """Refuse backbones without prompts in both encoders, and contexts that leave a class name no room.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
+        """Refuse backbones without prompts in both encoders, and contexts that leave a class name no room."""
         check_attention_layers(cls.about.title, context.spec, "backbone.name")
         super().check(config, context)
 
@@ -152,10 +148,7 @@ class FedMaPLe(Prompted):
         return {"text": text, "prompts": torch.cat([first, prompts[:, 1:]], 1)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(image, class).
-
-        Shape: x (models, samples, tokens, width) -> (models, samples, classes).
-        """
+        """Return s cos(image, class)."""
         return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:

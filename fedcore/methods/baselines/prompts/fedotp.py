@@ -133,11 +133,7 @@ class FedOTP(Prompted):
 
     @classmethod
     def check(cls, config: FedOTPConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, contexts without room, and image towers without regions.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
+        """Refuse text towers without prompts, contexts without room, and image towers without regions."""
         if not context.spec.patches:
             raise FedLensError(
                 f"FedOTP matches image regions, and {context.spec.name} gives no embeddings of any; choose "
@@ -169,10 +165,7 @@ class FedOTP(Prompted):
         return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s <T, cos> of every class, with no gradient through the plan T.
-
-        Shape: x (models, samples, regions, d) -> (models, samples, classes).
-        """
+        """Return s <T, cos> of every class, with no gradient through the plan T."""
         each = len(x) * self.numbers_per_sample() * x.element_size()
         scores = partial(self._scores, head["prompts"])
         return in_pieces(scores, piece_size(each, x.device), x.transpose(0, 1)).transpose(0, 1)

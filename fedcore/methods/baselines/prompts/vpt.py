@@ -81,11 +81,7 @@ class VPT(Method[VPTConfig]):
 
     @classmethod
     def check(cls, config: VPTConfig, context: RunContext) -> None:
-        """Refuse backbones without attention layers.
-
-        Raises:
-            FedLensError: with field ``backbone.name``.
-        """
+        """Refuse backbones without attention layers."""
         check_attention_layers(cls.about.title, context.spec, "backbone.name")
 
     @classmethod
