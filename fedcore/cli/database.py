@@ -56,8 +56,8 @@ def backup(
 
     Checkpoints, logs and encodings are files beside it, and not part of the copy.
     """
+    from fedcore.store.backup import back_up
     from fedcore.store.database import resolve
-    from fedcore.store.integrity.backup import back_up
 
     file = None if target is None else user_path(target, "target").resolve()
     copy = back_up(resolve(db), file)
@@ -75,7 +75,7 @@ def restore(
     The replaced database is kept in a file beside it.
     """
     from fedcore.store import Store
-    from fedcore.store.integrity import backup as backups
+    from fedcore.store import backup as backups
 
     store = Store(db)
     if store.path.is_file():
@@ -89,7 +89,7 @@ def restore(
 @command("vacuum")
 def vacuum(db: Database = None) -> int:
     """Shrink the database after deletions."""
-    from fedcore.store.integrity import backup as backups
+    from fedcore.store import backup as backups
 
     before, after = backups.vacuum(writable(db))
     print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")

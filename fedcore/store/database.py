@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
-from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
 BUSY_SECONDS = 10.0
@@ -388,3 +389,29 @@ def remove_folder(folder: Path) -> None:
 def as_json(ids: Iterable[int]) -> str:
     """Turn ids into the one parameter that ID_LIST takes."""
     return json.dumps([int(i) for i in ids])
+
+
+NETWORK_SYSTEMS = frozenset(
+    {"nfs", "nfs3", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ncpfs", "ceph", "glusterfs", "lustre"}
+    | {"gpfs", "beegfs", "9p", "afpfs", "webdav", "davfs", "davfs2"}
+    | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "rclone", "s3fs", "gcsfuse", "davfs2", "ceph")}
+)
+
+
+def network_file_system(path: Path, mounts: Iterable[tuple[str, str]] | None = None) -> str | None:
+    """Return the type of the network file system that holds a path, None on a local disk.
+
+    WAL needs shared memory between processes of one machine; on NFS and the like the database corrupts.
+
+    Args:
+        mounts: mount points with their types; default: those of this machine.
+    """
+    if mounts is None:
+        mounts = [(p.mountpoint, p.fstype.lower()) for p in psutil.disk_partitions(all=True)]
+    target = next(p for p in (path.resolve(), *path.resolve().parents) if p.exists())
+    # the deepest mount point holds the path; of two on one point the later hides the earlier
+    holding = [
+        (len(Path(p).parts), i, kind) for i, (p, kind) in enumerate(mounts) if target.is_relative_to(p)
+    ]
+    kind = max(holding)[2] if holding else ""
+    return kind if kind in NETWORK_SYSTEMS else None

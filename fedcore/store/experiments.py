@@ -16,10 +16,10 @@ from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
 from fedcore.progress import counted
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder, text_or_bytes
-from fedcore.store.exchange.json_file import experiments_json
-from fedcore.store.integrity.guard import Integrity
+from fedcore.store.exchange.records import experiments_json
+from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.runs import RUN_COLUMNS, RunRow, run_row
+from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
 TAGS = TypeAdapter(tuple[str, ...])

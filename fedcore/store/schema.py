@@ -12,8 +12,8 @@ import sqlite3
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.store.damage import create_triggers
 from fedcore.store.exchange import from_0_1
-from fedcore.store.integrity import copies
 
 VERSION = 1
 """Version of the tables, which SQLite's ``user_version`` stores in the file."""
@@ -118,7 +118,7 @@ CREATE VIEW accuracy_named AS
 
 ``content_hash`` identifies an imported CSV file. ``accuracy_named`` serves other tools (pandas, a database
 browser); a client may have its domain's name, so kinds distinguish their rows. What tells damage from what
-was recorded is in ``digests`` and ``copies``, see the modules of these names.
+was recorded is in ``digests`` and ``copies``, see ``damage``.
 """
 
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
@@ -129,7 +129,7 @@ def create(connection: sqlite3.Connection) -> None:
     """Make all tables in an empty database, within the caller's transaction."""
     for statement in filter(str.strip, SCHEMA.split(";\n")):
         connection.execute(statement)
-    copies.create_triggers(connection)
+    create_triggers(connection)
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 

@@ -11,11 +11,11 @@ from fedcore.store.cells import Cells
 from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepare, resolve
 from fedcore.store.exchange.imports import Imports
 from fedcore.store.experiments import Experiments
-from fedcore.store.integrity.guard import Integrity
+from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import Jobs
 from fedcore.store.queue import Queue
 from fedcore.store.rounds import Diagnostics, Rounds
-from fedcore.store.runs import Runs
+from fedcore.store.run_rows import Runs
 from fedcore.store.tasks import Tasks
 from fedcore.store.views import Views
 

@@ -14,7 +14,7 @@ from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tools.docs import ablations as ablations_doc
 from tools.docs import blocks

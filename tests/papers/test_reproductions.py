@@ -21,7 +21,7 @@ from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
 

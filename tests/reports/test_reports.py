@@ -30,7 +30,7 @@ from fedcore.results import comparison
 from fedcore.results.comparison import compare
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.database import writing
-from fedcore.store.integrity.guard import Integrity
+from fedcore.store.integrity import Integrity
 from tests.support import fill
 from tests.support.exported import exported
 

@@ -13,9 +13,9 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
 from fedcore.records.events import RoundFinished
-from fedcore.store import Store, database, network, schema
+from fedcore.store import Store, database, schema
 from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fake_engine
 from tests.support.jobs import recorded
 
@@ -248,7 +248,7 @@ MOUNTS = [
 )
 def test_network_file_systems_are_told_from_local_ones(path, kind, monkeypatch):
     monkeypatch.setattr(Path, "exists", lambda path: True)  # as if all these places were there
-    assert network.network_file_system(Path(path), MOUNTS) == kind
+    assert database.network_file_system(Path(path), MOUNTS) == kind
 
 
 def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.store import Store, schema
-from fedcore.store.integrity.digests import rounds_without, write_digests
+from fedcore.store.damage import rounds_without, write_digests
 from tests.support import fill
 
 
@@ -144,7 +144,7 @@ def test_wrong_types_are_refused(ours, theirs):
 
 
 def test_a_huge_value_is_refused(ours, theirs, monkeypatch):
-    monkeypatch.setattr("fedcore.store.exchange.other_database.LARGEST_VALUE", 1_000_000)
+    monkeypatch.setattr("fedcore.store.exchange.imports.LARGEST_VALUE", 1_000_000)
     run_sql(theirs, "UPDATE experiments SET notes=hex(zeroblob(600000))")
     refused(ours, theirs, "too big")
 

@@ -14,8 +14,8 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import doctor
 from fedcore.store import Store
+from fedcore.store.damage import findings
 from fedcore.store.database import reading, writing
-from fedcore.store.integrity.check import findings
 from fedcore.store.writer import delete_rounds_after
 from tests.support import fill
 from tests.support.exported import exported
@@ -160,7 +160,7 @@ def test_a_fault_of_our_own_is_not_reported_as_damage(db, monkeypatch):
     def faulty(*given):
         raise AttributeError("a fault of our own")
 
-    monkeypatch.setattr("fedcore.store.integrity.digests.differences", faulty)
+    monkeypatch.setattr("fedcore.store.damage.round_digest", faulty)
     for door in (
         Store(db).integrity.findings,
         lambda: list(doctor.examine(Store(db), mend=False)),
@@ -168,6 +168,6 @@ def test_a_fault_of_our_own_is_not_reported_as_damage(db, monkeypatch):
     ):
         with pytest.raises(AttributeError, match="a fault of our own"):
             door()
-    monkeypatch.setattr("fedcore.store.runs.state", faulty)
+    monkeypatch.setattr("fedcore.store.run_rows.state", faulty)
     with pytest.raises(AttributeError, match="a fault of our own"):
         Store(db).experiments.all()

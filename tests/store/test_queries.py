@@ -15,7 +15,7 @@ from fedcore.jobs.job import Heartbeat
 from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing
-from fedcore.store.exchange.json_file import experiments_json
+from fedcore.store.exchange.records import experiments_json
 from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS
 from fedcore.store.liveness import host_id, new_owner
 from tests.support import fake_engine

@@ -18,7 +18,7 @@ from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 
 

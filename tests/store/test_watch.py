@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.store import Store
-from fedcore.store.integrity import watch
-from fedcore.store.integrity.watch import Watch
+from fedcore.store import Store, integrity
+from fedcore.store.integrity import Watch
 from tests.support import fill
 from tests.support.jobs import wait_for
 
@@ -23,7 +22,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def test_damage_is_found_in_the_background_and_repair_too(db, monkeypatch):
-    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
     store = Store(db)
     wait_for(lambda: not store.integrity.watched())
     fill.alter(db, "UPDATE scores SET personal_mean=personal_mean/2 WHERE run_id=1 AND round=1")
@@ -54,8 +53,8 @@ def look(watched: Watch) -> None:
 
 
 def test_an_unchanged_file_is_checked_once_and_again_after_an_hour(db, monkeypatch):
-    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "SHARE", float("inf"))
+    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(integrity, "SHARE", float("inf"))
     watched, begun = checks(db)
     for _ in range(3):
         look(watched)
@@ -63,14 +62,14 @@ def test_an_unchanged_file_is_checked_once_and_again_after_an_hour(db, monkeypat
     Store(db).experiments.edit(1, notes="changed")
     look(watched)
     assert len(begun) == 2
-    monkeypatch.setattr(watch, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(integrity, "REPEAT_SECONDS", 0.0)
     look(watched)
     assert len(begun) == 3
 
 
 def test_a_file_that_changes_all_the_time_is_not_checked_all_the_time(db, monkeypatch):
-    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "SHARE", 1e-9)
+    monkeypatch.setattr(integrity, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(integrity, "SHARE", 1e-9)
     watched, begun = checks(db)
     for count in range(3):
         os.utime(db, ns=(count, count))
@@ -79,7 +78,7 @@ def test_a_file_that_changes_all_the_time_is_not_checked_all_the_time(db, monkey
 
 
 def test_pages_do_not_wait_for_a_long_check_and_none_begins_beside_it(db, monkeypatch):
-    monkeypatch.setattr(watch, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(integrity, "FIRST_SECONDS", 0.0)
     go_on = threading.Event()
 
     def check() -> list[str]:

@@ -20,7 +20,7 @@ from fedcore.store import Created, Store
 from fedcore.store.database import writing
 from fedcore.store.jobs import RUNS
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 
 CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
 TOTAL = 60

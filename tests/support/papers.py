@@ -15,7 +15,7 @@ from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")

@@ -21,7 +21,7 @@ from fedcore.papers.experiments import preset
 from fedcore.records.events import Entity, Notice, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
-from fedcore.store.run_writer import RunWriter
+from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tools.benchmarks import drawn
 

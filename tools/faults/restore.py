@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.errors import FedLensError
-from fedcore.store import Store
-from fedcore.store.integrity import backup
+from fedcore.store import Store, backup
 from tools.faults.disk import fill, root, small_disk
 from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Lab, copy, export, tail, wait_for

@@ -19,7 +19,7 @@ from fedcore.cache.durable import publish
 from fedcore.cache.integrity import new_digest
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.config.grouping import group_hash, stable_config
-from fedcore.store.integrity.digests import rounds_without, write_digests
+from fedcore.store.damage import rounds_without, write_digests
 
 LAST_STEP = "0009_marks_and_views"
 DIGESTS_COMPLETED = "0010_complete_digests"

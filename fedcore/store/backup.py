@@ -13,7 +13,7 @@ from pathlib import Path
 from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError, first_line
 from fedcore.store import schema
-from fedcore.store.integrity.check import findings
+from fedcore.store.damage import findings
 from fedcore.system_errors import SystemFault, check_room, explain, plain_errors
 
 LOGS = ("-wal", "-shm")

@@ -1,7 +1,8 @@
-"""Checks of databases in the background, once for each version of a file.
+"""The guard where numbers leave a store, and where pages and commands show them.
 
 Numbers leave a store only after a check, but pages show them all the time, and a check of a million cells
-takes seconds. A thread of this process therefore checks what pages show, and they say what it has found.
+takes seconds. A thread of this process therefore checks what pages show, once for each version of the file,
+and they say what it has found.
 """
 
 from __future__ import annotations
@@ -10,10 +11,66 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.store.damage import findings
+from fedcore.store.database import DatabaseFile
+
+
+class Integrity:
+    """Tells whether a store holds what was recorded (``Store.integrity``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
+        """Return one line for each damage (see ``damage.findings``).
+
+        Raises:
+            FedLensError: when the database cannot be opened.
+        """
+        with self._file.reading() as connection:
+            if not connection.in_transaction:
+                connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
+            return findings(connection, experiment_ids)
+
+    def require(self, experiment_ids: Iterable[int]) -> None:
+        """Refuse to go on with damaged experiments; those checked in this snapshot are not checked again.
+
+        Raises:
+            FedLensError: field ``db``, with the first damage and the remedy.
+        """
+        unchecked = set(experiment_ids) - self._file.checked
+        if unchecked and (found := self.findings(unchecked)):
+            raise FedLensError(self._sentence(found, "nothing is exported"), "db")
+
+    def warning(self) -> str:
+        """Check the database now; returns a sentence for where numbers are shown, empty if all is well.
+
+        Raises:
+            FedLensError: when the database cannot be opened.
+        """
+        return self._warning(self.findings())
+
+    def watched(self) -> str:
+        """Return the warning of the last check, and start another in the background if one is due.
+
+        It waits for a moment for the first check of this process, and otherwise returns at once.
+        """
+        return self._warning(last_findings(self._file.path, self.findings))
+
+    def _warning(self, found: list[str]) -> str:
+        return self._sentence(found, "numbers that are shown may be wrong") if found else ""
+
+    def _sentence(self, found: list[str], consequence: str) -> str:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return (
+            f"{self._file.path} is damaged ({found[0]}{more}), so {consequence}; `fedlens doctor` shows all "
+            "of it, `fedlens restore` puts a backup in its place"
+        )
+
 
 SHARE = 0.05
 """Most of one core that checks take while the file changes all the time, as it does while runs train."""
@@ -89,6 +146,6 @@ def version(db: Path) -> _Version:
 _watches: dict[Path, Watch] = {}
 
 
-def found(db: Path, check: Callable[[], list[str]]) -> list[str]:
+def last_findings(db: Path, check: Callable[[], list[str]]) -> list[str]:
     """Return what the last check of a database has found (see ``Watch``); one watch serves all pages."""
     return _watches.setdefault(db, Watch(db, check)).found()

@@ -1,0 +1,187 @@
+"""Tells damage from what was recorded, before numbers leave a database.
+
+SQLite has no checksums of its own: a bit that flips on the disk would change an accuracy, a label or a date
+without a word. What a round recorded has a digest, written in its transaction. Triggers keep second copies of
+the rows that describe experiments, runs and models, so that the copies follow every write, also one made with
+another program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator
+
+from fedcore.errors import first_line
+from fedcore.system_errors import SystemFault, explain
+
+MOST = 20
+"""Findings that are listed of one kind."""
+
+
+def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None = None) -> list[str]:
+    """Return one line for each damage in an open database; an empty list where all is as recorded.
+
+    Args:
+        experiment_ids: whose rounds are compared with their digests; default: all. The structure of the file
+            and the rows of experiments, runs and models are always checked as a whole.
+
+    Raises:
+        sqlite3.Error: where the machine failed, so that nothing is known about the content.
+    """
+    found: list[str] = []
+    try:
+        found += structure(connection) or schema_differences(connection)
+        if not found:  # otherwise reading rows may fail
+            found += _rows(connection, experiment_ids)
+    except sqlite3.Error as error:
+        if isinstance(explain(error, "the database"), SystemFault):
+            raise
+        found.append(first_line(error))
+    return found
+
+
+def structure(connection: sqlite3.Connection) -> list[str]:
+    """Return one line for each damage of the file itself, which may be of any version."""
+    lines = [row[0] for row in connection.execute(f"PRAGMA integrity_check({MOST})")]
+    if lines != ["ok"]:
+        return [" ".join(str(line).split()) for line in lines]
+    broken = connection.execute("PRAGMA foreign_key_check").fetchmany(MOST)
+    return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that is not there" for row in broken]
+
+
+def _rows(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None) -> Iterator[str]:
+    yield from row_differences(connection)
+    rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
+    chosen = None if experiment_ids is None else set(experiment_ids)
+    runs = [run_id for run_id, experiment in rows if chosen is None or experiment in chosen]
+    yield from round_differences(connection, runs)
+
+
+# conditions on all columns before the round in a primary key, so that no query reads other rounds
+_NAMES = """
+WITH RECURSIVE names(name) AS (
+  SELECT min(name) FROM diagnostics WHERE run_id=:run
+  UNION ALL
+  SELECT (SELECT min(d.name) FROM diagnostics d WHERE d.run_id=:run AND d.name>names.name)
+  FROM names WHERE names.name IS NOT NULL)
+"""
+CONTENT = (
+    "SELECT * FROM rounds WHERE run_id=:run AND round=:round",
+    "SELECT * FROM client_rounds WHERE run_id=:run AND round=:round ORDER BY client",
+    "SELECT * FROM scores WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
+    "ORDER BY split, stage",
+    "SELECT * FROM accuracy WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
+    "ORDER BY split, stage, model, test_set",
+    f"{_NAMES} SELECT * FROM diagnostics WHERE run_id=:run AND name IN (SELECT name FROM names) "
+    "AND round=:round ORDER BY name, client_a, client_b",
+)
+"""Queries of all rows of one round."""
+
+
+def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:
+    """Return the digest of all rows of one round, as they are stored now."""
+    digest = hashlib.blake2b(digest_size=16)
+    for statement in CONTENT:
+        cursor = connection.execute(statement, {"run": run_id, "round": round_})
+        cursor.row_factory = None  # tuples, without the run's id, which differs between databases
+        digest.update(repr([row[1:] for row in cursor]).encode())
+    return digest.hexdigest()
+
+
+def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[int]) -> None:
+    """Write the digests of rounds, in the transaction that wrote the rounds."""
+    for number in rounds:
+        database.execute(
+            "INSERT OR REPLACE INTO digests(run_id, round, digest) VALUES (?,?,?)",
+            [run_id, number, round_digest(database, run_id, number)],
+        )
+
+
+def round_differences(connection: sqlite3.Connection, run_ids: Iterable[int]) -> Iterator[str]:
+    """Yield one line for each round that is not as its digest says, has none, or is lost."""
+    for run_id in run_ids:
+        rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
+        for number, digest in rows.fetchall():
+            if round_digest(connection, run_id, number) != digest:
+                yield f"run {run_id}, round {number} is not as it was recorded"
+        for number in rounds_without(connection, run_id):
+            yield f"run {run_id}, round {number} has no digest, so what it recorded cannot be relied on"
+        lost = connection.execute(
+            "SELECT rounds_done FROM runs WHERE id=:run AND "
+            "rounds_done > (SELECT coalesce(max(round), 0) FROM digests WHERE run_id=:run)",
+            {"run": run_id},
+        ).fetchone()
+        if lost:
+            yield f"run {run_id} lost rounds: {lost[0]} were recorded"
+
+
+def rounds_without(connection: sqlite3.Connection, run_id: int) -> list[int]:
+    """Return the recorded rounds that have no digest."""
+    rows = connection.execute(
+        "SELECT round FROM rounds WHERE run_id=:run EXCEPT SELECT round FROM digests WHERE run_id=:run",
+        {"run": run_id},
+    )
+    return [row[0] for row in rows]
+
+
+KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity"), "views": ("id",)}
+"""Tables whose rows are copied, with their keys."""
+VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
+"""Columns that say which process does a run; they change every few seconds, and nothing exports them."""
+
+
+def create_triggers(database: sqlite3.Connection) -> None:
+    """Copy every change from here on, and the definitions of tables, indices and triggers."""
+    for table in KEYS:
+        columns = _columns(database, table)
+        key, content = _key(table, "NEW."), _content(columns, "NEW.")
+        copy = f"INSERT OR REPLACE INTO copies VALUES ('{table}', {key}, {content})"
+        actions = {
+            "INSERT": copy,
+            f"UPDATE OF {', '.join(columns)}": copy,
+            "DELETE": f"DELETE FROM copies WHERE table_name='{table}' AND key={_key(table, 'OLD.')}",
+        }
+        for event, action in actions.items():
+            name = f"copies_of_{table}_{event.partition(' ')[0].lower()}"
+            database.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {action}; END")
+    database.execute("INSERT INTO copies SELECT 'schema', name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+
+
+def schema_differences(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield one line for each table, index or trigger of ours whose statement is not as it was made."""
+    rows = connection.execute(
+        "SELECT c.key FROM copies c LEFT JOIN sqlite_master m ON m.name=c.key "
+        "WHERE c.table_name='schema' AND m.sql IS NOT c.content"
+    )
+    yield from (f"the definition of {row[0]} is not as it was made" for row in rows)
+
+
+def row_differences(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield one line for each row that is not as its copy says."""
+    for table in KEYS:
+        content = _content(_columns(connection, table), "r.")
+        rows = connection.execute(
+            f"SELECT {_key(table, 'r.')} FROM {table} r LEFT JOIN copies c ON c.table_name='{table}' "
+            f"AND c.key={_key(table, 'r.')} WHERE c.content IS NOT {content}"
+        )
+        yield from (f"{table}: row {row[0]} is not as it was written" for row in rows.fetchall())
+        lost = connection.execute(
+            f"SELECT key FROM copies c WHERE table_name='{table}' AND NOT EXISTS "
+            f"(SELECT 1 FROM {table} r WHERE {_key(table, 'r.')}=c.key)"
+        )
+        yield from (f"{table}: row {row[0]} is lost" for row in lost.fetchall())
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    return [name for name in names if name not in VOLATILE]
+
+
+def _key(table: str, row: str) -> str:
+    return " || ' ' || ".join(f"{row}{name}" for name in KEYS[table]) + (" || ''" * (len(KEYS[table]) == 1))
+
+
+def _content(columns: list[str], row: str) -> str:
+    """Return SQL for all values in one text; ``quote`` writes numbers so that they read back exactly."""
+    return " || ',' || ".join(f"quote({row}{name})" for name in columns)

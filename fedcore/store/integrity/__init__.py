@@ -1,1 +1,0 @@
-"""What tells damage from what was recorded: digests of rounds, copies of rows, and their checks."""
