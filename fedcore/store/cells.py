@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
-from fedcore.store.rounds import EVALUATED
 
 NAMED_CELL = """
 a.run_id, a.split, a.stage, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
@@ -39,16 +38,6 @@ class EntityRow(NamedTuple):
     name: str
     domain: str | None
     samples: int | None
-
-
-class HeatCell(NamedTuple):
-    """One cell of a run's accuracy matrix; model and test_set are entity codes."""
-
-    model: int
-    test_set: int
-    correct: int
-    total: int
-    loss: float | None
 
 
 class OwnAccuracy(NamedTuple):
@@ -88,7 +77,7 @@ class NamedCell(NamedTuple):
     loss: float | None
 
 
-AnyCell = TypeVar("AnyCell", HeatCell, OwnAccuracy, CodedCell, NamedCell)
+AnyCell = TypeVar("AnyCell", OwnAccuracy, CodedCell, NamedCell)
 
 
 class Cells:
@@ -106,26 +95,6 @@ class Cells:
             {"run": run_id},
         )
         return list(map(EntityRow._make, rows))
-
-    def heatmap(
-        self, run_id: int, round_: int | None = None, split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[HeatCell]:
-        """Return the accuracy matrix of a round, by default the last evaluated one; it may be empty."""
-        where = {"run": run_id, "split": split, "stage": stage}
-        with self._file.reading() as connection:
-            if round_ is None:
-                rounds = connection.execute(EVALUATED, where).fetchall()
-                if not rounds:
-                    return []
-                round_ = rounds[-1]["round"]
-            rows = connection.execute(
-                """
-                SELECT model, test_set, correct, total, loss FROM accuracy
-                WHERE run_id=:run AND split=:split AND stage=:stage AND round=:round ORDER BY model, test_set
-                """,
-                {**where, "round": round_},
-            )
-            return _with_samples([HeatCell(*row) for row in rows])
 
     def own_accuracy(
         self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION

@@ -49,7 +49,7 @@ def test_a_trained_run_can_be_looked_into(db, trained):
     assert task.result["classes"] == list(plan(parse(EXPERIMENT)).classes)
     arrays = task.arrays()
     right = arrays["label"] == arrays["predicted"]
-    for cell in Store(db).cells.heatmap(trained, 1):
+    for cell in Store(db).cells.coded({trained: [1]}):
         chosen = (arrays["model"] == cell.model) & (arrays["test_set"] == cell.test_set)
         if chosen.any():
             assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
@@ -102,7 +102,8 @@ def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db
     found = count_disagreement(arrays)
     for run_id, right in ((first, found.only_first), (second, found.only_second)):
         last = Store(db).runs.get([run_id])[0].rounds_done
-        cell = next(c for c in Store(db).cells.heatmap(run_id, last) if (c.model, c.test_set) == (1, 2))
+        cells = Store(db).cells.coded({run_id: [last]})
+        cell = next(c for c in cells if (c.model, c.test_set) == (1, 2))
         assert (cell.correct, cell.total) == (found.both_right + right, found.total)
     analysis.submit_disagreement(Store(db), first, second, 1, 2, (1, None))
     earlier = do(db)

@@ -24,7 +24,7 @@ def poll(db: Path, run_ids: list[int], number: int) -> None:
     Store(db).queue.runs()
     Store(db).queue.slots()
     for run in run_ids:
-        Store(db).cells.heatmap(run)
+        Store(db).cells.coded({run: [1]})
     Store(db).rounds.mean_accuracy(run_ids)
     Store(db).jobs.reconcile()
     Store(db).tasks.submit("check", f"session {number}", {})

@@ -12,7 +12,6 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
-from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing
 from fedcore.store.exchange.records import experiments_json
@@ -73,7 +72,6 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.personal_curves": lambda store: store.rounds.personal_curves([1, 2]),
     "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
-    "cells.heatmap": lambda store: store.cells.heatmap(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: 3, 2: 3}),
@@ -186,17 +184,9 @@ def test_the_pulse_of_one_experiment_reads_no_others(trained, monkeypatch):
     assert plan["detail"].startswith("SEARCH runs")
 
 
-def test_heatmap_defaults_to_the_last_round(trained):
-    last = Store(trained).cells.heatmap(1)
-    assert last == Store(trained).cells.heatmap(1, 4) != Store(trained).cells.heatmap(1, 3)
-    assert [(c.model, c.test_set) for c in last] == [(m, t) for m in range(4) for t in (1, 2, 3)]
-    assert Store(trained).cells.heatmap(1, 99) == []
-    assert Store(trained).cells.heatmap(1, stage=BEFORE_AGGREGATION) == []
-
-
 def test_curves_agree_with_the_cells(trained):
     for point in Store(trained).rounds.mean_accuracy([1, 2]):
-        cells = Store(trained).cells.heatmap(point.run_id, point.round)
+        cells = Store(trained).cells.coded({point.run_id: [point.round]})
         own = [c.correct / c.total for c in cells if c.model == c.test_set]
         assert point.personal_mean == pytest.approx(sum(own) / 3)
         assert point.personal_worst == min(own)
@@ -209,7 +199,7 @@ def test_curves_agree_with_the_cells(trained):
 def test_own_accuracy_is_the_diagonal(trained):
     rows = Store(trained).cells.own_accuracy(1)
     assert [(r.round, r.client) for r in rows] == [(t, c) for t in range(5) for c in (1, 2, 3)]
-    diagonal = [c for c in Store(trained).cells.heatmap(1, 2) if c.model == c.test_set]
+    diagonal = [c for c in Store(trained).cells.coded({1: [2]}) if c.model == c.test_set]
     assert [r.correct for r in rows if r.round == 2] == [c.correct for c in diagonal]
 
 

@@ -232,7 +232,7 @@ def test_numpy_and_other_numbers_are_cast(writer):
     )
     writer.write_round(event)
     db, run_id = writer.claim.db, writer.run_id
-    assert Store(db).cells.heatmap(run_id) == [(1, 1, 3, 4, 0.5)]
+    assert [own[1:] for own in Store(db).cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
     assert Store(db).rounds.of_runs([run_id]) == [
         RoundRow(
             run_id=run_id,

@@ -23,7 +23,6 @@ from fedcore.results.panels.panel import (
     held_out_shares,
     matrix_panel,
     mean_shares,
-    pair_means,
     panel_of_shares,
     shares_by_domain,
 )
@@ -38,9 +37,7 @@ def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str,
     for row in comparison.rows_in(setting):
         cells = store.cells.coded({r.run.id: r.rounds for r in row.runs})
         entities = {r.run.id: store.cells.entities(r.run.id) for r in row.runs}
-        named = list(dict.fromkeys((e.name, e.kind) for known in entities.values() for e in known))
-        means = pair_means(cells, entities, named)
-        panels[row.key] = accuracy_panel(row.drawn_label, row.method, means, named)
+        panels[row.key] = accuracy_panel(row.drawn_label, row.method, cells, entities)
     return panels
 
 

@@ -108,88 +108,71 @@ def panel_of_shares(
     return Panel(title, method, tuple(rows), tuple(columns), *arrays, own, row_title, column_title)
 
 
-@dataclass(frozen=True)
-class PairMeans:
-    """Accuracies of models on test sets, which are places in a list of entities: the mean of each pair.
-
-    Shape: all (pairs,); share of one, correct and total added up.
-    """
-
-    models: np.ndarray
-    test_sets: np.ndarray
-    share: np.ndarray
-    correct: np.ndarray
-    total: np.ndarray
-
-    @classmethod
-    def of(cls, models: np.ndarray, test_sets: np.ndarray, counts: np.ndarray) -> PairMeans:
-        """Average the cells of each pair, which weigh equally.
-
-        Shape: models, test_sets (cells,); counts (2, cells), correct and total.
-        """
-        width = int(test_sets.max(initial=0)) + 1
-        pairs, inverse = np.unique(models * width + test_sets, return_inverse=True)
-        correct, total = (np.zeros(len(pairs), dtype=np.int64) for _ in range(2))
-        np.add.at(correct, inverse, counts[0])
-        np.add.at(total, inverse, counts[1])
-        share = np.bincount(inverse, counts[0] / counts[1], len(pairs)) / np.bincount(inverse)
-        return cls(pairs // width, pairs % width, share, correct, total)
-
-
-def accuracy_panel(title: str, method: str, means: PairMeans, entities: Sequence[Named]) -> Panel:
-    """Return the panel of models by test sets, both in the order of the entities.
+def accuracy_panel(
+    title: str, method: str, cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]]
+) -> Panel:
+    """Return the panel of models by test sets: the mean over the cells of each pair, which weigh equally.
 
     Models without a cell have no row, unless there are no cells at all. If only a sample of the clients is
     evaluated, the others have no column either. A domain that consists of one client's samples and has its
     name shares the client's column.
+
+    Args:
+        cells: of one run or several.
+        entities: run -> its models and test sets; the panel has them in this order.
     """
-    clients = {name for name, kind in entities if kind == "client"}
-    models = [i for i, (_, kind) in enumerate(entities) if kind in ("global", "client")]
+    named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
+    cell_models, cell_sets, counts = _by_place(cells, entities, named)
+    clients = {name for name, kind in named if kind == "client"}
+    models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client")]
     test_sets = [
-        i for i, (name, kind) in enumerate(entities)
+        i for i, (name, kind) in enumerate(named)
         if kind == "client" or (kind == "domain" and name not in clients)
     ]  # fmt: skip
-    if means.total.size:
-        evaluated = set(means.models.tolist())
+    if cells:
+        evaluated = set(cell_models.tolist())
         models = [i for i in models if i in evaluated]
         if len(clients) > MAX_EVALUATED_CLIENTS:
-            tested = set(means.test_sets.tolist())
+            tested = set(cell_sets.tolist())
             test_sets = [i for i in test_sets if i in tested]
-    row, column = np.full((2, len(entities)), -1)
+    row, column = np.full((2, len(named)), -1)
     row[models], column[test_sets] = np.arange(len(models)), np.arange(len(test_sets))
-    shown = (row[means.models] >= 0) & (column[means.test_sets] >= 0)
-    at = row[means.models[shown]], column[means.test_sets[shown]]
-    values = np.full((len(models), len(test_sets)), np.nan)
-    correct, total = np.zeros((2, *values.shape), dtype=np.int64)
-    values[at], correct[at], total[at] = 100 * means.share[shown], means.correct[shown], means.total[shown]
-    own = tuple(int(column[i]) if entities[i][1] == "client" else -1 for i in models)
-    rows, columns = (tuple(entities[i][0] for i in places) for places in (models, test_sets))
+    shown = (row[cell_models] >= 0) & (column[cell_sets] >= 0)
+    place = row[cell_models[shown]] * len(test_sets) + column[cell_sets[shown]]
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        sums = np.bincount(place, values[shown], len(models) * len(test_sets))
+        return sums.reshape(len(models), len(test_sets))
+
+    correct, total = (summed(count).astype(np.int64) for count in counts)
+    with np.errstate(invalid="ignore"):  # 0 / 0 if a pair has no cell: NaN
+        values = 100 * (summed(counts[0] / counts[1]) / summed(np.ones(len(cells))))
+    own = tuple(int(column[i]) if named[i][1] == "client" else -1 for i in models)
+    rows, columns = (tuple(named[i][0] for i in places) for places in (models, test_sets))
     return Panel(title, method, rows, columns, values, correct, total, own)
 
 
-def pair_means(
+def _by_place(
     cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
-) -> PairMeans:
-    """Return the means of pairs over runs, in which one code may mean different models and test sets.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return models and test sets as places in ``named``, as one code may mean others in another run.
 
-    Args:
-        entities: run -> its models and test sets.
-        named: all of them; the result refers to their places in this list.
+    Shape: -> (cells,), (cells,), (2, cells) correct and total.
     """
     place = {name: i for i, name in enumerate(named)}
     runs, models, test_sets, *counts = np.fromiter(chain.from_iterable(cells), np.int64).reshape(-1, 5).T
-    largest = max((e.entity for known in entities.values() for e in known), default=0)
+    largest = max((e.entity for of_run in entities.values() for e in of_run), default=0)
     places = np.full(1 + max(largest, models.max(initial=0), test_sets.max(initial=0)), UNKNOWN)
-    for run, known in entities.items():
+    for run, of_run in entities.items():
         places[:] = UNKNOWN
-        places[[e.entity for e in known]] = [place[e.name, e.kind] for e in known]
+        places[[e.entity for e in of_run]] = [place[e.name, e.kind] for e in of_run]
         own = runs == run
         models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
     if UNKNOWN in models or UNKNOWN in test_sets:
         raise FedLensError(
             "a recorded accuracy belongs to no model or test set; `fedlens doctor` says what is damaged", "db"
         )
-    return PairMeans.of(models, test_sets, np.array(counts))
+    return models, test_sets, np.array(counts)
 
 
 def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, matrix: MatrixChart) -> Panel:

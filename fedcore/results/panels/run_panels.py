@@ -19,7 +19,6 @@ from fedcore.results.panels.panel import (
     domain_names,
     held_out_shares,
     matrix_panel,
-    pair_means,
     panel_of_shares,
     share_arrays,
     shares_by_domain,
@@ -144,8 +143,7 @@ def run_panel(
         panel = panel_of_shares(title, run.method, domains, domains, shares)
         return replace(panel, empty_text="no domains recorded") if cells else panel
     coded = store.cells.coded({run.id: rounds[-1:]}, split, stage)
-    names = [(e.name, e.kind) for e in entities]
-    return accuracy_panel(title, run.method, pair_means(coded, {run.id: entities}, names), names)
+    return accuracy_panel(title, run.method, coded, {run.id: entities})
 
 
 def _clients_panel(

@@ -17,7 +17,7 @@ from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_the
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import difference_panel, mean_panels
-from fedcore.results.panels.panel import PairMeans, Panel, accuracy_panel, mean_share, pair_means
+from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, Store
 from fedcore.store.cells import CodedCell, EntityRow, NamedCell
@@ -35,7 +35,7 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
     assert panel.rows == ("global", *fill.CLIENTS)
     assert panel.columns == fill.CLIENTS, "a domain that one client holds alone is not shown twice"
     codes = {c: i for i, c in enumerate(("global", *fill.CLIENTS))}
-    cells = {(c.model, c.test_set): c for c in Store(filled).cells.heatmap(run.id, 7)}
+    cells = {(c.model, c.test_set): c for c in Store(filled).cells.coded({run.id: [7]})}
     for i, model in enumerate(panel.rows):
         for j, test_set in enumerate(panel.columns):
             cell = cells[codes[model], codes[test_set]]
@@ -47,13 +47,13 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
 
 
 def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(monkeypatch) -> None:
-    entities = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
-    models, test_sets = np.array([(m, t) for m in (2, 4) for t in (2, 4, 6)]).T
-    means = PairMeans.of(models, test_sets, np.array([[1] * 6, [2] * 6]))
-    panel = accuracy_panel("", "fedot", means, entities)
+    named = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
+    entities = {1: [EntityRow(i, kind, name, None, None) for i, (name, kind) in enumerate(named)]}
+    cells = [CodedCell(1, model, test_set, 1, 2) for model in (2, 4) for test_set in (2, 4, 6)]
+    panel = accuracy_panel("", "fedot", cells, entities)
     assert panel.rows == ("c1", "c3") and len(panel.columns) == 6
     monkeypatch.setattr("fedcore.results.panels.panel.MAX_EVALUATED_CLIENTS", 4)
-    panel = accuracy_panel("", "fedot", means, entities)
+    panel = accuracy_panel("", "fedot", cells, entities)
     assert panel.columns == ("c1", "c3", "photo") and panel.own_columns == (0, 1)
     assert not np.isnan(panel.values).any()
 
@@ -259,19 +259,18 @@ def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally
         2: [EntityRow(0, "global", "global", None, None), EntityRow(7, "client", "b", None, 9),
             EntityRow(8, "client", "a", None, 9)],
     }  # fmt: skip
-    named = [("global", "global"), ("a", "client"), ("b", "client")]
     cells = [
         CodedCell(1, 0, 1, 1, 2), CodedCell(1, 1, 1, 1, 4), CodedCell(1, 1, 1, 2, 4),
         CodedCell(2, 8, 8, 9, 10), CodedCell(2, 7, 8, 0, 10),
     ]  # fmt: skip
-    panel = accuracy_panel("", "fedot", pair_means(cells, known, named), named)
+    panel = accuracy_panel("", "fedot", cells, known)
     assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
     assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]
     assert (panel.correct[1, 0], panel.total[1, 0]) == (12, 18)
     assert np.isnan(panel.values[:, 1]).all() and panel.own_columns == (-1, 0, 1)
     for stray in (CodedCell(1, 7, 1, 1, 2), CodedCell(2, 8, 3, 1, 2), CodedCell(2, 8, 99, 1, 2)):
         with pytest.raises(FedLensError, match="belongs to no model or test set"):
-            pair_means([*cells, stray], known, named)
+            accuracy_panel("", "fedot", [*cells, stray], known)
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
