@@ -30,9 +30,7 @@ def test_a_choice_is_kept_until_it_is_left(db: Path):
     assert choice.chosen(store.artifacts) is None
 
 
-@pytest.mark.parametrize(
-    "address", ["head", "head:", ":6379", "head:0", "head:99999", "ray://head:1", "a b:1"]
-)
+@pytest.mark.parametrize("address", ["head", ":6379", "head:99999", "ray://head:1"])
 def test_an_address_that_is_none_is_refused(db: Path, address: str):
     with pytest.raises(FedLensError, match="host:port") as refused:
         choice.choose(Store(db).artifacts, address)

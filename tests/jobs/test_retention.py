@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.cli import main as cli
-from fedcore.config import dumps, loads, parse
+from fedcore.config import parse
 from fedcore.config.grouping import group_hash
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
@@ -81,13 +81,6 @@ def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queu
 def test_what_a_run_keeps_does_not_separate_it_from_others(db, queue):
     runs = [Store(db).runs.config(queue(keep)) for keep in ("last", "none")]
     assert len({group_hash(run) for run in runs}) == 1
-
-
-def test_files_name_it_only_where_it_is_not_the_default(make):
-    experiment = make()
-    assert "keep_checkpoints" not in dumps(experiment)
-    other = parse(experiment.model_dump() | {"keep_checkpoints": "best"})
-    assert 'keep_checkpoints = "best"' in dumps(other) and loads(dumps(other)) == other
 
 
 def test_an_analysis_says_why_there_is_no_checkpoint(db, queue):

@@ -1,8 +1,8 @@
 """The fault campaign: breaks what FedLens stands on, at random but seeded places, and judges what it does.
 
-``make faults`` runs every family (docs/reliability.md). A defect is one of three: a silent difference, which
-is another number than without the fault and nothing said; a wrong state, such as a row that says "running"
-while no process works for it; and a raw error, which is anything but FedLens' own sentence.
+``make faults`` runs every family (docs/reliability.md). There are three kinds of defects: a silent difference
+is a number that differs from the undisturbed one without any message; a wrong state is, for example, a row
+that says "running" while no process works for it; a raw error is any message but a sentence of FedLens.
 """
 
 import os

@@ -47,7 +47,7 @@ def try_once(lab: Lab, chosen: Family, seed: int, number: int, folder: Path) -> 
 def attack(
     lab: Lab, chosen: Family, seed: int, numbers: range, until: float | None, keep: Path, verbose: bool
 ) -> Tally:
-    """Make the attempts of one family; what a defect leaves behind is kept.
+    """Make the attempts of one family; the files of defects are kept.
 
     Args:
         until: the monotonic time at which to stop before the next attempt; None: never.
@@ -76,12 +76,14 @@ def put_into(page: Path, text: str) -> None:
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="Default: all")] = None,
-    seed: Annotated[int, typer.Option(help="Of all random choices")] = 1,
-    repeat: Annotated[float, typer.Option(help="Times the usual number of attempts")] = 1,
-    hours: Annotated[float | None, typer.Option(help="Go on with new seeds for so long")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices")] = 1,
+    repeat: Annotated[float, typer.Option(help="Multiple of the usual number of attempts")] = 1,
+    hours: Annotated[float | None, typer.Option(help="Continue with new seeds for this many hours")] = None,
     attempt: Annotated[int | None, typer.Option(help="Only the attempt with this number")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Folder for what defects leave behind")] = None,
-    page: Annotated[Path | None, typer.Option(help="Page whose block of the campaign is rewritten")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder in which the files of defects are kept")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Page of which the block of the campaign is rewritten")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every attempt")] = False,
 ) -> None:
     """Attack FedLens with faults; exit status 1 for a number that changed silently and for a raw error."""
@@ -109,7 +111,7 @@ def main(
                 break
             seed += 1
     if defects:
-        print(f"{defects} defects; what they left is in {keep}")
+        print(f"{defects} defects; their files are in {keep}")
     raise SystemExit(1 if defects else 0)
 
 

@@ -51,13 +51,13 @@ def warm_up() -> None:
 
 
 class Defect(AssertionError):
-    """Something that must not happen, said in one line."""
+    """Something that must not happen, described in one line."""
 
     outcome = Outcome.STATE
 
 
 class Difference(Defect):
-    """A number that is not that of the undisturbed run, while nothing was said."""
+    """A number that differs from the undisturbed run, without any message."""
 
     outcome = Outcome.DIFFERENT
 
@@ -94,7 +94,7 @@ class Lab:
 
     @cached_property
     def pair_rows(self) -> dict[int, Rows]:
-        """All that the two undisturbed runs measured, by run."""
+        """Everything that the two undisturbed runs measured, by run."""
         db = copy(self.pair, self.folder / "pair-done")
         assert train(db).wait() == 0, tail(db.parent / "process.log")
         return {run: recorded(db, run) for run in (1, 2)}
@@ -147,12 +147,12 @@ class Lab:
 
     @cached_property
     def rows(self) -> Rows:
-        """All that the undisturbed run measured."""
+        """Everything that the undisturbed run measured."""
         return recorded(self.done / "runs.db", RUN)
 
     @cached_property
     def notices(self) -> set[str]:
-        """What a run notes that is resumed without a fault."""
+        """The notices of a run that is resumed without a fault."""
         db = copy(self.interrupted, self.folder / "resumed")
         assert resume(db).wait() == 0, tail(db.parent / "process.log")
         return {str(note["message"]) for note in run(db).notices}
@@ -182,7 +182,7 @@ class Lab:
 
     @cached_property
     def later_listed(self) -> str:
-        """What ``fedlens list`` prints of ``later``."""
+        """The output of ``fedlens list`` for ``later``."""
         return listed(copy(self.later, self.folder / "listed"))[1]
 
     @cached_property
@@ -279,7 +279,7 @@ def finish(lab: Lab, db: Path, process: Forked) -> None:
 
 
 def judge_end(db: Path, process: Forked) -> Verdict:
-    """Judge how a disturbed process ended: as if nothing were, or with one line that says why."""
+    """Judge how a disturbed process ended: as without the fault, or with one line that gives the reason."""
     row = run(db)
     trace = Store(db).runs.error(RUN) or ""
     if row.status == "done":

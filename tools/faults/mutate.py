@@ -1,4 +1,4 @@
-"""Seeded mutations of texts and files: what an editor, a script or a stranger may make of them."""
+"""Seeded mutations of texts and files, as an editor, a script or a stranger may make them."""
 
 from __future__ import annotations
 

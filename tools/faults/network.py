@@ -1,4 +1,4 @@
-"""Every connection and every look-up of a name that leaves this machine."""
+"""Connections and name look-ups that leave this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0, "sock
 
 
 def record(file: Path) -> None:
-    """Write down everything that this process asks of the network beyond loopback."""
+    """Record every connection and look-up of this process beyond loopback."""
 
     def listen(event: str, arguments: tuple[Any, ...]) -> None:
         if event in NAMED and not is_here(host := _host(arguments[NAMED[event]], event)):
@@ -62,7 +62,7 @@ def _page(db: Path, name: str) -> int:
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """Do one thing that a user does, and see whom it asks."""
+    """Do one thing that a user does, and check which hosts it contacts."""
     db, calls = copy(lab.done, folder), folder / "outside.log"
     file = folder / "experiment.toml"
     file.write_text(dumps(parse(EXPERIMENT)))

@@ -27,7 +27,7 @@ def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 
 def spoil(db: Path, before: Path, kind: str, rng: np.random.Generator) -> str:
-    """Do to a page what a failing disk does; ``before`` is the file as it was. Returns what was done."""
+    """Damage a page as a failing disk does; ``before`` is the earlier file. Returns a description."""
     new, old = bytearray(db.read_bytes()), before.read_bytes()
     size = int.from_bytes(new[16:18], "big")
     old = old.ljust(len(new), b"\0")  # a place that was never written

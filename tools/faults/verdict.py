@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(StrEnum):
-    """What became of a fault; the last three are defects."""
+    """The outcome of a fault; the last three are defects."""
 
     UNAFFECTED = "without effect"
     MENDED = "noticed and mended"
@@ -31,7 +31,7 @@ DEFECTS = (Outcome.DIFFERENT, Outcome.STATE, Outcome.RAW)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one attempt; ``what`` is its fault and what was said about it, in one line."""
+    """The outcome of one attempt; ``what`` describes the fault and the answer of FedLens in one line."""
 
     outcome: Outcome
     what: str = ""
@@ -45,7 +45,7 @@ class Family:
         attempts: how many by default.
         attempt: makes one fault in an empty folder and judges it. A ``FedLensError`` that leaves it counts as
             refused, any other exception as a raw error.
-        needs: says why the family cannot be tried here; None where it can.
+        needs: returns why the family cannot be tried on this machine; None if it can.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Family:
 
 @dataclass
 class Tally:
-    """What a family has shown so far."""
+    """The outcomes of a family so far."""
 
     family: Family
     counts: Counter[Outcome] = field(default_factory=Counter)
