@@ -81,9 +81,7 @@ def main(
     hours: Annotated[float | None, typer.Option(help="Continue with new seeds for this many hours")] = None,
     attempt: Annotated[int | None, typer.Option(help="Only the attempt with this number")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder in which the files of defects are kept")] = None,
-    page: Annotated[
-        Path | None, typer.Option(help="Page of which the block of the campaign is rewritten")
-    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose campaign block is rewritten")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every attempt")] = False,
 ) -> None:
     """Attack FedLens with faults; exit status 1 for a number that changed silently and for a raw error."""

@@ -59,7 +59,7 @@ def check_sound(db: Path) -> str:
 
 
 def check_kept(lab: Lab, db: Path, said: Verdict) -> Verdict:
-    """Check that a database is unchanged if its restore was refused, and else the backup, with a kept copy."""
+    """Check that a refused restore changed nothing, or that the backup is in place with a kept copy."""
     expected = lab.later_exported if said.outcome is Outcome.REFUSED else lab.exported
     if check_sound(db) != expected:
         raise Defect(f"neither as it was nor the backup: {said.what}")
