@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip import prefixed
 from fedcore.clip.prefixed import TokenOrder
+from fedcore.clip.tokens import no_room
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -110,13 +111,8 @@ def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{
 def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> None:
     """Refuse contexts that push a class name's [EOT] beyond the text tower."""
     name, used = suffix.longest
-    limit = backbone.spec.context_length
-    if longest + used > limit:
-        raise FedLensError(
-            f"a context of {longest} leaves no room for class '{name}' "
-            f"({longest} + {used} tokens > {limit}); use at most {limit - used}",
-            field,
-        )
+    if longest + used > backbone.spec.context_length:
+        raise no_room(longest, name, used, backbone.spec.context_length, field)
 
 
 def encode_context(

@@ -29,11 +29,16 @@ def check_room(
     room = spec.context_length - longest - 2  # [SOS] and [EOT]
     worst, need = _longest(tuple(classes), pattern, room)
     if need > room and spec.prompts is None:
-        raise FedLensError(
-            f"a context of {longest} leaves no room for class '{worst}' ({longest} + {need + 2} tokens > "
-            f"{spec.context_length}); use at most {max(0, room + longest - need)} or a shorter name",
-            field,
-        )
+        raise no_room(longest, worst, need + 2, spec.context_length, field)
+
+
+def no_room(longest: int, name: str, used: int, limit: int, field: str) -> FedLensError:
+    """Return the error for a context before a class name of ``used`` tokens, with [SOS] and [EOT]."""
+    return FedLensError(
+        f"a context of {longest} leaves no room for class '{name}' ({longest} + {used} tokens > {limit}); "
+        f"use at most {max(0, limit - used)} or a shorter name",
+        field,
+    )
 
 
 def template_note(spec: BackboneSpec, classes: Sequence[str], template: str) -> list[str]:

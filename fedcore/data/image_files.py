@@ -142,12 +142,9 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
                 )
             end = b"\xff\xd9"  # of a JPEG; cameras pad their files
             complete = image.format == "JPEG" and end in _read_end(source, -64)
-            if (
-                not complete
-            ):  # only decoding shows whether other formats, and JPEGs without an end, are usable
-                image.load()
-            elif thorough:
+            if complete and thorough:
                 image.draft("RGB", (1, 1))
+            if thorough or not complete:  # without such an end, only decoding shows that nothing is missing
                 image.load()
             return check
     except Image.DecompressionBombError:
@@ -190,14 +187,14 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
     Raises:
         NotPrepared: within ``defer_slow_work``, for many files that have not been checked yet.
     """
-    place = _place(files)
-    reasons = _load(place, len(files))
+    path = _cache_file(files)
+    reasons = _load(path, len(files))
     if reasons is None and len(files) > MAX_UNDEFERRED and slow_work.make_writable(checks_folder()):
         parent = os.path.commonpath([file.parent for file in files])
         slow_work.require_slow_work(
-            f"{len(files):,} images in {parent} have to be looked through", lambda: _check_all(files)
+            f"{len(files):,} images in {parent} have to be checked", lambda: _check_all(files)
         )
-        reasons = _load(place, len(files))
+        reasons = _load(path, len(files))
     if reasons is not None:
         return reasons
     reasons = list(unusable_reasons(files))
@@ -208,14 +205,14 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
 
 def save_reasons(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
     """Store why each file cannot be used (None: it can), if the cache folder can be written."""
-    place = _place(files)
+    path = _cache_file(files)
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        slow_work.write_result(place, {str(i): r for i, r in enumerate(reasons) if r})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        slow_work.write_result(path, {str(i): r for i, r in enumerate(reasons) if r})
 
 
-def _load(place: Path, count: int) -> list[str | None] | None:
-    reasons = slow_work.read_result(place)
+def _load(path: Path, count: int) -> list[str | None] | None:
+    reasons = slow_work.read_result(path)
     return None if reasons is None else [reasons.get(str(row)) for row in range(count)]
 
 
@@ -223,12 +220,12 @@ def _check_all(files: Sequence[Path]) -> Work[None]:
     reasons: list[str | None] = []
     for reason in unusable_reasons(files):
         if len(reasons) % MIN_CACHED == 0:
-            yield Progress("looking through images", len(reasons), len(files))
+            yield Progress("checking images", len(reasons), len(files))
         reasons.append(reason)
     save_reasons(files, reasons)
 
 
-def _place(files: Sequence[Path]) -> Path:
+def _cache_file(files: Sequence[Path]) -> Path:
     content = hashlib.sha256()
     for file in files:
         try:
