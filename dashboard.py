@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 # plotly takes pandas from sys.modules, where another session's thread may have imported only half of it
 import pandas  # noqa: F401
 import streamlit as st
@@ -13,8 +11,7 @@ from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
 from pages.widgets import browser, markup, session
 
-ASSETS = Path(__file__).parent / "pages" / "assets"
-ICON = ASSETS / "icon.svg"
+ICON = session.ASSETS / "icon.svg"
 DAMAGE_CHECK_SECONDS = 20.0
 """Seconds after which an open page asks again whether a background check has found damage."""
 
@@ -56,7 +53,7 @@ def warn_of_damage() -> None:
 st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
-st.html(ASSETS / "style.css")
+st.html(session.ASSETS / "style.css")
 if open_database():
     warn_of_damage()
     try:

@@ -12,7 +12,7 @@ setup(
     package_data={
         "fedcore": ["assets/**/*"],
         "fedlens_app": [".streamlit/config.toml", "static/.gitignore", "docs/methods.md"],
-        "fedlens_app.pages": ["**/*.css", "**/*.js", "**/*.svg"],
+        "fedlens_app.pages": ["**/*.css", "**/*.html", "**/*.js", "**/*.svg"],
     },
     include_package_data=False,
     script_name="setup.py",  # which keeps this file itself out of fedlens_app

@@ -12,7 +12,6 @@ from fedcore.data.check import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
-from fedcore.progress import counted
 from fedcore.results.run_files import DataCounts, count_images
 from pages.data_view import checkpoints, encodings, own_data
 from pages.widgets import background, markup, session
@@ -59,17 +58,11 @@ def embedded_sets() -> None:
         bind="query-params",
     )
     counts, pictures = counts_and_samples(chosen)
-    total = int(counts.counts.sum())
-    st.markdown(
-        f"**{counted(total, 'image')}**, {counted(len(counts.classes), 'class')}, "
-        f"{counted(len(counts.domains), 'domain')}: " + markup.md(", ".join(counts.domains))
-    )
-    left, right = st.columns([2, 3])
+    domains, classes = counts.domains, counts.classes
+    st.markdown(own_data.counts_text(int(counts.counts.sum()), classes, domains))
     layout = f"{titles[chosen]}: one row per domain, one column per class"
-    left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
-    table = {"domain": list(counts.domains)}
-    table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
-    right.dataframe(table, hide_index=True, key=f"counts_{chosen}")
+    table = counts.counts.tolist()
+    own_data.draw_pictures_and_counts(pictures, layout, domains, classes, table, f"counts_{chosen}")
 
 
 def download_data() -> None:

@@ -53,13 +53,6 @@ ABOUT_SEEDS = (
     "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
     "standard deviation over them. Hover over a round that only some seeds have reached for their number."
 )
-# Streamlit fades elements that a tick draws again, which costs processor time in the browser.
-NO_FADE = """<style>
-.st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
-.st-key-live_watch .fl-strip { margin-bottom: 1rem; }
-.st-key-live_watch .fl-many > .fl-scroll { max-height: 20rem; overflow-y: auto; }
-.st-key-live_watch .fl-many p { margin: 0.4rem 0 1rem; font-size: 0.9rem; }
-</style>"""
 Schedule = tuple[str, float, float | None]  # as ``pulse.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 Lines = tuple[tuple[int, float, str], ...]
@@ -234,7 +227,7 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
     shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(NO_FADE + status_strip(row))
+        st.html(status_strip(row))
         drawn = snapshot_to_draw(now, paused)
         draw_all(at_round(drawn, settings.until), settings, lines_to_draw(drawn, shown))
         st.subheader("Runs", anchor=False)

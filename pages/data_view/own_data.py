@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -97,10 +98,7 @@ def show_report(task: TaskRow, root: str) -> None:
         )
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
-        st.markdown(
-            f"**{counted(report.images, 'image')}**, {counted(len(report.classes), 'class')}, "
-            f"{counted(len(report.domains), 'domain')}: " + markup.md(", ".join(report.domains) + left_out)
-        )
+        st.markdown(counts_text(report.images, report.classes, report.domains) + left_out)
     for line in report.notes:
         st.warning(markup.md(line), icon=":material/warning:")
     if report.findings:
@@ -121,21 +119,36 @@ def show_report(task: TaskRow, root: str) -> None:
     ):
         _fill_new_form(result["name"], root, task.args.get("columns") or {})
         st.switch_page("pages/new.py", query_params={})
-    counts: dict[str, list[str] | list[int]] = {"domain": list(report.domains)}
-    counts.update({c: [row[j] for row in report.counts] for j, c in enumerate(report.classes)})
-    _pictures_and_counts(task, counts)
-
-
-def _pictures_and_counts(task: TaskRow, counts: Mapping[str, Sequence[str | int]]) -> None:
-    """Show the sample images and the image counts of a checked data set."""
     sheet = task.arrays().get("sheet")
+    layout = "One row per domain, one column per class"
+    if len(report.classes) > 10 or len(report.domains) > 8:
+        layout += "; the first eight domains and ten classes"
+    draw_pictures_and_counts(sheet, layout, report.domains, report.classes, report.counts, "check_counts")
+
+
+def counts_text(images: int, classes: Sequence[str], domains: Sequence[str]) -> str:
+    """Return the numbers of images, classes and domains as Markdown, with the names of the domains."""
+    return (
+        f"**{counted(images, 'image')}**, {counted(len(classes), 'class')}, "
+        f"{counted(len(domains), 'domain')}: {markup.md(', '.join(domains))}"
+    )
+
+
+def draw_pictures_and_counts(
+    pictures: Any,
+    layout: str,
+    domains: Sequence[str],
+    classes: Sequence[str],
+    counts: Sequence[Sequence[int]],
+    key: str,
+) -> None:
+    """Draw the sample images of a data set, if there are any, and its images by domain and class."""
     left, right = st.columns([2, 3])
-    if sheet is not None:
-        layout = "One row per domain, one column per class"
-        if len(counts) > 11 or len(counts["domain"]) > 8:  # with a column of domains
-            layout += "; the first eight domains and ten classes"
-        left.image(sheet, caption=layout, width="content", alt=f"Sample images. {layout}")
-    right.dataframe(dict(counts), hide_index=True, key="check_counts")
+    if pictures is not None:
+        left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
+    table: dict[str, list[Any]] = {"domain": list(domains)}
+    table.update({name: [row[j] for row in counts] for j, name in enumerate(classes)})
+    right.dataframe(table, hide_index=True, key=key)
 
 
 def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:

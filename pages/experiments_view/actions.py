@@ -189,6 +189,8 @@ ACTIONS = (
     Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
     Action("Delete", "delete", single, confirm_delete),
 )  # fmt: skip
+OPEN = ":material/monitoring: Live"
+"""Label of the action that a click on an experiment's name runs."""
 
 
 def menu(item: ExperimentSummary) -> list[str]:

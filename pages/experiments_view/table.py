@@ -16,7 +16,7 @@ from pages.experiments_view import actions
 from pages.widgets import markup, session
 
 TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"
-CLICKED, OPENED = "clicked_action", "opened_experiment"
+CLICKED = "clicked_action"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scroll
 LETTER_WIDTH = 7.2  # pixels, about
 METHOD_LETTERS = 26
@@ -160,12 +160,12 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
     config: dict[str, Any] = {
         "Status": _text(width=None if any(i.row.archived for i in summaries) else 100),
         "Experiment": button(
-            width="medium", type="tertiary", alignment="left", key=OPEN, on_click=_remember_name,
+            width="medium", type="tertiary", alignment="left", key=OPEN, on_click=_remember, args=(OPEN,),
             help="Click the name to open the experiment on Live",
         ),
         "": button(
             "", type="tertiary", width=44, help="Actions for this experiment", key=MENU,
-            on_click=_remember_action,
+            on_click=_remember, args=(MENU,),
         ),
     }  # fmt: skip
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
@@ -183,30 +183,17 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
     return [i for i in summaries if i.row.id in selected]
 
 
-def _remember_action() -> None:
+def _remember(event: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
-    click, ids = st.session_state[MENU], ids_on_screen(TABLE)
+    click, ids = st.session_state[event], ids_on_screen(TABLE)
     if click["row"] < len(ids):
-        st.session_state[CLICKED] = (click["label"], ids[click["row"]])
-
-
-def _remember_name() -> None:
-    """Callback: store the experiment of a click, since the rows may change before it is opened."""
-    click, ids = st.session_state[OPEN], ids_on_screen(TABLE)
-    if click["row"] < len(ids):
-        st.session_state[OPENED] = ids[click["row"]]
+        label = click["label"] if event == MENU else actions.OPEN
+        st.session_state[CLICKED] = (label, ids[click["row"]])
 
 
 def run_clicked_action(summaries: Sequence[ExperimentSummary]) -> None:
-    """Run the action that was clicked in a row's menu, if it is still possible."""
+    """Run the action that was clicked in a row, if it is still possible."""
     label, number = st.session_state.pop(CLICKED, ("", 0))
     items = [i for i in summaries if i.row.id == number]
     if label and items and (action := actions.chosen(label)).possible(items):
         action.do(items)
-
-
-def open_clicked(summaries: Sequence[ExperimentSummary]) -> None:
-    """Open the experiment whose name was clicked, if it is still there."""
-    number = st.session_state.pop(OPENED, None)
-    if any(i.row.id == number for i in summaries):
-        st.switch_page("pages/live.py", query_params={"id": str(number)})

@@ -36,14 +36,18 @@ def editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, ke
 
     Returns: the texts if they differ from the data set's own, else None.
     """
+    name, root = data["name"], data.get("root")
     try:
-        classes, defaults = _classes_and_texts(data)
+        version = descriptions.version(name, root)
+        classes, defaults = _classes_and_texts(
+            name, root, data.get("domains"), data.get("columns") or {}, version
+        )
     except FedLensError as error:
         st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
         return value
-    place = f"{key}.{_digest([list(classes), defaults])}"  # each data set has a separate table
-    version = st.session_state.setdefault(f"{place}.version", 0)
-    widget = f"{place}.{version}"
+    digest = hashlib.sha256(json.dumps([classes, defaults]).encode()).hexdigest()[:8]
+    place = f"{key}.{digest}"  # each data set has a separate table
+    widget = f"{place}.{st.session_state.setdefault(f'{place}.version', 0)}"
     if widget not in st.session_state:  # Streamlit discards the edits when an editor's first table changes
         edits = st.session_state.get(f"{place}.edits", value)
         st.session_state[f"{place}.start"] = defaults if edits is None else edits
@@ -77,27 +81,13 @@ def editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, ke
     return edits
 
 
-def _classes_and_texts(data: Mapping[str, Any]) -> tuple[tuple[str, ...], Texts]:
-    """Return the classes of the form's data set, and its own texts for them."""
-    name, root = str(data["name"]), data.get("root")
-    domains, columns = data.get("domains"), data.get("columns")
-    token = descriptions.version(name, root)
-    return _read_classes_and_texts(
-        name, root, tuple(domains) if domains else None, tuple((columns or {}).items()), token
-    )
-
-
 @st.cache_data(show_spinner=False, max_entries=16, ttl=300)
-def _read_classes_and_texts(
-    name: str,
-    root: str | None,
-    domains: tuple[str, ...] | None,
-    columns: tuple[tuple[str, str], ...],
-    token: str,
+def _classes_and_texts(
+    name: str, root: str | None, domains: list[str] | None, columns: dict[str, str], version: str
 ) -> tuple[tuple[str, ...], Texts]:
-    """Read classes and texts, cached until ``token``, the version of the texts, changes."""
+    """Return the classes of a data set and its own texts, cached until the version of the texts changes."""
     with defer_slow_work():
-        classes = catalog.facts(name, root, domains, None, dict(columns)).classes
+        classes = catalog.facts(name, root, domains, None, columns).classes
     return classes, _tidy(descriptions.of_classes(name, root, classes), classes)
 
 
@@ -178,7 +168,3 @@ def _restart_table(place: str, texts: Texts | None) -> None:
     """Callback: start a new table with these texts; None stands for the data set's own."""
     st.session_state[f"{place}.edits"] = texts
     st.session_state[f"{place}.version"] += 1
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]

@@ -276,35 +276,32 @@ def schedule_fields(
     draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
 ) -> dict[str, object]:
     """Draw the fields of the training's schedule; ``data`` is the form's data part."""
-    fields = Experiment.model_fields
+
+    def draw(name: str) -> object:
+        info = Experiment.model_fields[name]
+        return inputs.field_widget(name, info, getattr(draft, name), f"{key}.{name}")
+
     values: dict[str, object] = {}
-    columns = st.columns(3)
-    with columns[0]:
-        values["rounds"] = inputs.field_widget("rounds", fields["rounds"], draft.rounds, f"{key}.rounds")
-    with columns[1]:
-        text = st.text_input(
+    left, middle, right = st.columns(3)
+    with left:
+        values["rounds"] = draw("rounds")
+    with middle:
+        values["seeds"] = st.text_input(  # ``seeds_of`` reads it when the experiment is planned
             "Seeds",
             value=", ".join(map(str, draft.seeds)),
             key=f"{key}.seeds",
             help="Whole numbers and ranges, separated by commas or spaces: 1, 2, 3 or 1-5",
         )
-        values["seeds"] = text  # ``seeds_of`` reads it when the experiment is planned
-    with columns[2]:
-        values["participation"] = inputs.field_widget(
-            "participation", fields["participation"], draft.participation, f"{key}.participation"
-        )
+    with right:
+        values["participation"] = draw("participation")
     errors.place_row(("rounds", "seeds", "participation"))
-    left, right, last = st.columns([2, 1, 1], vertical_alignment="bottom")
+    left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with left:
         values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
+    with middle:
+        values["time_limit"] = draw("time_limit")
     with right:
-        values["time_limit"] = inputs.field_widget(
-            "time_limit", fields["time_limit"], draft.time_limit, f"{key}.time_limit"
-        )
-    with last:
-        values["keep_checkpoints"] = inputs.field_widget(
-            "keep_checkpoints", fields["keep_checkpoints"], draft.keep_checkpoints, f"{key}.keep_checkpoints"
-        )
+        values["keep_checkpoints"] = draw("keep_checkpoints")
     errors.place_row(("held_out", "time_limit", "keep_checkpoints"))
     values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves it
     return values

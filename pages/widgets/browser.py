@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamlit as st
 
 from pages.widgets import session
-
-ASSETS = Path(__file__).parents[1] / "assets"
 
 
 def script(name: str) -> Callable[..., Any]:
@@ -18,12 +15,11 @@ def script(name: str) -> Callable[..., Any]:
 
     Its arguments are those of a Streamlit component: ``data`` for the script, ``on_X_change`` for its events.
     """
-    code = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+    code = (session.ASSETS / f"{name}.js").read_text(encoding="utf-8")
     component = st.components.v2.component(name, html="<i></i>", js=code)
 
     def load(key: str, **arguments: Any) -> None:
-        with st.container(key=f"{key}_place"):
-            st.html(f"<style>.st-key-{key}_place {{ display: none; }}</style>")
+        with st.container(key=f"{key}_place"):  # style.css hides it
             component(key=key, **arguments)
 
     return load

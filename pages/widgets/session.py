@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import streamlit as st
@@ -11,6 +12,7 @@ from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.theme import Theme
 from fedcore.store import Store
 
+ASSETS = Path(__file__).parents[1] / "assets"
 VIEWPORT = "viewport"
 """Key under which the browser reports its window."""
 NARROW_WINDOW = 640

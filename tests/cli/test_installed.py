@@ -94,7 +94,7 @@ def test_the_wheel_holds_the_package_and_the_dashboard_and_nothing_else(installe
     tracked = {
         str(path.relative_to(PROJECT))
         for path in [*PROJECT.glob("pages/**/*"), PROJECT / "app.py", PROJECT / "dashboard.py"]
-        if path.suffix in (".css", ".py", ".js", ".svg")
+        if path.suffix in (".css", ".html", ".py", ".js", ".svg")
     }
     assert tracked <= dashboard
     assert ".streamlit/config.toml" in dashboard and "setup.py" not in dashboard

@@ -132,7 +132,7 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
 
 def test_the_name_of_a_row_opens_it(open_page: Opened, filled: Path) -> None:
     app = open_page()
-    app.session_state["opened_experiment"] = 1  # as the table's callback does
+    app.session_state["clicked_action"] = (actions.OPEN, 1)  # as the table's callback does
     app.run()
     assert app.title[0].value == "Live"
     assert app.query_params["id"] == "1"
