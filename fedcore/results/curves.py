@@ -38,7 +38,7 @@ class Series:
     Attributes:
         std: spread over seeds at each x; None if there is one seed.
         n: number of seeds.
-        low, high: minimum and maximum of the clients whose mean y is; empty where y is no such mean.
+        low, high: minimum and maximum over clients if y is a mean over clients; else empty.
         counts: number of seeds at each x where it differs from ``n``; empty: n everywhere.
         smooth: y smoothed, drawn before the faint raw line; empty: not smoothed.
     """
@@ -56,13 +56,13 @@ class Series:
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
-    """Return whether bands from minimum to maximum are drawn; many of one colour are hover texts instead."""
+    """Return whether to draw bands from minimum to maximum; many of one colour would hide each other."""
     methods = [s.method for s in series if s.low]
     return max(map(methods.count, methods), default=0) <= MAX_RANGES
 
 
 def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
-    """Return a label per run, with the held-out domain where runs of one method hold out different ones."""
+    """Return a label per run, with the held-out domain if runs of one method hold out different ones."""
     labels: dict[int, str] = {}
     for label, same in group_by(runs, lambda r: r.label).items():
         several = len({r.held_out for r in same}) > 1
@@ -92,7 +92,7 @@ def _losses(store: Store, run_ids: Iterable[int]) -> ByRound:
 
 
 def traffic_by_round(store: Store, until: Until) -> list[Series]:
-    """Return what all clients have sent and received up to each round, MB, for runs that measured it."""
+    """Return the traffic of all clients up to each round in MB, for the runs that measured it."""
     lines = _series_per_run(store, until, cumulative_cost(store, until, "megabytes"))
     return [line for line in lines if any(line.y)]
 
@@ -240,23 +240,20 @@ class Cost:
 
     @property
     def megabytes(self) -> float | None:
-        """Traffic up and down together."""
         return _sum_known(self.megabytes_up, self.megabytes_down)
 
     @property
     def seconds(self) -> float | None:
-        """Training and aggregation together."""
         return _sum_known(self.seconds_train, self.seconds_aggregate)
 
 
 def _sum_known(*values: float | None) -> float | None:
-    """Sum of the values that are not None; None if there are none."""
-    known = [v for v in values if v is not None]
-    return sum(known) if known else None
+    present = [v for v in values if v is not None]
+    return sum(present) if present else None
 
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
-    """Return traffic and time of whole runs, beside the accuracy that they reached."""
+    """Return the traffic and time of whole runs, with the accuracy that they reached."""
     groups = comparison.rows_in(setting)
     rounds = group_by(store.rounds.of_runs([r.run.id for g in groups for r in g.runs]), lambda r: r.run_id)
     costs = []
@@ -279,22 +276,19 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
 def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:
     """Return the rows that no other beats in accuracy without costing more, cheapest first.
 
-    Of two equal rows both belong to the front; a row without accuracy or cost does not, nor one that is not
-    comparable.
+    Equal rows all belong to the front; rows without accuracy or cost and incomparable rows do not.
     """
-    known: list[tuple[float, float, Cost]] = []
+    points: list[tuple[float, float, Cost]] = []
     for cost in costs:
         x = cost.megabytes if against == "megabytes" else cost.seconds
         if x is not None and cost.accuracy is not None and cost.comparable:
-            known.append((x, cost.accuracy, cost))
-    front = [
-        (x, -y, i)
-        for i, (x, y, _) in enumerate(known)
-        if not any(
-            other_y >= y and other_x <= x and (other_y > y or other_x < x) for other_x, other_y, _ in known
-        )
-    ]
-    return [known[i][2] for _, _, i in sorted(front)]
+            points.append((x, cost.accuracy, cost))
+
+    def beaten(x: float, y: float) -> bool:
+        return any(v >= y and u <= x and (v > y or u < x) for u, v, _ in points)
+
+    front = [point for point in points if not beaten(point[0], point[1])]
+    return [cost for _, _, cost in sorted(front, key=lambda point: (point[0], -point[1]))]
 
 
 Band = Literal["std", "se", "ci95"]

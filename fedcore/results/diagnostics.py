@@ -21,8 +21,8 @@ from fedcore.store import DiagnosticMean, RunRow, Store
 def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
     """Return charts of the values that some runs recorded, those visible by default first; no matrices.
 
-    Charts of one title become one. A name that several methods describe has the description of the first of
-    the runs' methods, a name that none describes a chart of its own.
+    Charts with one title become one. If several methods describe a name, the first of the runs' methods
+    counts; a name that no method describes gets its own chart.
     """
     names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
     charts: dict[str, DiagnosticChart] = {}

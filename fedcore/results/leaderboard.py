@@ -55,7 +55,6 @@ class RankInterval:
 
     @property
     def text(self) -> str:
-        """The interval as ``1`` or ``2 to 4``."""
         return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
 
 
@@ -100,12 +99,12 @@ CERTAIN = 30.0
 
 @dataclass(frozen=True)
 class Separation:
-    """The seeds that two rows need in common to be told apart; None: more than ``MOST_SEEDS``.
+    """The seeds that two rows need in common to be separated; None means more than ``MOST_SEEDS``.
 
     Attributes:
         have: seeds in common now.
         total: seeds in common that give the asked power if difference and spread stay as measured.
-        cautious: the same at the upper limit of the spread, which few seeds tell badly.
+        cautious: the same at the upper limit of the spread, which few seeds estimate poorly.
         difference: mean of the differences by seed, points.
         spread: their sample standard deviation, points.
     """
@@ -118,7 +117,6 @@ class Separation:
 
     @property
     def more(self) -> int | None:
-        """The seeds that are missing; None if there would be too many."""
         return None if self.total is None else self.total - self.have
 
 
@@ -135,7 +133,7 @@ def power(effect: float, n: int, level: float = LEVEL) -> float:
     critical = float(stats.t.ppf(1 - level / 2, n - 1))
     if shift > CERTAIN + critical:
         return 1.0
-    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # scipy gives nan where it is next to nothing
+    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # nan in scipy if it is almost 0
     return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
@@ -189,7 +187,7 @@ class BoardSetting:
 
     Attributes:
         key: of the setting, as in a comparison.
-        experiments: those that have runs in it.
+        experiments: numbers of those with runs in it.
     """
 
     key: str
@@ -201,11 +199,11 @@ class BoardSetting:
 
 @dataclass(frozen=True)
 class Board:
-    """The rows of a leaderboard: the ranked ones first, among these the highest mean.
+    """The rows of a leaderboard, ranked rows first, by their mean.
 
     Attributes:
         comparison: these rows only, for curves and costs.
-        ranks: of the rows that are ranked: comparable ones with three seeds at least.
+        ranks: of the ranked rows, which are comparable and have at least three seeds.
         tests: of the ranked rows by pair, in the order of the rows.
     """
 
@@ -217,7 +215,6 @@ class Board:
 
     @property
     def ranked(self) -> tuple[ComparisonRow, ...]:
-        """The rows that have a rank."""
         return tuple(g for g in self.rows if g.key in self.ranks)
 
     def rank_text(self, row: ComparisonRow) -> str:
@@ -235,7 +232,7 @@ class Board:
 
     @property
     def finding(self) -> str:
-        """What the ranks say, in a sentence or two."""
+        """The result of the ranking in a sentence or two."""
         others = len(self.rows) - len(self.ranks)
         rest = f"{others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."
         return " ".join([self._finding_of_ranked(), *([rest] if others and self.ranks else [])])
@@ -244,7 +241,7 @@ class Board:
         ranked = self.ranked
         first = [g for g in ranked if self.ranks[g.key].best == 1]
         if not ranked:
-            return "No row is ranked yet: the table says what each of them lacks."
+            return "No row is ranked yet; the table shows what each row lacks."
         if len(ranked) == 1:
             return f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
         if len(first) == 1:
@@ -269,34 +266,26 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     for (key, rounds, share), ids in sorted(found.items(), key=lambda item: -len(item[1])):
         title = setting_title(configs[ids[0]])
         extra = f", {share:.0%} of the clients" if share < 1 else ""
-        same = len(titles[title, rounds, share]) > 1
-        name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{f' [{key[:4]}]' if same else ''}"
-        in_setting = [i for i, other in keys.items() if other == key]  # rows that do not train join in
+        suffix = f" [{key[:4]}]" if len(titles[title, rounds, share]) > 1 else ""
+        name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{suffix}"
+        in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train
         numbers = tuple(sorted({experiment[i] for i in in_setting}))
         settings.append(BoardSetting(key, rounds, share, name, numbers))
     return settings
 
 
 def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "last", where: str = "") -> Board:
-    """Rank the rows of a setting over all experiments that have runs in it.
-
-    Raises:
-        FedLensError: field ``where``, for a filter that cannot be read.
-    """
+    """Rank the rows of a setting over all experiments that have runs in it."""
     compared = compare(store, setting.experiments, rule, where=where)
     key = setting.key
-    groups = [
-        g
-        for g in compared.rows_in(key)
-        if metric in g.stats
-        and (
-            (g.config.rounds, g.config.participation) == (setting.rounds, setting.participation)
-            or all(v.rounds == (0,) for v in g.runs)
-        )
-    ]
-    values = {g.key: value_per_seed(g.runs, metric) for g in groups}
-    by_key = {g.key: g for g in groups}
-    in_order = [by_key[k] for k in mean_order(values)]
+    protocol = setting.rounds, setting.participation
+    candidates = {}
+    for row in compared.rows_in(key):
+        untrained = all(result.rounds == (0,) for result in row.runs)
+        if metric in row.stats and (untrained or (row.config.rounds, row.config.participation) == protocol):
+            candidates[row.key] = row
+    values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
+    in_order = [candidates[k] for k in mean_order(values)]
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))
@@ -317,44 +306,41 @@ def missing_runs(
 ) -> list[tuple[Experiment, list[RunConfig]]]:
     """Return the runs that give two rows ``total`` seeds in common, as an experiment per row.
 
-    Seeds that one of the rows has come first, then the next ones that neither has. Runs that are queued or
-    running already are not repeated.
-
-    Raises:
-        FedLensError: for rows that FedLens did not train, and rows that are not comparable.
+    Seeds that one of the rows has come first, then new ones. Runs that are already queued or running are not
+    repeated.
     """
-    for group in (a, b):
-        if not group.trained_by_fedlens:
-            raise FedLensError(f"{group.label} was recorded elsewhere; its own script gives more seeds")
+    for row in (a, b):
+        if not row.trained_by_fedlens:
+            raise FedLensError(f"{row.label} was recorded elsewhere; its own script gives more seeds")
     if why := reason_not_comparable(a, b):
         raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
     ours, theirs = set(a.seeds), set(b.seeds)
     wanted = total - len(ours & theirs)
     fresh = (seed for seed in count(1) if seed not in ours | theirs)
     seeds = list(islice([*sorted(ours ^ theirs), *islice(fresh, max(0, wanted))], max(0, wanted)))
-    everywhere = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
-    pending = {(r.group_hash, r.seed, r.held_out) for r in everywhere if not r.ended}
+    all_runs = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
+    pending = {(r.group_hash, r.seed, r.held_out) for r in all_runs if not r.ended}
     plans = []
-    for group, have in ((a, ours), (b, theirs)):
-        held_out = dict.fromkeys(v.run.held_out for v in group.runs)
+    for row, have in ((a, ours), (b, theirs)):
+        held_out = dict.fromkeys(result.run.held_out for result in row.runs)
         runs = [
-            group.config.model_copy(update={"seed": seed, "held_out": domain})
+            row.config.model_copy(update={"seed": seed, "held_out": domain})
             for seed in seeds
             if seed not in have
             for domain in held_out
         ]
-        runs = [r for r in runs if (group_hash(r), r.seed, r.held_out) not in pending]
+        runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending]
         if runs:
-            plans.append((_experiment(group, runs), runs))
+            plans.append((_experiment(row, runs), runs))
     return plans
 
 
-def _experiment(group: ComparisonRow, runs: Sequence[RunConfig]) -> Experiment:
+def _experiment(row: ComparisonRow, runs: Sequence[RunConfig]) -> Experiment:
     domains = tuple(dict.fromkeys(r.held_out for r in runs if r.held_out is not None))
     return Experiment(
-        name=f"More seeds: {group.label}"[:500],
-        methods=(group.config.method,),
+        name=f"More seeds: {row.label}"[:500],
+        methods=(row.config.method,),
         seeds=tuple(dict.fromkeys(r.seed for r in runs)),
         held_out=domains,
-        **group.config.model_dump(include=SHARED),
+        **row.config.model_dump(include=SHARED),
     )

@@ -24,7 +24,7 @@ class RunProgress:
     Attributes:
         share: of the rounds done, 0 to 1.
         seconds_left: None while unknown.
-        queue_position: place in the queue, from 1; None if it does not wait.
+        queue_position: place in the queue, from 1; None if the run is not queued.
         seconds_per_round: mean of the last rounds; None before the first.
         megabytes_up, megabytes_down: of all clients so far; None if they were not measured.
     """
@@ -104,7 +104,7 @@ def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
 Identity = tuple[float, int]
 """Creation time and attempt: another database in the file's place may have a run of the same number."""
 Snapshot = tuple[tuple[int, int, Identity], ...]
-"""What is shown of some runs: (run, round, identity) each; round -1 where there is none yet."""
+"""The round that is shown of each run: (run, round, identity), with round -1 before the first."""
 
 
 def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
@@ -160,7 +160,7 @@ class ExperimentSummary:
     Accuracies are per cent, of the method that is best on validation, mean over seeds.
 
     Attributes:
-        best_text: that method's label, or why there is none.
+        best_text: that method's label, or the reason why no method was selected.
         state: the most important state of its runs: running, then waiting, then ended without success.
         share: of all rounds done, 0 to 1.
         curve: the method's mean personal accuracy by round.
@@ -190,7 +190,7 @@ def experiment_summaries(store: Store, archived: bool = False) -> list[Experimen
 def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
     """Return a summary of each of some experiments."""
     validated = store.rounds.validated(r.id for e in rows for r in e.runs)
-    # runs from elsewhere may have been evaluated on other clients: they are shown where there are no others
+    # imported runs may have been evaluated on other clients, so they are shown only if there are no others
     candidates = {e.id: [r for r in e.runs if r.origin == "engine"] or list(e.runs) for e in rows}
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
@@ -204,12 +204,11 @@ def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str |
     if len(labels) == 1:
         return labels[0]
     stats = {label: spread(validated.get(r.id) for r in runs if r.label == label) for label in labels}
-    known = {label: stat.mean for label, stat in stats.items() if stat is not None}
-    return max(known, key=lambda label: known[label]) if known else None
+    means = {label: stat.mean for label, stat in stats.items() if stat is not None}
+    return max(means, key=means.__getitem__) if means else None
 
 
 def _mean(runs: Sequence[RunRow], field: str) -> float | None:
-    """Return the mean over some runs, in per cent."""
     values = [getattr(r, field) for r in runs]
     stat = spread(None if v is None else 100 * v for v in values)
     return None if stat is None else stat.mean
@@ -222,6 +221,7 @@ def _summary(
     state = next((s for s in _ORDER if states[s]), "done")
     total = sum(r.rounds_total for r in e.runs)
     lines = [curves[r.id] for r in best if r.id in curves]
+    elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
     return ExperimentSummary(
         row=e,
         state=state,
@@ -236,7 +236,7 @@ def _summary(
         best=_mean(best, "best_test"),
         worst=_mean(best, "worst_client"),
         curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
-        seconds=sum(known) if (known := [s for r in e.runs if (s := r.elapsed()) is not None]) else None,
+        seconds=sum(elapsed) if elapsed else None,
     )
 
 

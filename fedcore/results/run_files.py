@@ -55,11 +55,7 @@ class KeptFile:
 
 
 def kept_files(store: Store, run_id: int) -> list[KeptFile]:
-    """Return checkpoints, logs and analyses of a run by name; none where it was trained elsewhere.
-
-    Raises:
-        FedLensError: when there is no such run.
-    """
+    """Return checkpoints, logs and analyses of a run by name; empty if it was trained elsewhere."""
     folder = store.runs.folder(run_id)
     files = []
     for path in sorted(folder.rglob("*")):
@@ -139,7 +135,7 @@ def count_images(images: ImageSet) -> DataCounts:
 
 
 ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
-"""In what encodings of one data set, backbone and depth can differ; the most informative first."""
+"""Possible differences between encodings of one data set, backbone and depth, most informative first."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +144,10 @@ class Encoding:
 
     Attributes:
         name: of its file without suffix; ``delete_encoding`` takes it.
-        backbone, reads: empty where the description beside the file cannot be read.
+        backbone, reads: empty if the description beside the file cannot be read.
         images: rows on the disk.
         total: rows when it is complete.
-        details: values of ``ENCODING_DETAILS``; empty where the description cannot be read.
+        details: values of ``ENCODING_DETAILS``; empty if the description cannot be read.
     """
 
     name: str
@@ -166,7 +162,7 @@ class Encoding:
 
     @property
     def title(self) -> str:
-        """The data set's name, for the user's own data that of its folder; else the file's name."""
+        """The data set's name (of the folder for the user's own data), or else the file's name."""
         return data_title(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
 
     @property
@@ -190,19 +186,19 @@ def encoding_differences(encodings: Sequence[Encoding]) -> list[str]:
 
     As few details as distinguish all of them; empty for a single one.
     """
-    alike = group_by(encodings, lambda e: (e.title if e.data else "", e.backbone, e.reads))
-    texts = {name: text for group in alike.values() for name, text in _differences(group).items()}
+    similar = group_by(encodings, lambda e: (e.title if e.data else "", e.backbone, e.reads))
+    texts = {name: text for members in similar.values() for name, text in _differences(members).items()}
     return [texts[e.name] for e in encodings]
 
 
-def _differences(group: Sequence[Encoding]) -> dict[str, str]:
-    parts: dict[str, list[str]] = {e.name: [] for e in group}
+def _differences(encodings: Sequence[Encoding]) -> dict[str, str]:
+    parts: dict[str, list[str]] = {e.name: [] for e in encodings}
     for detail in (*ENCODING_DETAILS, "file"):
-        if len({tuple(p) for p in parts.values()}) == len(group):
+        if len({tuple(p) for p in parts.values()}) == len(encodings):
             break
         values = {
             e.name: e.name.removeprefix(f"{e.data}-")[:8] if detail == "file" else e.details.get(detail, "")
-            for e in group
+            for e in encodings
         }
         if len(set(values.values())) > 1:
             for name, value in values.items():
@@ -211,11 +207,7 @@ def _differences(group: Sequence[Encoding]) -> dict[str, str]:
 
 
 def delete_encoding(store: Store, name: str) -> float:
-    """Delete a cached encoding by its name and return the megabytes that were freed.
-
-    Raises:
-        FedLensError: when there is none of that name, or a run reads or writes it.
-    """
+    """Delete a cached encoding by its name and return the freed megabytes; refused while a run uses it."""
     if name not in {e.name for e in cached_encodings(store)}:
         raise FedLensError(f"no encoding '{name}'; it may have been deleted: reload the page")
     return arrays.delete(_encodings_folder(store) / f"{name}.npy") / 1e6

@@ -1,8 +1,8 @@
 """A filter over runs in words: ``method = fedot and partition.alpha < 0.5``.
 
 Fields are those of a run (``RUN_FIELDS``) and of its config by their dotted names; the end of a name is
-enough where it names one field: ``alpha``, ``lr``. Accuracies are no fields: choosing runs by their test
-accuracy would make a comparison say whatever one likes.
+enough if it names one field: ``alpha``, ``lr``. Accuracy cannot be filtered on: with runs chosen by their
+test accuracy, a comparison could be made to say anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RUN_FIELDS: dict[str, str] = {
     "tags": "tags that you gave the run",
     "notes": "notes that you wrote beside it",
 }
-"""Fields that a run has beside those of its config."""
+"""Fields of a run that are not in its config."""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains", "in")
 MAX_LENGTH = 2000
 RunFields = Mapping[str, Any]
@@ -74,22 +74,22 @@ def select(text: str, records: Mapping[int, RunFields]) -> set[int]:
         records: run -> its values, see ``run_records``.
 
     Raises:
-        FedLensError: field ``where``, for a text that cannot be read, an unknown field, or an order (``<``)
-            of values that are no numbers.
+        FedLensError: field ``where``, for an unreadable filter, an unknown field, or an order (``<``) of
+            values that are not numbers.
     """
     if not text.strip():
         return set(records)
     term, conditions = parse(text)
-    known = dict.fromkeys([*RUN_FIELDS, *(name for record in records.values() for name in record)])
-    names = [_resolve(c.field, known) for c in conditions]
+    fields = dict.fromkeys([*RUN_FIELDS, *(name for record in records.values() for name in record)])
+    names = [_resolve(c.field, fields) for c in conditions]
     for condition, name in zip(conditions, names, strict=True):
         _check_order(condition, name, records.values())
-    kept = set()
+    selected = set()
     for run, record in records.items():
         met = {f"c{i}": _meets(c, record.get(names[i])) != c.negated for i, c in enumerate(conditions)}
         if _holds(term, met):
-            kept.add(run)
-    return kept
+            selected.add(run)
+    return selected
 
 
 def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, RunFields]:
@@ -108,25 +108,18 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
 
 
 def filtered_runs(store: Store, runs: Sequence[RunRow], where: str) -> Sequence[RunRow]:
-    """Return those of some runs that a filter keeps.
-
-    Raises:
-        FedLensError: field ``where``, for a filter that cannot be read.
-    """
+    """Return the runs that pass a filter; raises as ``select`` does."""
     if not where.strip():
         return runs
-    kept = select(where, run_records(runs, store.runs.configs([r.id for r in runs])))
-    return [r for r in runs if r.id in kept]
+    selected = select(where, run_records(runs, store.runs.configs([r.id for r in runs])))
+    return [r for r in runs if r.id in selected]
 
 
 def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
     """Read a filter: its conditions, and the expression that joins them under the names c0, c1, ...
 
-    ``and``, ``or``, ``not`` and brackets are Python's own, so Python's parser reads them. Conditions are not,
-    since a value may stand without quotation marks (``label = Zero-shot CLIP``).
-
-    Raises:
-        FedLensError: field ``where``, saying what cannot be read.
+    ``and``, ``or``, ``not`` and brackets are valid Python, so Python's parser reads them. Conditions are not,
+    because a value needs no quotation marks (``label = Zero-shot CLIP``).
     """
     if len(text) > MAX_LENGTH:
         _refuse(f"it is longer than {MAX_LENGTH} characters")
@@ -147,7 +140,7 @@ def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
     try:
         term = ast.parse(joined, mode="eval").body
     except (SyntaxError, RecursionError, MemoryError):
-        _refuse(f"its brackets, or a word such as 'and', stand in the wrong place; {_EXAMPLE}")
+        _refuse(f"its brackets or a word such as 'and' are in the wrong place; {_EXAMPLE}")
     for condition in conditions:
         value = condition.values[0]
         if condition.operator[0] in "<>" and _number(value) is None:

@@ -17,7 +17,7 @@ FieldValue = str | int | float | bool | tuple[Any, ...] | None
 FlatRow = tuple[ComparisonRow, dict[str, FieldValue]]
 """A row of the comparison and its config as a flat table."""
 NAMED_LEVEL = 3
-"""Rows that a finding names at most beside the highest."""
+"""Maximum number of rows that a finding names beside the highest one."""
 _NEVER_SWEPT = (
     "seed", "held_out", "method.name", "method.label", "method.file", "method.sha256", "data.root",
 )  # fmt: skip
@@ -127,10 +127,10 @@ def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:
 
 
 def findings(comparison: Comparison, family: SweepFamily, metric: Metric, test: Test = "t") -> list[str]:
-    """Say which values are the best of a family, a sentence per setting with several of its rows.
+    """Name the best values of a family, in a sentence per setting with several of its rows.
 
     The row with the highest mean is called the best only if the paired test separates it from every other
-    one; else the sentence names those that cannot be told apart from it.
+    row; otherwise the sentence names the rows that the test does not separate from it.
     """
     found = group_by(family.rows, lambda row: row.group.setting)
     return [

@@ -144,7 +144,7 @@ def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> No
     assert rank_chart(shown, Theme()).figure.data[0].customdata[0].startswith("PromptFL: rank 1,")
     assert rank_table(shown)["rank"][2] == "not ranked yet, 1 more seed"
     alone = boards.board(store, setting, "personal", where="method = fedot or method = fedalign")
-    assert alone.finding == "No row is ranked yet: the table says what each of them lacks."
+    assert alone.finding == "No row is ranked yet; the table shows what each row lacks."
     assert (alone.ranks, alone.tests) == ({}, {})
 
 
