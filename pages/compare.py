@@ -30,7 +30,7 @@ CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
     "cost": cost.draw,
     "sweep": sweep.draw,
 }
-"""Tabs of views with choices of their own; every other view is drawn as a report has it."""
+"""Tabs of views with controls; every other view is drawn as in a report."""
 
 
 def draw_view(view: View, shown: ShownComparison) -> None:

@@ -77,15 +77,11 @@ def page() -> None:
     marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
     made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
     if not made.rows:
-        others = ", ".join(METRICS[m] for m in _metrics(made))
+        others = ", ".join(METRICS[m] for m in shown_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
     results(made, costs)
     separate.draw(store, made)
-
-
-def _metrics(made: Board) -> tuple[Metric, ...]:
-    return shown_metrics(made.comparison.rows)
 
 
 def results(made: Board, costs: Sequence[Cost]) -> None:
@@ -98,10 +94,10 @@ def results(made: Board, costs: Sequence[Cost]) -> None:
         f"A bar covers the ranks that are possible given the seeds. {METRICS[made.metric]}, reported round: "
         f"{RULES[made.comparison.rule]}.",
         help="Every pair of ranked rows is compared by a paired t-test over the seeds that both have, with "
-        f"Holm's correction for all pairs (here {len(made.tests)}), so that all bars together hold the true "
-        f"ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and rows "
-        f"with fewer than {MIN_PAIRS} seeds in common are not separated. A row that was evaluated on other "
-        "test sets than most is never ranked.",
+        f"Holm's correction for all pairs (here {len(made.tests)}), so that all bars together contain the "
+        f"true ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and "
+        f"rows with fewer than {MIN_PAIRS} seeds in common are not separated. A row that was evaluated on "
+        "other test sets than most is never ranked.",
     )
     against, limit = _budget(costs)
     rows = list(zip(made.rows, costs, strict=True))
@@ -162,13 +158,13 @@ def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: f
     if not rows:
         return f"No ranked row costs at most {budget}."
     best, others = rows[0], rows[1:]
-    level = [g for g in others if not made.tests[best.key, g.key].significant]
-    said = "Highest" if level else "Best"
-    said += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
-    if level:
-        said += f"; not separated from it: {markup.md(', '.join(g.label for g in level[:5]))}"
-        said += f" and {len(level) - 5} more" if level[5:] else ""
-    return said + "."
+    tied = [g for g in others if not made.tests[best.key, g.key].significant]
+    text = "Highest" if tied else "Best"
+    text += f" within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
+    if tied:
+        text += f"; not separated from it: {markup.md(', '.join(g.label for g in tied[:5]))}"
+        text += f" and {len(tied) - 5} more" if tied[5:] else ""
+    return text + "."
 
 
 session.through_app()

@@ -30,8 +30,8 @@ def draw(shown: ShownComparison) -> None:
         rows = [[field_html(f), *(markup.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(markup.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
-            unsaid = "" if all(g.trained_by_fedlens for g in compared.rows) else ", or it was not recorded"
-            st.caption(f"A dash: the method has no such field{unsaid}.")
+            or_not = "" if all(g.trained_by_fedlens for g in compared.rows) else ", or it was not recorded"
+            st.caption(f"A dash: the method has no such field{or_not}.")
     if partial:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
             st.html(partial_table(compared, partial))
@@ -45,9 +45,9 @@ def partial_table(compared: Comparison, partial: Mapping[tuple[str, ...], Mappin
     labels = {g.key: g.label for g in compared.rows}
     rows = []
     for keys, fields in partial.items():
-        called = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
-        named = ", ".join(called[:3]) + (f" and {len(called) - 3} more" if called[3:] else "")
-        names = [markup.esc(named), *[""] * (len(fields) - 1)]
+        methods = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
+        text = ", ".join(methods[:3]) + (f" and {len(methods) - 3} more" if methods[3:] else "")
+        names = [markup.esc(text), *[""] * (len(fields) - 1)]
         rows += [
             [name, field_html(f), markup.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
         ]

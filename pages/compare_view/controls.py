@@ -24,16 +24,16 @@ from pages.widgets import charts, markup, session
 
 Token = tuple[tuple[object, ...], ...]
 Version = tuple[tuple[int, ...], Rule, bool, Token, str]
-# what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
+# identifies the state of a comparison (a docstring here would appear on the page: Streamlit's magic)
 
 
 @dataclass(frozen=True)
 class ShownComparison:
-    """What the tabs draw: the comparison that follows from the reader's choices above them.
+    """The comparison that the tabs draw, and the reader's choices above them.
 
     Attributes:
         metric: of the differences.
-        version: of the comparison; what is computed from it may be cached by it.
+        version: of the comparison, as a key for caches of derived values.
     """
 
     store: Store
@@ -51,7 +51,6 @@ class ShownComparison:
 
     @property
     def printed(self) -> PrintedValues:
-        """The values that papers print for the rows."""
         return _printed_beside(self.comparison, self.experiments, self.version)
 
 
@@ -70,38 +69,38 @@ def comparison(store: Store, of: Version) -> Comparison:
 
 
 def choose_experiments(store: Store) -> list[ExperimentRow]:
-    """Let the reader choose experiments, kept in the URL; archived ones are listed if a link names them."""
+    """Draw the choice of experiments, kept in the URL; archived ones are listed if a link names them."""
     available = {e.id: e for e in store.experiments.all(include_archived=True)}
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    known = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
-    finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
+    listed = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
+    finished = [i for i, e in listed.items() if any(r.state == "done" for r in e.runs)]
     cleared = asked or st.session_state.get("compare_ids") == []
-    first = [] if cleared else (finished or list(known))[:1]
-    st.session_state["compare_ids"] = session.ids_in_url("ids", known, first)
+    first = [] if cleared else (finished or list(listed))[:1]
+    st.session_state["compare_ids"] = session.ids_in_url("ids", listed, first)
     st.multiselect(
         "Experiments",
-        list(known),
-        format_func=lambda i: f"{known[i].name} (no. {i}{', archived' if known[i].archived else ''})",
+        list(listed),
+        format_func=lambda i: f"{listed[i].name} (no. {i}{', archived' if listed[i].archived else ''})",
         key="compare_ids",
         placeholder="choose what to compare",
         on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
         label_visibility="collapsed",
     )
-    gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
+    gone = [text[:20] for text in asked if text not in {str(i) for i in listed}]
     if gone:
         st.warning(
             f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
             "They may be deleted or damaged, or belong to another database.",
             icon=":material/search_off:",
         )
-    return [known[i] for i in st.session_state["compare_ids"]]
+    return [listed[i] for i in st.session_state["compare_ids"]]
 
 
 def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
-    """Draw the choices, kept in the URL, and return the comparison that follows from them.
+    """Draw the choices, kept in the URL, and return the resulting comparison.
 
-    A filter that cannot be read is said on the page, and nothing is left out.
+    The page reports an unreadable filter, and compares all runs.
     """
     if not session.is_narrow():
         places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
@@ -130,9 +129,10 @@ def _choices(
     with places[3]:
         where = st.text_input(
             "Filter", key="where", bind="query-params", placeholder="method = fedot and alpha < 0.5",
-            help="Keeps the runs that meet these words: fields of a run or its config (the end of a name is "
-            "enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by `and`, "
-            "`or`, `not` and brackets. Accuracies are not fields: that would choose runs by their result.",
+            help="Keeps the runs that match this expression: a field of a run or its config (the end of its "
+            "name is enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by "
+            "`and`, `or`, `not` and brackets. Accuracy cannot be filtered on: runs would then be chosen by "
+            "their result.",
         )  # fmt: skip
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
     with places[1]:
@@ -161,7 +161,7 @@ def _choices(
 def _compared(
     store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
 ) -> tuple[Comparison, Version, FedLensError | None]:
-    """Return the comparison and its version, and what is wrong with the filter, which is then left out."""
+    """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
     token = tuple((r.version, r.starred, r.tags, r.notes) for e in experiments for r in e.runs)
     ids = tuple(e.id for e in experiments)
     version: Version = (ids, rule, unfinished, token, where.strip())
@@ -175,19 +175,19 @@ def _compared(
 
 
 def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
-    """Say why nothing is shown: the filter leaves no run, or no run has finished."""
+    """Explain why nothing is shown: no run matches the filter, or no run has finished."""
     if where:
-        st.info("No finished run meets the filter.", icon=":material/filter_alt:")
+        st.info("No finished run matches the filter.", icon=":material/filter_alt:")
         return
     states = [r.state for e in experiments for r in e.runs]
-    going = any(not r.ended for e in experiments for r in e.runs)
+    active = any(not r.ended for e in experiments for r in e.runs)
     counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
-    word = "No run has finished yet" if going else "No run finished"
+    word = "No run has finished yet" if active else "No run finished"
     st.info(
         f"{word}: {counts}. Turn on *Include unfinished runs* (View) to see what they have recorded.",
-        icon=":material/hourglass:" if going else ":material/error:",
+        icon=":material/hourglass:" if active else ":material/error:",
     )
-    if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
+    if st.button("Watch them" if active else "See why", icon=":material/monitoring:"):
         st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})
 
 
@@ -199,9 +199,9 @@ _PINNED = "baseline_pinned"
 def choose_baseline(groups: Sequence[ComparisonRow]) -> str | None:
     """Draw the choice of a baseline, kept in the URL, and return its label.
 
-    A label tells rows apart, so it may change when experiments are added or removed; the baseline then is the
-    row that it was. Where that row is not among these experiments, the page says so, and takes it again
-    once it is back.
+    A label distinguishes rows, so it may change when experiments are added or removed; the baseline then
+    stays the same row. If that row is not among these experiments, the page says so, and uses it again once
+    it is back.
     """
     labels = list(dict.fromkeys(g.label for g in groups))
     lost = _follow_baseline(groups, labels)
@@ -218,13 +218,13 @@ def choose_baseline(groups: Sequence[ComparisonRow]) -> str | None:
 
 
 def _follow_baseline(groups: Sequence[ComparisonRow], labels: Sequence[str]) -> str:
-    """Write the baseline's present label where it is chosen; return the label of one that has no row."""
+    """Update the label to the baseline's present one; return the label of a baseline without a row."""
     asked = st.session_state.get(KEY) or st.query_params.get(KEY)
     pinned, keys = st.session_state.get(_PINNED, (asked, ()))
     if asked in labels or not (asked or pinned):
         return ""
     now = dict.fromkeys(g.label for g in groups if g.key in keys)
-    if not keys:  # a link from a time when the row had another label
+    if not keys:  # the link was made when the row had another label
         now = dict.fromkeys(
             g.label for g in groups if asked and g.label.startswith((f"{asked} ", f"{asked},"))
         )
@@ -243,17 +243,17 @@ def saved_views() -> None:
     st.markdown("**Link to this view**")
     st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
     st.markdown("**Saved views**")
-    store, may = session.store(), session.writable()
+    store, writable = session.store(), session.writable()
     for view in store.views.of_page(PAGE):
         with st.container(horizontal=True, vertical_alignment="center"):
             address = f"{session.base_path()}/{PAGE}?{view.query}"
             st.html(f'<a href="{markup.esc(address)}" target="_self">{markup.esc(view.name)}</a>')
-            if may and st.button(
+            if writable and st.button(
                 "Delete", icon=":material/delete:", type="tertiary", key=f"view_delete_{view.id}",
             ):  # fmt: skip
                 store.views.delete(view.id)
                 st.rerun()
-    if not may:
+    if not writable:
         return
     with st.form("save_view", border=False):
         name = st.text_input("Save this view as", placeholder="name", max_chars=200)

@@ -1,4 +1,4 @@
-"""The pictures behind a difference: test images that one method gets right and the other one wrong."""
+"""The pictures behind a difference: test images that only one of two methods gets right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Question:
     """Two runs, of a method and of the baseline, with entity codes of a model and a test set of both.
 
     Attributes:
-        rounds: of both runs, whose values the difference shows; of several the last.
+        rounds: the (last) rounds of both runs that the difference shows.
     """
 
     first: RunRow
@@ -88,7 +88,7 @@ def choose(
     gaps: Mapping[str, Panel],
     key: str,
 ) -> Question | None:
-    """Draw the choice of method, model, test set and seed; None where no two runs can be compared."""
+    """Draw the choice of method, model, test set and seed; None if no two runs can be compared."""
     columns = st.columns(4)
     method = columns[0].selectbox(
         "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
@@ -116,11 +116,11 @@ def choose(
     return Question(first, second, *code, f"model {model} on {test_set}, {pair}", shown)
 
 
-def run_pairs(group: ComparisonRow, reference: ComparisonRow) -> dict[str, tuple[RunRow, RunRow]]:
+def run_pairs(row: ComparisonRow, reference: ComparisonRow) -> dict[str, tuple[RunRow, RunRow]]:
     """Return the runs of two rows that FedLens trained with the same seed and held-out domain, by name."""
     ours, theirs = (
         {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
-        for g in (group, reference)
+        for g in (row, reference)
     )
     return {
         f"seed {seed}{f', without {held_out}' if held_out else ''}": (run, theirs[seed, held_out])
@@ -130,7 +130,7 @@ def run_pairs(group: ComparisonRow, reference: ComparisonRow) -> dict[str, tuple
 
 
 def model_and_test_set(store: Store, run: RunRow, model: str, test_set: str) -> tuple[int, int] | None:
-    """Return the entity codes of a cell of the heatmap in a run; None where it has none."""
+    """Return the entity codes of a cell of the heatmap in a run; None if the run lacks the cell."""
     codes: dict[tuple[str, str], int] = {}
     for e in store.cells.entities(run.id):
         codes.setdefault((e.kind, e.name), e.entity)
@@ -140,7 +140,7 @@ def model_and_test_set(store: Store, run: RunRow, model: str, test_set: str) -> 
 
 
 def answer(store: Store, question: Question, baseline: str, key: str) -> None:
-    """Draw the images, or the button that looks for them, its progress or its error."""
+    """Draw the images, or else the button to find them, its progress or its error."""
     asked = (question.first.id, question.second.id, question.model, question.test_set, question.rounds)
     task = analysis.find_disagreement(store, *asked)
     arrays = task.arrays() if task is not None and task.status == "done" else {}
@@ -166,7 +166,7 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
 
 
 def obstacle_of(store: Store, run: RunRow) -> str:
-    """Say why the images of a run cannot be predicted; empty if they can be."""
+    """Return the reason why the images of a run cannot be predicted; empty if they can be."""
     if store.runs.newest_checkpoint(run.id) is not None:
         return ""
     why = markup.md(analysis.why_no_checkpoint(store, run.id))
@@ -174,7 +174,7 @@ def obstacle_of(store: Store, run: RunRow) -> str:
 
 
 def other_data(store: Store, first: RunRow, second: RunRow) -> str:
-    """Say that the recorded data of two runs differ, although they have one name; empty if they do not."""
+    """Return a warning if two runs read different data under one name; empty if the data agree."""
     ours, theirs = (store.runs.environment(run.id) for run in (first, second))
     recorded = [name for name in ("data", "pixels") if name in ours and name in theirs]
     if all(ours[name] == theirs[name] for name in recorded):
@@ -186,14 +186,14 @@ def other_data(store: Store, first: RunRow, second: RunRow) -> str:
 
 
 def round_note(result: Mapping[str, object], wanted: analysis.Rounds) -> str:
-    """Say which rounds' models were used, and where these are not the ones that the difference shows."""
+    """Name the rounds of the models, and the reported rounds if these are others."""
     used = (result["round"], result["other_round"])
-    said = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"
+    note = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"
     if all(w is None or w == u for w, u in zip(wanted, used, strict=True)):
-        return said + ", as reported above"
+        return note + ", as reported above"
     return (
-        said + f"; the difference above is of rounds {wanted[0]} and {wanted[1]}, whose checkpoints are not "
-        "all kept (`keep_checkpoints`)"
+        note + f"; the difference above is of rounds {wanted[0]} and {wanted[1]}, for which not all "
+        "checkpoints are kept (`keep_checkpoints`)"
     )
 
 
@@ -215,14 +215,15 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
             draw_images(arrays, shown, classes, names)
     st.caption(
         f"{round_note(result, question.rounds)}; the cell is the mean over seeds in the reported round. "
-        "McNemar: exact and two-sided, over test images as they were drawn; it says nothing of other seeds. "
+        "McNemar's test is exact and two-sided, over test images as they were drawn; it does not cover other "
+        "seeds. "
         "Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative to the "
         "maximum in that image."
     )
 
 
 def draw_counts(found: Disagreement, names: tuple[str, str], label: str) -> None:
-    """Draw who is right as a sentence and as a table of two by two."""
+    """Draw the counts as a sentence and as a table of two by two."""
     st.markdown(markup.md(finding(found, names)))
     header = [("", "wide"), (f"{names[1]} right", "num"), (f"{names[1]} wrong", "num")]
     rows = [
@@ -233,7 +234,7 @@ def draw_counts(found: Disagreement, names: tuple[str, str], label: str) -> None
 
 
 def finding(found: Disagreement, names: tuple[str, str]) -> str:
-    """Return the result in a sentence."""
+    """Return the counts and McNemar's p in a sentence."""
     p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
     return (
         f"Of {found.total} test images, {found.only_first} are right with {names[0]} only and "

@@ -14,7 +14,7 @@ from pages.compare_view.controls import ShownComparison
 from pages.widgets import markup
 
 MANY = 15
-"""Rows above which the table has a scroll bar of its own: one preset names up to 500 values."""
+"""Rows above which the table scrolls; a preset names up to 500 values."""
 TARGETS = {"avg": "mean"}
 
 

@@ -19,9 +19,9 @@ from pages.widgets import markup
 SORT = "sort"
 """Parameter of the address: the column that rows are sorted by, with a minus for the largest first."""
 MARKS = {"tags": "Tags", "notes": "Notes"}
-"""Columns with what the user wrote beside the runs of a row; off at first."""
+"""Columns with the user's tags and notes on the runs of a row; hidden by default."""
 STANDARD = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
-"""Columns beside the metrics, which can be hidden too."""
+"""Other columns than metrics that can be hidden."""
 _headings = st.components.v2.component(
     "sortable_headings", html="<i></i>", js=Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 )
@@ -32,10 +32,9 @@ class SummaryLayout:
     """How the summary is laid out.
 
     Attributes:
-        hidden_rows: labels of rows that are not shown; best values and tests still count them.
-        hidden_columns: keys of columns that are not shown.
-        fields: config fields, or ``MARKS``, with a column of their own.
-        group: config field by which rows stand in sections; empty for none.
+        hidden_rows: labels of hidden rows, which still count for best values and tests.
+        fields: config fields, or ``MARKS``, to show as columns.
+        group: config field that divides the rows into sections; empty for none.
         sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
     """
 
@@ -94,17 +93,16 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
 
 def _fields(compared: Comparison) -> list[str]:
     """Return the names of all config fields, those that differ between rows first."""
-    values: dict[str, set[str]] = {}
-    for group in compared.rows:
-        for name, value in group.fields.items():
-            values.setdefault(name, set()).add(str(value))
+    values: dict[str, list[str]] = {}
+    for row in compared.rows:
+        for name, value in row.fields.items():
+            values.setdefault(name, []).append(str(value))
     count = len(compared.rows)
-    having = {n: sum(n in g.fields for g in compared.rows) for n in values}
-    return sorted(values, key=lambda n: len(values[n]) == 1 and having[n] == count)
+    return sorted(values, key=lambda n: len(set(values[n])) == 1 and len(values[n]) == count)
 
 
 def _titles(names: Sequence[str]) -> dict[str, str]:
-    """Return a title per field; equal ones have the field's name behind them."""
+    """Return a title per field; equal titles are followed by the field's name."""
     titles = {name: field_title(name) for name in names}
     counts = list(titles.values())
     return {n: t if counts.count(t) == 1 else f"{t} ({n})" for n, t in titles.items()}
@@ -138,7 +136,7 @@ def _marks(row: ComparisonRow, name: str) -> str:
 
 
 def follow_clicks() -> None:
-    """Sort by a heading that is clicked; a second click turns the order, a third one ends it."""
+    """Sort by a clicked heading; a second click reverses the order, a third one ends it."""
 
     def clicked() -> None:
         key = (st.session_state.get("summary_headings") or {}).get("sorted")

@@ -37,19 +37,19 @@ Side = tuple[ComparisonRow, RunResult]
 
 
 def draw(shown: ShownComparison) -> None:
-    """Let the reader choose two runs, and draw them beside each other."""
+    """Draw the choice of two runs, and the runs side by side."""
     store = shown.store
     sides = {_title(g, r): (g, r) for g in shown.comparison.rows for r in g.runs}
     if len(sides) < 2:
-        st.info("There is one run only; this tab compares two.", icon=":material/compare_arrows:")
+        st.info("This tab compares two runs, and there is only one.", icon=":material/compare_arrows:")
         return
     names = list(sides)
     left, right = st.columns(2)
     one = left.selectbox("Run", names, key="run_a", bind="query-params")
     rest = [name for name in names if name != one]
-    same_seed = [n for n in rest if sides[n][1].run.seed == sides[one][1].run.seed]
+    of_same_seed = [n for n in rest if sides[n][1].run.seed == sides[one][1].run.seed]
     two = right.selectbox(
-        "Beside", rest, index=rest.index((same_seed or rest)[0]), key="run_b", bind="query-params"
+        "Beside", rest, index=rest.index((of_same_seed or rest)[0]), key="run_b", bind="query-params"
     )
     a, b = sides[one], sides[two]
     both_trained = a[0].trained_by_fedlens and b[0].trained_by_fedlens
@@ -73,7 +73,7 @@ def _values(a: Side, b: Side, apart: str) -> None:
     """Draw the metrics of both runs in their reported rounds, and the differences.
 
     Args:
-        apart: how the test sets of one differ from the other's; then no difference is shown.
+        apart: how the test sets of the runs differ; then no difference is shown.
     """
     header = [("Metric", "wide"), (_name(a), "num"), (_name(b), "num"), ("Difference, points", "num")]
     rows = [["Reported round", markup.esc(a[1].rounds_text), markup.esc(b[1].rounds_text), ""]]
@@ -86,8 +86,8 @@ def _values(a: Side, b: Side, apart: str) -> None:
     rows.append(["Page of the run", _link(a), _link(b), ""])
     st.html(markup.table_html(header, rows, "Values of both runs"))
     st.caption(
-        "One run each: a difference between two runs is no evidence that one method is better; the summary "
-        "and the Leaderboard test over seeds."
+        "These are single runs: a difference between two runs is not evidence that one method is better. The "
+        "summary and the Leaderboard test over seeds."
     )
     if apart:
         st.caption(f"No difference is taken. {markup.md(apart)}.")
@@ -107,7 +107,7 @@ def _link(side: Side) -> str:
 
 def _config(store: Store, a: Side, b: Side) -> None:
     """Draw the fields of config and environment in which the runs differ."""
-    st.markdown("**What differs in their configs and environments**")
+    st.markdown("**Differences in config and environment**")
     configs = [config_for_display(store.runs.config(r.run.id), g.trained_by_fedlens) for g, r in (a, b)]
     surroundings = [environment_texts(store.runs.environment(r.run.id)) for _, r in (a, b)]
     rows = [
@@ -121,10 +121,10 @@ def _config(store: Store, a: Side, b: Side) -> None:
         if surroundings[0].get(name) != surroundings[1].get(name)
     ]
     if not rows:
-        st.caption("Nothing: one run repeats the other.")
+        st.caption("None: one run repeats the other.")
         return
     header = [("Field", "name"), (_name(a), "wide"), (_name(b), "wide")]
-    st.html(markup.table_html(header, rows, "What differs between the runs"))
+    st.html(markup.table_html(header, rows, "Differences between the runs"))
 
 
 def _text(name: str, config: Mapping[str, object]) -> str:
@@ -188,12 +188,12 @@ def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, st
     st.markdown(
         "**Predictions**",
         help="Of the newest checkpoint of each run. McNemar's test is exact and two-sided, over test images "
-        "as they were drawn; it says nothing of other seeds.",
+        "as they were drawn; it does not cover other seeds.",
     )
     if not same_test_samples(store.runs.config(runs[0].id), store.runs.config(runs[1].id)):
         st.info(
             "Predictions are compared only between runs with the same data, partition, held-out domain and "
-            "seed: others test on other images.",
+            "seed, because other runs test on other images.",
             icon=":material/info:",
         )
         return
@@ -217,17 +217,17 @@ def _draw_counts(
     arrays: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
     task: TaskRow | None,
 ) -> None:
-    """Let the reader choose a model, and draw the counts."""
+    """Draw the choice of a model, and the counts."""
     both = np.intersect1d(arrays[0]["model"], arrays[1]["model"]).tolist()
     models = {e.name: e.entity for e in store.cells.entities(runs[0].id) if e.kind in ("global", "client")}
     offered: dict[str, int | None] = {EVERYONE: None}
     offered |= {name: code for name, code in models.items() if code in both}
-    whose = st.selectbox("Predictions of", list(offered), key="two_predictions_of", bind="query-params")
-    paired = paired_predictions(*arrays, offered.get(whose or EVERYONE))
+    model = st.selectbox("Predictions of", list(offered), key="two_predictions_of", bind="query-params")
+    paired = paired_predictions(*arrays, offered.get(model or EVERYONE))
     if paired is None:
         st.info("The two runs do not have the same test samples.", icon=":material/info:")
         return
-    draw_counts(count_disagreement(paired), names, f"Test images by who is right, {whose}")
+    draw_counts(count_disagreement(paired), names, f"Test images by correct run, {model}")
     titles = {"only first": f"only {names[0]} right", "only second": f"only {names[1]} right"}
     table = class_table(paired, ((task and task.result) or {})["classes"])
     st.dataframe(
@@ -236,15 +236,15 @@ def _draw_counts(
 
 
 def _ask_for_predictions(store: Store, missing: list[tuple[RunRow, TaskRow | None]]) -> None:
-    """Draw the button that computes what is missing, or its progress, or why it cannot be computed."""
+    """Draw the button that computes missing predictions, its progress, or the reason why it cannot."""
     obstacles = [text for run, _ in missing if (text := obstacle_of(store, run))]
     for text in obstacles:
         st.info(text, icon=":material/search_off:")
     for run, task in missing:
         if task is not None and task.status != "done":
             background.show_task(task, f"Predictions of run {run.id}")
-    waits = any(task is not None and not task.ended for _, task in missing)
-    if not waits and st.button(
+    pending = any(task is not None and not task.ended for _, task in missing)
+    if not pending and st.button(
         "Compute predictions",
         key="two_predictions_ask",
         disabled=bool(obstacles) or not session.writable(),

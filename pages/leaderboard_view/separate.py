@@ -20,7 +20,7 @@ from pages.widgets import markup, session
 
 
 def draw(store: Store, board: Board) -> None:
-    """Let the reader choose two rows, and show how many seeds would separate them."""
+    """Draw the choice of two rows, and the number of seeds that would separate them."""
     rows = [g for g in board.rows if not g.other_tests]
     if len(rows) < 2:
         return
@@ -51,9 +51,9 @@ def draw(store: Store, board: Board) -> None:
             icon=":material/check:",
         )
         return
-    seen = separating(board, a, b)
-    st.markdown(_sentence(a, b, seen, board.pairs(a, b)))
-    _queue(store, a, b, _target(a, b, seen))
+    found = separating(board, a, b)
+    st.markdown(_sentence(a, b, found, board.pairs(a, b)))
+    _queue(store, a, b, _target(a, b, found))
 
 
 def _neighbours(board: Board, rows: Sequence[ComparisonRow]) -> tuple[int, int]:

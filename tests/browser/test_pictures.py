@@ -72,7 +72,7 @@ def test_two_runs_show_their_predictions_beside_each_other(
     page, (experiment, first, second) = tab.page, trained
     page.goto(f"{server.url}/compare?ids={experiment}&tab=Two runs")
     page.get_by_role("button", name="Compute predictions").click()
-    counts = page.get_by_role("table", name="Test images by who is right")
+    counts = page.get_by_role("table", name="Test images by correct run")
     expect(counts).to_be_visible()
     shown = [int(text) for text in counts.get_by_role("cell").all_inner_texts() if text.isdigit()]
     both, only_first, only_second, _ = shown

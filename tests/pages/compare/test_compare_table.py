@@ -68,7 +68,7 @@ def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: 
     assert "did you mean method" in error.value.replace("\\", "")
     assert len(names(app)) == 4
     app = open_page("compare", ids=["1"], where="seed = 9")
-    assert app.info[0].value == "No finished run meets the filter."
+    assert app.info[0].value == "No finished run matches the filter."
 
 
 def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
@@ -191,7 +191,7 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     (row,) = [r for r in found["Values of both runs"] if r[0] == "Worst client, %"]
     ours, theirs = (groups[i].values["worst"] for i in ids)
     assert row[1:] == [f"{ours:.2f}", f"{theirs:.2f}", signed(ours - theirs, 2)]
-    differing = {r[0]: r[1:] for r in found["What differs between the runs"]}
+    differing = {r[0]: r[1:] for r in found["Differences between the runs"]}
     assert differing["Blocks"] == ["1", "2"] and "Seed" not in differing
     assert len(app.get("plotly_chart")) == 4, "accuracy, loss, cells of both, their difference"
     captions = [c.value for c in app.caption]
