@@ -252,7 +252,10 @@ def _ensure_one_each(
     np.add.at(held, (owner[(splits == s) & (owner >= 0)], labels[(splits == s) & (owner >= 0)]), 1)
     for k in np.flatnonzero(held.sum(1) == 0):
         trained = np.bincount(labels[(owner == k) & (splits == TRAIN)], minlength=classes)
-        spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)  # a donor keeps one sample
+        # A client without a test sample would have no accuracy, and one that is tested on a class which it
+        # never saw would have a meaningless one. So it gets a sample of a class that it trains on, most of
+        # all first, from the client with most of them; a donor keeps one sample.
+        spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)
         for c in np.argsort(-trained, kind="stable"):
             if trained[c] and spare[:, c].any():
                 donor = int(np.argmax(spare[:, c]))

@@ -46,7 +46,7 @@ class FolderLayout:
     root: Path
     domains: tuple[str, ...]
     classes: tuple[str, ...]
-    sources: Mapping[tuple[str, str], Sequence[SplitFolder]]
+    folders: Mapping[tuple[str, str], Sequence[SplitFolder]]
 
 
 def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> FolderLayout:
@@ -65,14 +65,14 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Fol
         raise NotInFolder(
             f"{root}: no folders in it; expected domain/class/image or class/image", "data.root"
         )
-    flat = [name for name, sources in tops.items() if any(holds_images(top, s.path) for s in sources)]
+    flat = [name for name, folders in tops.items() if any(holds_images(top, s.path) for s in folders)]
     if wanted is None and len(flat) == len(tops):
-        by_cell = {(ONE_DOMAIN, name): tuple(sources) for name, sources in tops.items()}
+        by_cell = {(ONE_DOMAIN, name): tuple(folders) for name, folders in tops.items()}
         return FolderLayout(root, (ONE_DOMAIN,), tuple(tops), by_cell)
     if wanted == {ONE_DOMAIN} and flat and ONE_DOMAIN not in tops:
         return folder_layout(root)
     used = {name: tops[name] for name in select_domains(root, list(tops), wanted, "domain folder")}
-    classes = {name: _classes(top, sources, {}) for name, sources in used.items()}
+    classes = {name: _classes(top, folders, {}) for name, folders in used.items()}
     return _joined(root, tuple(used), flat, classes)
 
 
@@ -102,7 +102,7 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
         classes = {d: {c: s for c, s in of.items() if c in entry.classes} for d, of in classes.items()}
     joined = _joined(roots[0], wanted, flat, classes)
     refuse_other_classes(entry, roots[0], joined.classes)
-    return joined if not entry.classes else FolderLayout(roots[0], wanted, entry.classes, joined.sources)
+    return joined if not entry.classes else FolderLayout(roots[0], wanted, entry.classes, joined.folders)
 
 
 def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
@@ -113,8 +113,8 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
             f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}", "data.root"
         )
     refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
-    sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
-    return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, sources)
+    folders = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
+    return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
 
 
 def _unknown_folders(
@@ -122,7 +122,7 @@ def _unknown_folders(
 ) -> Iterable[str]:
     """Yield folders of images beside a data set's class folders that do not belong to one of its classes."""
     expected = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
-    for level in sorted({source.path.parent for sources in tops.values() for source in sources}):
+    for level in sorted({folder.path.parent for folders in tops.values() for folder in folders}):
         base = next(b for b in roots if level.is_relative_to(b))
         for name in folders_in(base, level):
             if squash(name) not in expected and holds_images(base, level / name):
@@ -172,12 +172,12 @@ def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list
     for _ in range(MAX_DEPTH + 1):
         hits: dict[str, list[SplitFolder]] = {}
         below = []
-        for root, source in level:
-            for name in folders_in(root, source.path):
-                child = SplitFolder(source.path / name, PARTS.get(name.lower(), source.part))
+        for root, folder in level:
+            for name in folders_in(root, folder.path):
+                child = SplitFolder(folder.path / name, PARTS.get(name.lower(), folder.part))
                 official = spelled.get(squash(name))
                 if official is not None:
-                    hits.setdefault(official, []).append(SplitFolder(child.path, source.part))
+                    hits.setdefault(official, []).append(SplitFolder(child.path, folder.part))
                 elif name.lower() != WHOLE:
                     below.append((root, child))
         if hits:
@@ -186,16 +186,16 @@ def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list
     return {}
 
 
-def _without_repetitions(sources: list[SplitFolder]) -> list[SplitFolder]:
+def _without_repetitions(folders: list[SplitFolder]) -> list[SplitFolder]:
     """Of several folders with one name, keep all parts of the official split, or else only one folder.
 
     This is the first that holds images or folders: Caltech-101's annotations are in class folders too.
     """
-    marked = [s for s in sources if s.part is not None]
-    if marked or len(sources) == 1:
-        return marked or sources
-    full = [s for s in sources if holds_images(s.path, s.path) or folders_in(s.path, s.path)]
-    return (full or sources)[:1]
+    marked = [s for s in folders if s.part is not None]
+    if marked or len(folders) == 1:
+        return marked or folders
+    full = [s for s in folders if holds_images(s.path, s.path) or folders_in(s.path, s.path)]
+    return (full or folders)[:1]
 
 
 def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, list[SplitFolder]]]:
@@ -226,7 +226,7 @@ def _holds_domains(root: Path, folder: Path) -> bool:
 
 
 def _classes(
-    root: Path, sources: Sequence[SplitFolder], spelled: Mapping[str, str]
+    root: Path, folders: Sequence[SplitFolder], spelled: Mapping[str, str]
 ) -> dict[str, list[SplitFolder]]:
     """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
     classes: dict[str, list[SplitFolder]] = {}
@@ -234,17 +234,17 @@ def _classes(
     def only_folders(folder: Path) -> bool:
         return bool(folders_in(root, folder)) and not holds_images(root, folder)
 
-    for source in sources:
-        names = folders_in(root, source.path)
+    for folder in folders:
+        names = folders_in(root, folder.path)
         parts = [n for n in names if n.lower() in PARTS]
         if parts and all(n in parts or n.lower() == WHOLE for n in names):
-            inner = [SplitFolder(source.path / n, PARTS[n.lower()]) for n in parts]
-        elif len(names) == 1 and squash(names[0]) not in spelled and only_folders(source.path / names[0]):
-            inner = [SplitFolder(source.path / names[0], source.part)]
+            inner = [SplitFolder(folder.path / n, PARTS[n.lower()]) for n in parts]
+        elif len(names) == 1 and squash(names[0]) not in spelled and only_folders(folder.path / names[0]):
+            inner = [SplitFolder(folder.path / names[0], folder.part)]
         else:
             for name in names:
                 official = spelled.get(squash(name), name)
-                classes.setdefault(official, []).append(SplitFolder(source.path / name, source.part))
+                classes.setdefault(official, []).append(SplitFolder(folder.path / name, folder.part))
             continue
         for name, more in _classes(root, inner, spelled).items():
             classes.setdefault(name, []).extend(more)
@@ -256,8 +256,8 @@ def _joined(
 ) -> FolderLayout:
     _refuse_mixture(root, domains, flat, classes)
     agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
-    sources = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
-    return FolderLayout(root, domains, agreed, sources)
+    folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
+    return FolderLayout(root, domains, agreed, folders)
 
 
 def _refuse_mixture(

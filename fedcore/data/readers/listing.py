@@ -92,16 +92,17 @@ def list_images(layout: FolderLayout, classes: tuple[str, ...]) -> Listing:
         classes: the class names as they enter a prompt.
     """
     listing = Listing(layout.root, classes, layout.domains)
-    marked = all(s.part is not None for sources in layout.sources.values() for s in sources)
+    marked = all(s.part is not None for folders in layout.folders.values() for s in folders)
     for d, domain in enumerate(layout.domains):
         for c, name in enumerate(layout.classes):
-            sources = layout.sources.get((domain, name), ())
-            for source in sorted(sources, key=lambda s: -1 if s.part is None else s.part):
-                parts = () if source.part is None else (SPLITS[source.part],)
+            folders = layout.folders.get((domain, name), ())
+            for folder in sorted(folders, key=lambda s: -1 if s.part is None else s.part):
+                parts = () if folder.part is None else (SPLITS[folder.part],)
                 above = () if domain == ONE_DOMAIN else (domain,)
-                for path in sorted(images_in(layout.root, source.path), key=lambda p: p.name):
+                # sorted by name, since the order of a folder's entries differs between file systems
+                for path in sorted(images_in(layout.root, folder.path), key=lambda p: p.name):
                     key = "/".join((*parts, *above, name, path.name))
-                    listing.add(path, key, c, d, source.part if marked else None)
+                    listing.add(path, key, c, d, folder.part if marked else None)
     return listing
 
 

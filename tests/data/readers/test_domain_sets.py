@@ -303,4 +303,4 @@ def test_layout_names_are_of_the_entry(tmp_path: Path):
     other = domains(tmp_path / "b", entry.name, "x/{domain}/{cls}/{n}.jpg", folders=[*HOME, "real_world"])
     assert catalog.load("office-home", str(other)).keys == usual.keys
     found = layout.catalog_layout(entry, [other])
-    assert found.sources["Real World", "TV"][0].path == other / "x" / "real_world" / "TV"
+    assert found.folders["Real World", "TV"][0].path == other / "x" / "real_world" / "TV"
