@@ -22,7 +22,7 @@ from fedcore.methods.hyperparameters import hyper
 if TYPE_CHECKING:
     from fedcore.federation import Problem
 
-Texts = Mapping[str, Sequence[str]]
+TextsByClass = Mapping[str, Sequence[str]]
 EDITOR = "class texts"
 """Marks a field that the form shows as a table of classes and texts."""
 _NAMED = 3
@@ -103,7 +103,7 @@ def is_texts(value: object) -> bool:
     return all(isinstance(texts, (list, tuple)) for texts in value.values())
 
 
-def summary(written: Texts) -> str:
+def summary(written: TextsByClass) -> str:
     """Summarise texts with a checksum: ``30 texts for 10 of 10 classes (checksum 3fa2c1)``."""
     texts, described = sum(map(len, written.values())), sum(map(bool, written.values()))
     content = json.dumps({name: list(t) for name, t in written.items()}, sort_keys=True)
@@ -112,7 +112,7 @@ def summary(written: Texts) -> str:
 
 
 def descriptions_by_class(
-    config: ClassTextConfig, classes: Sequence[str], of_data_set: Texts
+    config: ClassTextConfig, classes: Sequence[str], of_data_set: TextsByClass
 ) -> dict[str, tuple[str, ...]]:
     """Return the descriptions of each class, in the data set's order; () for a class that uses the prompt.
 

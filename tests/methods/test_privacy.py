@@ -103,7 +103,10 @@ def carried(crossing: Tensor, wanted: list[tuple[str, Tensor]]) -> list[str]:
             windows = unit(flat.unfold(0, width, 1))
             short = windows.float()
             for what, rows in wanted:
-                if rows.shape[1] != width or (rows.float() @ short.T).abs().max() < ALIKE:
+                if rows.shape[1] != width:
+                    continue
+                lowest, highest = (rows.float() @ short.T).aminmax()
+                if max(-lowest, highest) < ALIKE:
                     continue
                 if (rows @ windows.T).abs().max() > SAME:
                     found.append(what)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from fedcore.federation import LocalData, Problem
 
+WORDS = "a photo of a"
+"""Words from which CoCoOp's and MaPLe's contexts start."""
+HELD_PER_TOKEN = 12
+"""Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
+
 
 class PromptedConfig(MethodConfig):
     """Hyper-parameters of methods that learn a context, as CoOp does."""

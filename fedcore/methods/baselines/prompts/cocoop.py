@@ -37,18 +37,15 @@ from fedcore.methods import (
     piece_size,
     saved_bytes,
 )
-from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, WORDS, Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
 
-WORDS = "a photo of a"
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""
-HELD = 12
-"""Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
 
 class CoCoOpConfig(PromptedConfig):
@@ -174,7 +171,7 @@ class CoCoOp(Prompted):
     def numbers_per_sample(self) -> int:
         """Return the numbers of a pass of the text tower over one image's prefix and all class names."""
         length: int = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
-        return HELD * length * self.problem.backbone.spec.token_width
+        return HELD_PER_TOKEN * length * self.problem.backbone.spec.token_width
 
     def _contexts(self, params: Params, x: Tensor) -> Tensor:
         """Return context + W_2 relu(W_1 h/|h| + b_1) + b_2. Shape: x (c, n, d) -> (c, n, M, m)."""

@@ -44,6 +44,7 @@ from fedcore.methods import (
     piece_size,
     saved_bytes,
 )
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 TEMPERATURE = 0.01
 """Temperature of the clients' weights for an image, over standardised scores."""
-HELD = 12
-"""Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
 
 class FedAPTConfig(MethodConfig):
@@ -200,7 +199,7 @@ class FedAPT(Method[FedAPTConfig]):
     def numbers_per_sample(self) -> int:
         """Return the numbers of a pass of the text tower over all classes, each with its prompt."""
         length = int((self.suffix.eot + 2 + self.config.context_length).sum())
-        return HELD * length * self.problem.backbone.spec.token_width
+        return HELD_PER_TOKEN * length * self.problem.backbone.spec.token_width
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the meta prompt. Shape: (models, classes, L, m)."""

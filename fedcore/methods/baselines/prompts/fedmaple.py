@@ -32,15 +32,13 @@ from fedcore.methods import (
     hyper,
     method,
 )
-from fedcore.methods.baselines.prompts import Prompted
+from fedcore.methods.baselines.prompts import WORDS, Prompted
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import LocalData, Problem
-
-WORDS = "a photo of a"
 
 
 class FedMaPLeConfig(MethodConfig):
