@@ -341,6 +341,7 @@ def page() -> None:
     outcome = verdict(store, experiment)
     if outcome is not None:
         st.success(markup.md(outcome), icon=":material/flag:")
+        actions.next_steps(experiment)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)
     actions.log(runs)
 

@@ -22,7 +22,7 @@ from math import comb
 
 import numpy as np
 
-from fedcore.config import SHARED, Experiment, RunConfig
+from fedcore.config import RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
@@ -303,8 +303,8 @@ def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation |
 
 def missing_runs(
     store: Store, a: ComparisonRow, b: ComparisonRow, total: int
-) -> list[tuple[Experiment, list[RunConfig]]]:
-    """Return the runs that give two rows ``total`` seeds in common, as an experiment per row.
+) -> list[tuple[ComparisonRow, list[RunConfig]]]:
+    """Return the runs that give two rows ``total`` seeds in common, for each row that lacks some.
 
     Seeds that one of the rows has come first, then new ones. Runs that are already queued or running are not
     repeated.
@@ -331,16 +331,5 @@ def missing_runs(
         ]
         runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending]
         if runs:
-            plans.append((_experiment(row, runs), runs))
+            plans.append((row, runs))
     return plans
-
-
-def _experiment(row: ComparisonRow, runs: Sequence[RunConfig]) -> Experiment:
-    domains = tuple(dict.fromkeys(r.held_out for r in runs if r.held_out is not None))
-    return Experiment(
-        name=f"More seeds: {row.label}"[:500],
-        methods=(row.config.method,),
-        seeds=tuple(dict.fromkeys(r.seed for r in runs)),
-        held_out=domains,
-        **row.config.model_dump(include=SHARED),
-    )

@@ -138,6 +138,21 @@ class Experiments:
             Claim(self._file.path, TRAINING, run_id, owner, 1) for run_id in ids
         ]
 
+    def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
+        """Queue further runs of an experiment, such as more seeds; its config names their seeds too.
+
+        Raises:
+            FedLensError: when there is no such experiment, and when the database cannot be written.
+        """
+        original = self.get(experiment_id).config
+        experiment, configs = _complete(original, runs)
+        seeds = tuple(dict.fromkeys([*original.seeds, *(config.seed for config in configs)]))
+        content = experiment.model_copy(update={"seeds": seeds}).model_dump_json()
+        with self._file.writing() as database:
+            cursor = database.execute("UPDATE experiments SET config=? WHERE id=?", [content, experiment_id])
+            _must_exist(cursor.rowcount > 0, experiment_id)
+            return Created(experiment_id, insert_runs(database, experiment_id, configs))
+
     def edit(
         self,
         experiment_id: int,

@@ -76,7 +76,7 @@ INSERT_ROUND = (
 
 @dataclass(frozen=True)
 class Created:
-    """A new experiment. ``run_ids`` are in the order of the given runs."""
+    """New runs, and their experiment. ``run_ids`` are in the order of the given runs."""
 
     experiment_id: int
     run_ids: tuple[int, ...]

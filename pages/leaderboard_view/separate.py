@@ -112,14 +112,15 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
     about = f", about {duration(time)} in all" if time else ""
     label = f"Queue {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}"
     if st.button(label, type="primary", icon=":material/playlist_add:", disabled=not session.writable()):
-        for experiment, configs in plans:
-            store.experiments.create(experiment, configs)
+        for row, configs in plans:
+            # they join the experiment of the row's newest run, so that its comparison counts them too
+            store.experiments.extend(max(v.run.experiment_id for v in row.runs), configs)
         jobs.ensure_worker(store)
         st.toast(f"{len(runs)} run{'s' * (len(runs) != 1)} queued.", icon=":material/playlist_add_check:")
         st.rerun()
     texts = [
-        f"{markup.md(e.name.removeprefix('More seeds: '))} on seed{'s' * (len(e.seeds) != 1)} "
-        f"{number_ranges(e.seeds)}"
-        for e, _ in plans
+        f"{markup.md(row.label)} on seed{'s' * (len({c.seed for c in configs}) != 1)} "
+        f"{number_ranges(c.seed for c in configs)}"
+        for row, configs in plans
     ]
     st.caption(f"{'; '.join(texts)}{about}.")

@@ -9,9 +9,14 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.errors import FedLensError
-from fedcore.progress import counted
+from fedcore.jobs import forecast
+from fedcore.progress import counted, duration
+from fedcore.reports.checked import checked_comparison
+from fedcore.reports.content import read_report
 from fedcore.results import progress
-from fedcore.store import ExperimentRow, RunRow
+from fedcore.results.exports import file_name
+from fedcore.results.verdict import more_seeds
+from fedcore.store import ExperimentRow, RunRow, Store
 from pages.widgets import background, markup, pulse, session
 
 CHOOSE = "Choose by name"
@@ -133,6 +138,44 @@ def confirm_kill(stuck: list[RunRow]) -> None:
             except FedLensError as error:
                 markup.show_error(error)
         st.rerun()
+
+
+def next_steps(experiment: ExperimentRow) -> None:
+    """Offer what follows the end of an experiment: enough seeds for a test, and the report."""
+    store = session.store()
+    with st.container(horizontal=True):
+        runs = more_seeds(store, experiment)
+        if runs:
+            seeds = len({run.seed for run in runs})
+            time = forecast.seconds(forecast.precedents(store.path), runs)
+            about = f", about {duration(time)} in all" if time else ""
+            if st.button(
+                f"Queue {seeds} more seed{'s' * (seeds > 1)}",
+                icon=":material/playlist_add:",
+                key="live_more_seeds",
+                disabled=not session.writable(),
+                help=f"{counted(len(runs), 'run')}{about}. They join this experiment",
+            ):
+                store.experiments.extend(experiment.id, runs)
+                jobs.ensure_worker(store)
+                st.rerun()
+        st.download_button(
+            "Report",
+            lambda: _report(store, experiment.id),
+            file_name([experiment], "report", "html"),
+            mime="text/html",
+            on_click="ignore",
+            icon=":material/description:",
+            key="live_report",
+            help="One HTML file with table, heatmaps and curves. It opens without FedLens or network",
+        )
+
+
+def _report(store: Store, experiment_id: int) -> str:
+    from fedcore.reports.page import report_html
+
+    with checked_comparison(store, [experiment_id]) as checked:
+        return report_html(read_report(checked))
 
 
 @markup.fragment

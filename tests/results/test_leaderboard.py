@@ -166,10 +166,15 @@ def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
     plans = boards.missing_runs(store, fedot, promptfl, 6)
     runs = {(r.method.name, r.seed) for _, configs in plans for r in configs}
     assert runs == {("promptfl", 4), ("fedot", 5), ("promptfl", 5), ("fedot", 6), ("promptfl", 6)}
-    for experiment, configs in plans:
-        created = store.experiments.create(experiment, configs)
-        rows = store.experiments.get(created.experiment_id).runs
-        assert {r.group_hash for r in rows} <= {v.run.group_hash for g in (fedot, promptfl) for v in g.runs}
+    before = len(store.experiments.all())
+    for row, configs in plans:
+        joined = store.experiments.extend(row.runs[0].run.experiment_id, configs)
+        experiment = store.experiments.get(joined.experiment_id)
+        assert {r.group_hash for r in experiment.runs if r.id in joined.run_ids} == {
+            row.runs[0].run.group_hash
+        }
+        assert {c.seed for c in configs} <= set(experiment.config.seeds), "its TOML names them too"
+    assert len(store.experiments.all()) == before
     assert boards.missing_runs(store, fedot, promptfl, 6) == [], "they wait already"
     assert boards.missing_runs(store, fedot, promptfl, 3) == []
 

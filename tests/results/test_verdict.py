@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.results.verdict import verdict
+from fedcore.results.verdict import more_seeds, verdict
 from fedcore.store import Recorder, Store
+from tests.support import fill
 
 OWN, OTHERS = ("a", "b"), 100
 
@@ -56,6 +57,30 @@ def test_nothing_is_said_while_a_run_trains(tmp_path: Path) -> None:
     training = Recorder(db, method="yours", seed=1, dataset="rotated-digits", experiment="x")
     assert said(db, experiment) is None
     training.finish()
+
+
+def test_more_seeds_are_those_that_a_test_lacks_and_join_the_experiment(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    number = fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
+    store = Store(db)
+    runs = more_seeds(store, store.experiments.get(number))
+    assert [(run.method.name, run.seed) for run in runs] == [
+        ("fedot", 2), ("promptfl", 2), ("fedot", 3), ("promptfl", 3)
+    ]  # fmt: skip
+    added = store.experiments.extend(number, runs)
+    experiment = store.experiments.get(number)
+    assert [run.id for run in experiment.runs][-4:] == list(added.run_ids)
+    assert experiment.config.seeds == (1, 2, 3)
+    assert len({run.group_hash for run in experiment.runs}) == 2, "a row per method, with three seeds"
+    assert more_seeds(store, experiment) == []
+    with store.checked([number]):
+        pass
+
+
+def test_runs_of_another_script_get_no_seeds_here(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    number = record(db, "mine", 1, own=90, common=60)
+    assert more_seeds(Store(db), Store(db).experiments.get(number)) == []
 
 
 def test_a_single_row_leads_nobody(tmp_path: Path) -> None:
