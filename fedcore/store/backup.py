@@ -1,4 +1,4 @@
-"""Copies of a whole database: made while it is in use, checked before they count, and put back."""
+"""Backups of a database: made while it is in use, checked before they get their name, and restored."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from fedcore.system_errors import SystemFault, check_room, explain, plain_errors
 
 LOGS = ("-wal", "-shm")
 """Files that SQLite keeps beside a database while it is in use."""
-
-
 PATIENCE = 10.0
 """Seconds for which a copy waits while another program has locked a database."""
 
 
-def default_target(db: Path, what: str = "backup") -> Path:
-    """Return a new name beside the database that says when and why the copy was made."""
+def default_target(db: Path, reason: str = "backup") -> Path:
+    """Return an unused path beside the database that says when and why the copy was made."""
     stem, number = f"{db.stem}-{time.strftime('%Y%m%d-%H%M%S')}", 1
-    target = db.with_name(f"{stem}.{what}{db.suffix}")
+    target = db.with_name(f"{stem}.{reason}{db.suffix}")
     while any(target.with_name(target.name + end).exists() for end in ("", *LOGS)):
         number += 1
-        target = db.with_name(f"{stem}-{number}.{what}{db.suffix}")
+        target = db.with_name(f"{stem}-{number}.{reason}{db.suffix}")
     return target
 
 
-def back_up(db: Path, target: Path | None = None, what: str = "backup") -> Path:
+def back_up(db: Path, target: Path | None = None) -> Path:
     """Copy a database while others read and write it, and check the copy; returns its path.
 
     Checkpoints, logs and encodings are files beside the database, and not part of the copy.
@@ -43,10 +41,10 @@ def back_up(db: Path, target: Path | None = None, what: str = "backup") -> Path:
         target: a file that does not exist yet; default: ``default_target``.
 
     Raises:
-        FedLensError: when the target exists or cannot be written, and when the database is damaged: a copy of
-            it would take the place of a sound one.
+        FedLensError: if the target exists or cannot be written, or if the database is damaged, because a copy
+            of it could later replace a sound one.
     """
-    target = target or default_target(db, what)
+    target = target or default_target(db)
     if target.exists():
         raise FedLensError(f"{target} exists already; name another file", "target")
     if not db.is_file():
@@ -61,25 +59,25 @@ def back_up(db: Path, target: Path | None = None, what: str = "backup") -> Path:
 def restore(db: Path, backup: Path, patience: float = PATIENCE) -> Path | None:
     """Replace the content of a database with that of a backup, and keep a copy of what was there.
 
-    Other programs may have the database open, and a file that takes its name would go unnoticed by them: they
-    would write to the old one, and the last of them to close it would delete the new one's write-ahead log.
+    Other programs may have the database open and would not notice that another file took its name: they would
+    write to the old one, and the last of them to close it would delete the new one's write-ahead log.
     Therefore the content is replaced in one transaction of SQLite. The write lock is held from before the
-    copy is made until the end, so that every commit is in the copy or follows the restore; others see the
-    backup with their next query; and an error at any step, also a full disk, leaves the database as it was.
-    Only where SQLite cannot read the database, so that it has no transactions, are files exchanged.
+    copy is made until the end, so that every commit is in the copy or follows the restore. Other programs see
+    the backup with their next query, and an error at any step, even a full disk, leaves the database
+    unchanged. Files are exchanged only if SQLite cannot read the database, which then has no transactions.
 
     Args:
         patience: seconds to wait while another program has locked the database.
 
-    Returns: the file that holds the database as it was before; None if there was none.
+    Returns: the copy of the former database; None if there was none.
 
     Raises:
-        FedLensError: when the backup is damaged or no database of FedLens, when the database stays locked or
-            the disk has no room for both copies; then nothing has changed.
+        FedLensError: if the backup is damaged or not a database of FedLens, if the database stays locked, or
+            if the disk lacks space for both copies; then nothing has changed.
     """
     if not backup.is_file():
         raise FedLensError(f"no backup at {backup}", "backup")
-    if backup.samefile(db) if db.exists() else False:
+    if db.exists() and backup.samefile(db):
         raise FedLensError(f"{backup} is the database itself; name a backup", "backup")
     with closing(_readable(backup)) as source:
         # a snapshot, so that what is copied is what has been checked
@@ -96,11 +94,7 @@ def restore(db: Path, backup: Path, patience: float = PATIENCE) -> Path | None:
 
 
 def vacuum(db: Path) -> tuple[int, int]:
-    """Give the room of deleted experiments back to the disk; returns the bytes before and after.
-
-    Raises:
-        FedLensError: when the database is damaged, locked, or the disk has no room for a second copy.
-    """
+    """Shrink the database after deletions; returns its bytes before and after."""
     before = _size(db)
     _require_sound(db, f"{db} is damaged, so it was left as it is")
     with plain_errors(db):
@@ -140,7 +134,7 @@ def _require_sound(path: Path, refusal: str, connection: sqlite3.Connection | No
 
 
 def _begin_reading(connection: sqlite3.Connection) -> None:
-    """Read one snapshot from here on; the copy of a changing database would begin again and again."""
+    """Start a snapshot; otherwise SQLite restarts the copy whenever the database changes."""
     if not connection.in_transaction:
         connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -148,7 +142,7 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _copied(source: sqlite3.Connection, target: Path, journal: str = "DELETE") -> Iterator[Path]:
-    """Copy a database into a part file for the block, which then gets the target's name."""
+    """Copy a database into a temporary file, which gets the target's name if the block succeeds."""
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         _begin_reading(source)
@@ -172,7 +166,7 @@ def _copy_pages(
     waiting = [once_locked]
 
     def after_each_page(status: int, remaining: int, total: int) -> None:
-        if status not in (sqlite3.SQLITE_OK, sqlite3.SQLITE_DONE):  # Python waits for a lock without end
+        if status not in (sqlite3.SQLITE_OK, sqlite3.SQLITE_DONE):  # otherwise Python would wait forever
             error = sqlite3.OperationalError(f"copying a page failed with SQLite's error {status}")
             error.sqlite_errorcode = status
             raise error
@@ -198,7 +192,7 @@ def _replace_content(source: sqlite3.Connection, db: Path, patience: float) -> P
         kept.append(target)
 
     with closing(sqlite3.connect(db, timeout=patience)) as live:
-        live.execute("PRAGMA journal_mode=WAL")  # otherwise nobody, not even ``keep``, could read meanwhile
+        live.execute("PRAGMA journal_mode=WAL")  # lets others, ``keep`` included, read meanwhile
         try:
             _copy_pages(source, live, keep)
         except (sqlite3.Error, OSError) as error:
@@ -207,16 +201,16 @@ def _replace_content(source: sqlite3.Connection, db: Path, patience: float) -> P
                 raise
             raise type(fault)(f"{fault}; {db} is as it was, and a copy of it is {kept[0]}", "db") from error
         finally:
-            with suppress(sqlite3.Error):  # gives room back; otherwise SQLite does it with a later commit
+            with suppress(sqlite3.Error):  # shrinks the log now rather than at a later commit
                 live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return kept[0]
 
 
 def _exchange_files(source: sqlite3.Connection, db: Path) -> Path | None:
-    """Put a checked copy of a backup in the place of a missing file, or of one that SQLite cannot read.
+    """Replace a missing file, or one that SQLite cannot read, by a checked copy of a backup.
 
-    The old file has a second name before the new one takes its first, so that there is a database at every
-    moment. Its logs must be gone by then, since SQLite would apply them to the new file.
+    The old file gets a second name before the new one takes its first name, so that there is a database at
+    every moment. Its logs are renamed before that, since SQLite would apply them to the new file.
     """
     kept = default_target(db, "replaced")
     with _copied(source, db, journal="WAL") as part:

@@ -16,18 +16,18 @@ from fedcore.errors import first_line
 from fedcore.system_errors import SystemFault, explain
 
 MOST = 20
-"""Findings that are listed of one kind."""
+"""Maximum number of findings of one kind that are listed."""
 
 
 def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None = None) -> list[str]:
-    """Return one line for each damage in an open database; an empty list where all is as recorded.
+    """Return one line for each damage in an open database; an empty list if nothing has changed.
 
     Args:
-        experiment_ids: whose rounds are compared with their digests; default: all. The structure of the file
-            and the rows of experiments, runs and models are always checked as a whole.
+        experiment_ids: experiments whose rounds are compared with their digests; default: all. The structure
+            of the file and the rows of experiments, runs and models are always checked completely.
 
     Raises:
-        sqlite3.Error: where the machine failed, so that nothing is known about the content.
+        sqlite3.Error: if the machine failed, so that nothing is known about the content.
     """
     found: list[str] = []
     try:
@@ -42,12 +42,12 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
 
 
 def structure(connection: sqlite3.Connection) -> list[str]:
-    """Return one line for each damage of the file itself, which may be of any version."""
+    """Return one line for each damage of the file's structure."""
     lines = [row[0] for row in connection.execute(f"PRAGMA integrity_check({MOST})")]
     if lines != ["ok"]:
         return [" ".join(str(line).split()) for line in lines]
     broken = connection.execute("PRAGMA foreign_key_check").fetchmany(MOST)
-    return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that is not there" for row in broken]
+    return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that does not exist" for row in broken]
 
 
 def _rows(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None) -> Iterator[str]:
@@ -80,7 +80,7 @@ CONTENT = (
 
 
 def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:
-    """Return the digest of all rows of one round, as they are stored now."""
+    """Return the digest of all rows of one round as they are stored."""
     digest = hashlib.blake2b(digest_size=16)
     for statement in CONTENT:
         cursor = connection.execute(statement, {"run": run_id, "round": round_})
@@ -99,14 +99,14 @@ def write_digests(database: sqlite3.Connection, run_id: int, rounds: Iterable[in
 
 
 def round_differences(connection: sqlite3.Connection, run_ids: Iterable[int]) -> Iterator[str]:
-    """Yield one line for each round that is not as its digest says, has none, or is lost."""
+    """Yield one line for each round that differs from its digest, lacks a digest, or is missing."""
     for run_id in run_ids:
         rows = connection.execute("SELECT round, digest FROM digests WHERE run_id=? ORDER BY round", [run_id])
         for number, digest in rows.fetchall():
             if round_digest(connection, run_id, number) != digest:
-                yield f"run {run_id}, round {number} is not as it was recorded"
+                yield f"run {run_id}, round {number} differs from what was recorded"
         for number in rounds_without(connection, run_id):
-            yield f"run {run_id}, round {number} has no digest, so what it recorded cannot be relied on"
+            yield f"run {run_id}, round {number} has no digest, so its results cannot be trusted"
         lost = connection.execute(
             "SELECT rounds_done FROM runs WHERE id=:run AND "
             "rounds_done > (SELECT coalesce(max(round), 0) FROM digests WHERE run_id=:run)",
@@ -126,13 +126,13 @@ def rounds_without(connection: sqlite3.Connection, run_id: int) -> list[int]:
 
 
 KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity"), "views": ("id",)}
-"""Tables whose rows are copied, with their keys."""
+"""Table with second copies of its rows -> its key."""
 VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
-"""Columns that say which process does a run; they change every few seconds, and nothing exports them."""
+"""Columns that name the process of a run. They change every few seconds and are never exported."""
 
 
 def create_triggers(database: sqlite3.Connection) -> None:
-    """Copy every change from here on, and the definitions of tables, indices and triggers."""
+    """Make triggers that copy every change, and copy the definitions of tables, indices and triggers."""
     for table in KEYS:
         columns = _columns(database, table)
         key, content = _key(table, "NEW."), _content(columns, "NEW.")
@@ -149,28 +149,28 @@ def create_triggers(database: sqlite3.Connection) -> None:
 
 
 def schema_differences(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield one line for each table, index or trigger of ours whose statement is not as it was made."""
+    """Yield one line for each table, index or trigger with a changed definition."""
     rows = connection.execute(
         "SELECT c.key FROM copies c LEFT JOIN sqlite_master m ON m.name=c.key "
         "WHERE c.table_name='schema' AND m.sql IS NOT c.content"
     )
-    yield from (f"the definition of {row[0]} is not as it was made" for row in rows)
+    yield from (f"the definition of {row[0]} has changed" for row in rows)
 
 
 def row_differences(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield one line for each row that is not as its copy says."""
+    """Yield one line for each row that differs from its copy, or is missing."""
     for table in KEYS:
         content = _content(_columns(connection, table), "r.")
         rows = connection.execute(
             f"SELECT {_key(table, 'r.')} FROM {table} r LEFT JOIN copies c ON c.table_name='{table}' "
             f"AND c.key={_key(table, 'r.')} WHERE c.content IS NOT {content}"
         )
-        yield from (f"{table}: row {row[0]} is not as it was written" for row in rows.fetchall())
+        yield from (f"{table}: row {row[0]} differs from what was written" for row in rows.fetchall())
         lost = connection.execute(
             f"SELECT key FROM copies c WHERE table_name='{table}' AND NOT EXISTS "
             f"(SELECT 1 FROM {table} r WHERE {_key(table, 'r.')}=c.key)"
         )
-        yield from (f"{table}: row {row[0]} is lost" for row in lost.fetchall())
+        yield from (f"{table}: row {row[0]} is missing" for row in lost.fetchall())
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:

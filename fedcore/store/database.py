@@ -21,10 +21,10 @@ from fedcore.store import schema
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
 BUSY_SECONDS = 10.0
-"""How long a page or a command waits for a database that another program has locked."""
+"""Seconds for which a page or a command waits while another program has locked the database."""
 PROBE_SECONDS = 1.0
 ID_LIST = "(SELECT value FROM json_each(:ids))"
-"""A list of ids as one JSON parameter: any number of them, without a new statement for each."""
+"""A list of ids as one JSON parameter, so that the statement does not depend on their number."""
 
 
 _CURRENT: set[tuple[Path, int]] = set()
@@ -33,7 +33,7 @@ _CURRENT: set[tuple[Path, int]] = set()
 
 @dataclass(frozen=True)
 class Access:
-    """The access to a database: whether it can be written, and in one line (``why``) why it cannot."""
+    """Access to a database: whether it can be written, and if not, why, in one line."""
 
     path: Path
     writable: bool
@@ -149,7 +149,7 @@ def _is_locked(error: sqlite3.OperationalError) -> bool:
 
 
 def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
-    """Repeat what another process' lock refuses, for some seconds and with growing pauses.
+    """Retry an action that a lock of another process refuses, for some seconds and with growing pauses.
 
     SQLite itself waits for the timeout of the connection, but not in every case, and not for minutes.
     """
@@ -201,10 +201,10 @@ def _check_once(path: Path) -> None:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Open a connection with mode=ro, or with immutable=1 where there is no room for WAL's shared memory.
+    """Open a connection with mode=ro, or with immutable=1 if WAL's shared memory cannot be created.
 
-    That is so in a folder that cannot be written, and on a full disk. The file is immutable only while no
-    writer has left anything in the -wal file.
+    That happens in a folder that cannot be written and on a full disk. The file counts as immutable only if
+    the -wal file is empty.
     """
     for options in ("mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS)
@@ -224,12 +224,12 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def kept_open(db: Path) -> Iterator[None]:
-    """Keep a connection open meanwhile, so that the database stays readable when the disk fills up.
+    """Keep a connection open during the block, so that the database stays readable when the disk fills up.
 
-    The last connection to close takes the shared memory file along, and a full disk has no room for another.
+    The last connection to close deletes the shared memory file, and a full disk has no space for another.
     """
     with ExitStack() as stack:
-        with suppress(sqlite3.Error):  # whoever reads or writes it will say what is wrong
+        with suppress(sqlite3.Error):  # the next read or write reports the error
             connection = stack.enter_context(closing(_read_only(db)))
             connection.execute("SELECT count(*) FROM experiments").fetchone()
         yield
@@ -285,9 +285,9 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.C
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:
-    """Return a stored text; one that is not UTF-8 stays bytes, so that only the reader of its row refuses it.
+    """Decode a stored text; one that is not UTF-8 stays bytes, so that only its row is refused.
 
-    SQLite's own refusal would cost all rows of the query.
+    The error of SQLite itself would end the whole query.
     """
     try:
         return stored.decode()
@@ -301,7 +301,7 @@ class DatabaseFile:
 
     Attributes:
         snapshot: a connection within a transaction, from which everything is read instead.
-        checked: experiments that were found to be sound in this snapshot.
+        checked: experiments without damage in this snapshot.
     """
 
     path: Path
@@ -319,7 +319,7 @@ class DatabaseFile:
             raise ReadOnlyDatabase(access.why or "", "db")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a read-only connection (see ``reading``), or return to that of the snapshot."""
+        """Open a read-only connection (see ``reading``), or use that of the snapshot."""
         return reading(self.path) if self.snapshot is None else _shared(self.snapshot)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -332,7 +332,7 @@ class DatabaseFile:
         """Return all rows of one query.
 
         Args:
-            damaged_texts: whether a text that is not UTF-8 is given as it is, see ``text_or_bytes``.
+            damaged_texts: whether to return texts that are not UTF-8 as bytes, see ``text_or_bytes``.
         """
         with self.reading() as connection:
             if damaged_texts:
@@ -342,7 +342,7 @@ class DatabaseFile:
 
 @contextmanager
 def _shared(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Lend the connection of a snapshot to one query, which may change how texts are read."""
+    """Lend the connection of a snapshot to one query, and reset how it reads texts."""
     try:
         yield connection
     finally:
@@ -352,10 +352,7 @@ def _shared(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 def run_folder(db: str | Path, run_id: int) -> Path:
     """Return ``artifacts/run-<id>-<start of the experiment's uuid>``; it may not exist yet.
 
-    The uuid keeps two databases in one folder apart.
-
-    Raises:
-        FedLensError: when there is no such run.
+    The uuid distinguishes the runs of two databases in one folder.
     """
     with reading(db) as connection:
         row = connection.execute(
@@ -372,9 +369,9 @@ def run_folder_name(run_id: int, experiment_uuid: str) -> str:
 
 
 def task_folder(db: str | Path, kind: str, key: str, run_id: int | None = None) -> Path:
-    """Return the folder of a task's files, queued or not yet: with its run's, so that it goes with the run.
+    """Return the folder of a task's files; for a task of a run it is in the run's folder.
 
-    The database's name keeps two in one folder apart.
+    The database's name distinguishes the tasks of two databases in one folder.
     """
     name = f"{kind}-{hashlib.sha256(repr((resolve(db).name, kind, key)).encode()).hexdigest()[:16]}"
     return (artifacts_folder(db) if run_id is None else run_folder(db, run_id)) / "tasks" / name
@@ -387,7 +384,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def as_json(ids: Iterable[int]) -> str:
-    """Turn ids into the one parameter that ID_LIST takes."""
+    """Return ids as the parameter of ID_LIST."""
     return json.dumps([int(i) for i in ids])
 
 

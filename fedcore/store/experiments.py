@@ -42,7 +42,7 @@ class ExperimentRow:
 
 @dataclass(frozen=True)
 class UnreadableExperiment:
-    """An experiment that cannot be read, and one line that says why."""
+    """An experiment that cannot be read, with the reason in one line."""
 
     id: int
     name: str
@@ -60,11 +60,11 @@ class Experiments:
         return [row for row in self.listed()[0] if include_archived or not row.archived]
 
     def unreadable(self) -> list[UnreadableExperiment]:
-        """Return the experiments that a damaged or foreign value keeps from being read, newest first."""
+        """Return the experiments with a damaged or foreign value, newest first."""
         return self.listed()[1]
 
     def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
-        """Return all experiments with their runs, and those that cannot be read; both newest first."""
+        """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
             rows = connection.execute(
@@ -112,8 +112,7 @@ class Experiments:
         """Record an experiment and queue its runs.
 
         Args:
-            runs: what to run; default: ``expand(experiment)``. Give it where ``held_out = ["each"]`` was
-                resolved.
+            runs: default: ``expand(experiment)``; needed if ``held_out = ["each"]`` was resolved.
             device: ``auto``, ``cpu`` or a GPU's UUID.
 
         Raises:
@@ -128,7 +127,7 @@ class Experiments:
     def create_claimed(
         self, experiment: Experiment, runs: Sequence[RunConfig] | None, owner: str, device: str
     ) -> tuple[Created, list[Claim]]:
-        """Record an experiment whose runs this process trains: never queued, so no worker takes them."""
+        """Record an experiment whose runs this process trains; no worker can take them."""
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
             experiment_id = insert_experiment(database, experiment)
@@ -162,7 +161,7 @@ class Experiments:
         tags: Sequence[str] | None = None,
         archived: bool | None = None,
     ) -> None:
-        """Change the description of an experiment, or hide an archived one; fields that are None stay.
+        """Change the description of an experiment, or archive it; None leaves a field unchanged.
 
         Raises:
             FedLensError: for an empty name, and when there is no such experiment.
@@ -249,7 +248,7 @@ def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
 
 
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:
-    """Refuse unknown methods; write the file of a user's own method into the config, to repeat from it."""
+    """Refuse unknown methods, and record the file of a user's own method in the config."""
     entries = tuple(_with_file(entry, f"methods.{i}") for i, entry in enumerate(experiment.methods))
     configs = expand(experiment) if runs is None else list(runs)
     if not configs:

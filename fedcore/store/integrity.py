@@ -1,8 +1,7 @@
 """The guard where numbers leave a store, and where pages and commands show them.
 
-Numbers leave a store only after a check, but pages show them all the time, and a check of a million cells
-takes seconds. A thread of this process therefore checks what pages show, once for each version of the file,
-and they say what it has found.
+Numbers are exported only after a check. Pages show numbers all the time, and a check of a million cells
+takes seconds. Therefore a thread checks each version of the file once, and pages show its findings.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fedcore.store.database import DatabaseFile
 
 
 class Integrity:
-    """Tells whether a store holds what was recorded (``Store.integrity``)."""
+    """Checks that a store still holds what was recorded (``Store.integrity``)."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -37,7 +36,7 @@ class Integrity:
             return findings(connection, experiment_ids)
 
     def require(self, experiment_ids: Iterable[int]) -> None:
-        """Refuse to go on with damaged experiments; those checked in this snapshot are not checked again.
+        """Refuse damaged experiments; those checked in this snapshot are not checked again.
 
         Raises:
             FedLensError: field ``db``, with the first damage and the remedy.
@@ -47,7 +46,7 @@ class Integrity:
             raise FedLensError(self._sentence(found, "nothing is exported"), "db")
 
     def warning(self) -> str:
-        """Check the database now; returns a sentence for where numbers are shown, empty if all is well.
+        """Check the database now; returns a warning to show beside numbers, empty if there is no damage.
 
         Raises:
             FedLensError: when the database cannot be opened.
@@ -57,7 +56,7 @@ class Integrity:
     def watched(self) -> str:
         """Return the warning of the last check, and start another in the background if one is due.
 
-        It waits for a moment for the first check of this process, and otherwise returns at once.
+        It waits briefly for the first check of this process, and otherwise returns at once.
         """
         return self._warning(last_findings(self._file.path, self.findings))
 
@@ -73,13 +72,13 @@ class Integrity:
 
 
 SHARE = 0.05
-"""Most of one core that checks take while the file changes all the time, as it does while runs train."""
+"""Maximum share of one core that checks use while the file changes all the time, as during training."""
 PAUSE_SECONDS = 2.0
-"""Least time between two checks."""
+"""Minimum time between two checks."""
 REPEAT_SECONDS = 3600.0
-"""An unchanged file is checked again after this time, since a disk alters it without a new date."""
+"""Time after which an unchanged file is checked again, since a failing disk leaves its date alone."""
 FIRST_SECONDS = 0.3
-"""Time for which a page waits for the first check, which most databases need less than."""
+"""Time for which a page waits for the first check; most databases need less."""
 logger = logging.getLogger(__name__)
 _Version = list[tuple[int, int, int]]
 
@@ -123,7 +122,7 @@ class Watch:
         self._started, self._version = time.monotonic(), version(self._db)
         try:
             self._found = self._check()
-        except (FedLensError, sqlite3.Error) as error:  # e.g. locked: pages say it, and nothing is known
+        except (FedLensError, sqlite3.Error) as error:  # e.g. locked; pages report that themselves
             logger.warning("%s was not checked: %s", self._db, error)
             self._version = None
         finally:
@@ -131,7 +130,7 @@ class Watch:
 
 
 def version(db: Path) -> _Version:
-    """Return what changes when something is written to a database: of its file and its log."""
+    """Return values of the file and its log that change with every write."""
     seen = []
     for path in (db, db.with_name(f"{db.name}-wal")):
         try:
@@ -147,5 +146,5 @@ _watches: dict[Path, Watch] = {}
 
 
 def last_findings(db: Path, check: Callable[[], list[str]]) -> list[str]:
-    """Return what the last check of a database has found (see ``Watch``); one watch serves all pages."""
+    """Return the findings of the last check of a database (see ``Watch``); all pages share one watch."""
     return _watches.setdefault(db, Watch(db, check)).found()

@@ -28,23 +28,24 @@ from fedcore.store.database import BUSY_SECONDS, DatabaseFile, run_folder, task_
 from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
 
 PATIENCE_SECONDS = 600.0
-"""How long a job waits to record a round, or its end, while another program has locked the database."""
+"""Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
+"""Seconds for which it waits to record progress, which the next step records again anyway."""
 TRAINING = "train"
 """The job kind of every run; tasks have their kind in their rows."""
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """A table of jobs; the attributes hold the differences between the two tables.
+    """One of the two tables of jobs; the attributes hold their differences.
 
     Attributes:
-        name: the word for one row in messages.
-        kind: SQL for the kind of job, which says what its process does.
+        name: the word for a job in messages.
+        kind: SQL for the kind of job, which selects the handler.
         order: SQL that sorts the queued rows; the first is claimed.
         progress: SQL assignments that record ``:message``, ``:done``, ``:total`` at the time ``:now``.
         outcome: SQL assignments that record ``:error`` (one line), ``:traceback`` and ``:result`` (JSON).
-        remedy: the advice to the user if its process is gone.
+        remedy: advice to the user if the process has died.
     """
 
     table: str
@@ -57,7 +58,7 @@ class JobTable:
 
     @property
     def live(self) -> str:
-        """SQL that selects the rows which say ``running`` or ``stopping``."""
+        """SQL that selects the rows marked as running or stopping."""
         return (
             f"SELECT id, status, owner, attempt, device, pid, heartbeat_at FROM {self.table} "
             "WHERE status IN ('running','stopping')"
@@ -69,7 +70,7 @@ RUNS = JobTable(
     name="run",
     kind=f"'{TRAINING}'",
     order="priority DESC, id",
-    # a requested stop stays to be read
+    # a requested stop stays visible
     progress="status_text = CASE status WHEN 'stopping' THEN status_text "
     "ELSE :message || ' ' || :done || '/' || :total END",
     outcome="status_text=:error, error=:traceback",
@@ -80,7 +81,7 @@ TASKS = JobTable(
     name="task",
     kind="kind",
     order="created_at, id",
-    # the clock starts again with each part of the work, since each has its own pace
+    # each part of the work has its own pace, so its estimate starts anew
     progress="started_at = CASE WHEN status_text IS NOT :message OR total IS NOT :total THEN :now "
     "ELSE started_at END, done=:done, total=:total, status_text=:message",
     outcome="status_text=NULL, error=:error, result=:result",
@@ -90,7 +91,7 @@ JOB_TABLES = (RUNS, TASKS)
 
 
 class LostClaim(RuntimeError):
-    """The job was taken from this process (declared dead, stopped or claimed again), which must not write."""
+    """The job was declared dead, stopped or claimed again; this process must not write to it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Claim:
     """The right to write to one row of ``runs`` or ``tasks``.
 
     Raises (all methods that write):
-        LostClaim: when the row is no longer this owner's and attempt's.
+        LostClaim: when owner or attempt of the row have changed.
         SystemFault: for a full disk, and for a database that stays locked for minutes.
     """
 
@@ -115,26 +116,18 @@ class Claim:
 
     @property
     def folder(self) -> Path:
-        """The folder of the job's files; it may not exist yet.
-
-        Raises:
-            FedLensError: when the job was deleted.
-        """
+        """The folder of the job's files; it may not exist yet."""
         if self.table is RUNS:
             return run_folder(self.db, self.id)
         row = self._row("key, run_id")
         return task_folder(self.db, self.kind, row["key"], row["run_id"])
 
     def arguments(self) -> dict[str, Any]:
-        """Read the arguments of a task; a run has none but its config.
-
-        Raises:
-            FedLensError: when the task was deleted.
-        """
+        """Read the arguments of a task; a run has only its config."""
         return {} if self.table is RUNS else dict(json.loads(self._row("args")["args"]))
 
     def status(self) -> str | None:
-        """Read the status of the job; None when it is no longer this owner's and attempt's."""
+        """Read the status of the job; None if owner or attempt have changed."""
         rows = DatabaseFile(self.db).rows(
             f"SELECT status FROM {self.table.table} WHERE id=:id AND owner=:owner AND attempt=:attempt",
             {"id": self.id, "owner": self.owner, "attempt": self.attempt},
@@ -150,15 +143,15 @@ class Claim:
         return rows[0]
 
     def set_process(self, pid: int) -> None:
-        """Record the id of its process, without waiting long for a locked database."""
+        """Record the process id, without waiting long for a locked database."""
         self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
     def begin(self, *, elsewhere: bool = False) -> None:
         """Record that this process starts or continues the job, and hold its owner's lock from now on.
 
         Args:
-            elsewhere: another machine does the work, and this process only records it. The row then has no
-                process id, since killing this process would end all the runs that it records.
+            elsewhere: whether another machine does the work and this process only records it. The row then
+                has no process id, since killing this process would end all the runs that it records.
         """
         hold(self.db, self.owner)
         self.update(
@@ -167,7 +160,7 @@ class Claim:
         )  # fmt: skip
 
     def progress(self, step: Progress) -> None:
-        """Record how far the job is, without waiting long for a locked database."""
+        """Record the progress of the job, without waiting long for a locked database."""
         self.update(
             f"{self.table.progress}, heartbeat_at=:now", PROGRESS_PATIENCE,
             message=step.message, done=int(step.done), total=int(step.total), now=time.time(),
@@ -186,8 +179,8 @@ class Claim:
         Args:
             status: ``done``, ``failed``, ``stopped`` or ``interrupted``.
             error: one line, why it failed or ended early.
-            traceback: of a failed run; a task's is only in its log.
-            result: JSON values, of a task; a run's results are its rounds.
+            traceback: of a failed run; that of a task is only in its log.
+            result: JSON values of a task; the results of a run are its rounds.
             patience: seconds to wait while another program has locked the database; default: minutes.
         """
         self.update(
@@ -199,7 +192,7 @@ class Claim:
         )  # fmt: skip
 
     def give_back(self) -> None:
-        """Queue the job again, as if it had not been claimed; nothing may have been done for it."""
+        """Queue the job again, as if it had not been claimed; valid only before any work on it."""
         self.update(
             "status='queued', attempt=attempt-1, owner=NULL, device=NULL, pid=NULL, heartbeat_at=NULL, "
             "status_text=NULL",
@@ -215,7 +208,7 @@ class Claim:
     def writing(
         self, assignments: str, patience: float | None = None, **values: object
     ) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that changes the row first; the caller adds rows of other tables."""
+        """Open a transaction that first changes the row; the caller adds rows of other tables."""
         # The row first: its WHERE is the fence. If the job was lost, the transaction ends before any result
         # is written; if not, the write lock is held, and nobody can take the job until the commit.
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
@@ -250,7 +243,7 @@ class Jobs:
         Args:
             device: where the job will run, for its row: ``cpu``, a GPU's UUID, or the pool of the tasks.
             accepts: values of a run's ``requested_device`` that this device serves.
-            experiment_id: only runs of this experiment, and none while another's have a higher priority.
+            experiment_id: only runs of this experiment, and only while no other run has a higher priority.
             number: only the job with this id.
             readable: folders of data sets that can be read; runs that need another one stay queued. None:
                 not checked.
@@ -276,20 +269,20 @@ class Jobs:
         return int(rows[0]["id"]) if rows else None
 
     def any_queued(self) -> bool:
-        """Return whether a job waits."""
+        """Return whether any job is queued."""
         return any(
             self._file.rows(f"SELECT 1 FROM {table.table} WHERE status='queued' LIMIT 1")
             for table in JOB_TABLES
         )
 
     def live(self, table: JobTable) -> list[dict[str, Any]]:
-        """Return the rows that say ``running`` or ``stopping`` (see ``JobTable.live``)."""
+        """Return the rows marked as running or stopping."""
         return [dict(row) for row in self._file.rows(table.live)]
 
     def orphans(
         self, table: JobTable, stale: float = STALE_SECONDS, gone: Collection[str] = ()
     ) -> list[dict[str, Any]]:
-        """Return the rows that say ``running`` or ``stopping`` while their process is dead."""
+        """Return the rows marked as running or stopping whose process has died."""
         return [
             row
             for row in self.live(table)
@@ -304,7 +297,7 @@ class Jobs:
         return any(is_alive(self._file.path, row) for row in rows)
 
     def beat(self, claims: Iterable[Claim]) -> None:
-        """Renew the heartbeat of these jobs, except those that were lost."""
+        """Renew the heartbeat of these jobs, except lost ones."""
         with self._file.writing() as database:
             for claim in claims:
                 database.execute(
@@ -322,14 +315,14 @@ class Jobs:
     ) -> list[int]:
         """Mark jobs of dead processes as ``interrupted``, or ``stopped`` if a stop was requested.
 
-        Cheap when there is nothing to do (one indexed read): pages call it at each poll.
+        If there is nothing to do, it costs one indexed read; pages call it at each poll.
 
         Args:
             stale: seconds, see ``is_alive``.
-            exit_reason: says how an owner's process ended; None if unknown.
+            exit_reason: returns how an owner's process ended, None if unknown.
             gone: owners whose process has ended for certain.
 
-        Returns: ids of the rows that were marked. They are not queued again automatically: a run that kills
+        Returns: the ids of the marked rows. They are not queued again automatically, since a run that kills
         its process (memory, a driver) would do so again; `resume` continues after the last checkpoint.
         """
         dead = self.orphans(table, stale, gone)

@@ -1,8 +1,8 @@
-"""Find out which jobs are really running, because a row may still say so after its process has died.
+"""Find out which jobs are really running, because a row may still be marked as running after a crash.
 
 A process that owns jobs holds a lock on a separate file beside the database for as long as it lives. The
-operating system frees the lock however the process ends. Unlike a process id, which is reused, or a
-heartbeat, which depends on clocks, it cannot be mistaken, and processes in other containers see it too.
+operating system frees the lock however the process ends. A process id may be reused and a heartbeat depends
+on clocks; a lock has neither weakness, and processes in other containers see it too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STALE_SECONDS = 30.0
 CLOCK_SLACK = 3.0  # a heartbeat further in the future was written before the clock was set back
 
 RESERVE_BYTES = 512 * 1024
-"""Size of a lock file: space to give back, so that a run can record its end on a full disk."""
+"""Size of a lock file: a reserve that is freed so that a run can record its end on a full disk."""
 
 INHERITED = "FEDLENS_LOCK"
 """Environment variable with the descriptor of the lock that a process was started with."""
 
 _HELD: dict[Path, int] = {}
-"""The locks that this process holds, by their files."""
+"""Lock file -> descriptor of the lock that this process holds."""
 
 
 @cache
@@ -50,26 +50,26 @@ def host_id() -> str:
 
 
 def new_owner() -> str:
-    """Make a unique name for a process that will own jobs."""
+    """Return a unique name for a process that will own jobs."""
     return f"{host_id()}/{uuid.uuid4().hex[:12]}"
 
 
 def lock_folder(db: Path) -> Path:
-    """Return the folder of the owners' locks, which a copy of the database does not have."""
+    """Return the folder of the owners' locks; it is not part of a copy of the database."""
     return db.with_name(f"{db.name}.owners")
 
 
 def lock_path(db: Path, owner: str) -> Path:
-    """Return the file that an owner keeps locked."""
+    """Return the lock file of an owner."""
     return lock_folder(db) / f"{owner.rpartition('/')[2]}.lock"
 
 
 def hold(db: Path, owner: str) -> int | None:
     """Hold the lock of an owner until ``let_go`` or the end of this process.
 
-    A process that inherited the lock takes that one over, so that the job is never without one.
+    A process that inherited a lock keeps that one, so that the job is never unlocked.
 
-    Returns: its descriptor; None if the file system has no locks, and heartbeats have to suffice.
+    Returns: its descriptor; None if the file system has no locks, so that only heartbeats are left.
     """
     path = lock_path(db, owner)
     if path not in _HELD:
@@ -85,16 +85,16 @@ def let_go(db: Path, owner: str, *, keep_file: bool = False) -> None:
     """Free the lock of an owner in this process.
 
     Args:
-        keep_file: do not delete the file. Either a child process has inherited the lock, or rows may still
-            say ``running``, and an unlocked file proves that their process has ended; a missing one would
-            leave others to wait for the heartbeat to become stale.
+        keep_file: do not delete the file: a child process has inherited the lock, or rows may still be marked
+            as running. An unlocked file then proves that their process has ended; without it, others would
+            wait until the heartbeat is stale.
     """
     path = lock_path(db, owner)
     file = _HELD.pop(path, None)
     if file is not None:
         if not keep_file:
             with suppress(OSError):
-                path.unlink()  # before it is unlocked: nobody can see a free lock of a job that ended well
+                path.unlink()  # while locked, so that a job that ended well never looks dead
         os.close(file)
 
 
@@ -120,7 +120,9 @@ def is_held(db: Path, owner: str | None) -> bool | None:
     except (OSError, ValueError):
         return None
     try:
-        return not try_lock(file, exclusive=False)  # shared, so that two that ask do not see each other
+        return not try_lock(
+            file, exclusive=False
+        )  # shared, so that two processes that ask do not block each other
     except OSError:
         return None
     finally:
@@ -130,11 +132,11 @@ def is_held(db: Path, owner: str | None) -> bool | None:
 def is_alive(
     db: Path, row: Mapping[str, Any], now: float | None = None, stale: float = STALE_SECONDS
 ) -> bool:
-    """Return whether the process that owns a ``running`` or ``stopping`` row lives.
+    """Return whether the process that owns a ``running`` or ``stopping`` row is alive.
 
-    The lock decides. A row that was just claimed has none yet, some file systems have no locks, and a lock
-    that another machine holds looks free from this one. In these cases a heartbeat younger than ``stale``
-    seconds decides.
+    The lock decides. A row that was just claimed has no lock yet, some file systems have no locks, and a lock
+    held on another machine looks free from here. In these cases the process counts as alive if its heartbeat
+    is younger than ``stale`` seconds.
 
     Args:
         db: the database that holds the row.
@@ -152,14 +154,14 @@ def is_alive(
 
 
 def is_local(row: Mapping[str, Any]) -> bool:
-    """Return whether a job was claimed on this machine, in this container and since it was booted."""
+    """Return whether a job was claimed on this machine, in this container and since the last boot."""
     return (row["owner"] or "").split("/")[0] == host_id()
 
 
 def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
-    """Return the living process of a job; None unless it is certain that its id was not reused."""
-    # Callers send signals to it. The id is safe while the owner's lock is held, since its holder then lives;
-    # otherwise the owner has to appear on the command line.
+    """Return the living process of a job; None unless its process id was certainly not reused."""
+    # Callers send signals to this process. Its id is safe while the owner's lock is held, since the holder is
+    # alive then; otherwise the owner must appear on the command line.
     if row["pid"] is None or not is_local(row):
         return None
     try:
@@ -172,14 +174,14 @@ def process_of(db: Path, row: Mapping[str, Any]) -> psutil.Process | None:
 
 
 def state(db: Path, row: Mapping[str, Any], now: float | None = None) -> str:
-    """Return a job's true status, which is ``interrupted`` or ``stopped`` once its process is gone."""
+    """Return a job's true status, which is ``interrupted`` or ``stopped`` once its process has died."""
     if row["status"] not in ("running", "stopping") or is_alive(db, row, now):
         return str(row["status"])
     return "stopped" if row["status"] == "stopping" else "interrupted"
 
 
 def _inherited(path: Path) -> int | None:
-    """Return the descriptor of the lock that this process inherited, if it is that of this file."""
+    """Return the descriptor of the inherited lock if it belongs to this file."""
     number = os.environ.pop(INHERITED, "")
     if not number.isdecimal():
         return None
@@ -194,7 +196,7 @@ def _inherited(path: Path) -> int | None:
 
 
 def _create(path: Path) -> int | None:
-    """Make a file that is locked from the moment at which others can see it."""
+    """Create a lock file that is locked before others can see it."""
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -208,13 +210,13 @@ def _create(path: Path) -> int | None:
     except OSError:
         os.close(file)
         return None
-    with suppress(OSError):  # on a full disk the reserve is missing, but the lock is held
+    with suppress(OSError):  # on a full disk there is a lock without a reserve
         os.write(file, bytes(RESERVE_BYTES))
     return file
 
 
 def _close_all() -> None:
-    """Close a forked child's copies of our locks, or the child would make us look alive after our end."""
+    """Close our locks in a forked child, which would otherwise make us look alive after our end."""
     for file in _HELD.values():
         os.close(file)
     _HELD.clear()

@@ -1,4 +1,4 @@
-"""The queue of a store: which run starts next, and how a user moves runs within it."""
+"""The queue of a store: the order of queued runs, and their moves by a user."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
 
 Place = Literal["top", "up", "down", "bottom"]
-"""Where a run can be moved to within the queue."""
-
+"""Target of a move within the queue."""
 MAX_SLOTS = 16
-"""Runs at once on one device."""
+"""Maximum number of runs at once on one device."""
 
 QUEUE = "SELECT id, experiment_id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
 NEEDED_MEMORY = """
 (SELECT max(o.peak_memory) FROM runs o WHERE o.group_hash=r.group_hash AND o.peak_memory IS NOT NULL)
 """
-"""The largest memory that a run of the same setting has used, in bytes; NULL where none was measured."""
+"""SQL: peak memory of runs of the same setting, in bytes; NULL if none was measured."""
 
 
 class QueuedRun(NamedTuple):
     """A queued run.
 
-    needed_memory is the most that a run of its setting has used, bytes, None if unknown; data_root the folder
-    of its data set, None for one that comes with FedLens.
+    ``needed_memory`` is the peak memory of runs of its setting in bytes, None if unknown; ``data_root`` is
+    the folder of its data set, None for embedded data.
     """
 
     id: int
@@ -49,11 +48,11 @@ class Queue:
         self._file = file
 
     def ids(self) -> list[int]:
-        """Return the queued runs in the order in which they will start."""
+        """Return the ids of the queued runs in the order of their start."""
         return [row["id"] for row in self._file.rows(QUEUE)]
 
     def runs(self) -> list[QueuedRun]:
-        """Return the queued runs in the order in which they will start, with what the queue's table shows."""
+        """Return the queued runs in the order of their start."""
         return [
             QueuedRun(*row)
             for row in self._file.rows(f"""
@@ -65,7 +64,7 @@ class Queue:
         ]
 
     def data_folders(self) -> list[str]:
-        """Return the folders of the data sets that queued runs will read, as their configs name them."""
+        """Return the folders of the data sets of queued runs, as their configs name them."""
         rows = self._file.rows(
             "SELECT DISTINCT json_extract(config, '$.data.root') AS folder FROM runs "
             "WHERE status='queued' AND folder IS NOT NULL ORDER BY folder"
@@ -73,14 +72,14 @@ class Queue:
         return [row["folder"] for row in rows]
 
     def needed_memory(self, run_id: int) -> int | None:
-        """Return the most bytes of memory that a run of this run's setting has used; None if unknown."""
+        """Return the peak memory of runs of this run's setting in bytes; None if unknown."""
         rows = self._file.rows(f"SELECT {NEEDED_MEMORY} AS peak FROM runs r WHERE r.id=:id", {"id": run_id})
         return rows[0]["peak"] if rows else None
 
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.
 
-        Returns: the runs that were moved; the others have already started or ended.
+        Returns: the ids of the moved runs; the others have already started or ended.
         """
         wanted = set(run_ids)
         with self._file.writing() as database:
@@ -90,10 +89,7 @@ class Queue:
         return moved
 
     def move_experiments(self, experiment_ids: Iterable[int], to: Place = "top") -> list[int]:
-        """Move all queued runs of some experiments; the runs of each experiment then follow each other.
-
-        Returns: the runs that were moved.
-        """
+        """Move all queued runs of some experiments, each experiment as a block; return the moved runs."""
         wanted = set(experiment_ids)
         with self._file.writing() as database:
             runs: dict[int, list[int]] = {}
@@ -106,7 +102,7 @@ class Queue:
         return [run for experiment in moved for run in runs[experiment]]
 
     def slots(self) -> dict[str, int]:
-        """Return the number of runs at once by device, as set; a device that is not named has 1."""
+        """Return the configured number of runs at once by device; the default for other devices is 1."""
         return {row["device"]: row["slots"] for row in self._file.rows("SELECT device, slots FROM slots")}
 
     def set_slots(self, device: str, number: int) -> None:
@@ -123,10 +119,10 @@ class Queue:
             )
 
     def memory_needs(self, device: str, waiting: int) -> list[int | None]:
-        """Return the bytes of memory that a queued run and the runs on a device will still take.
+        """Return the bytes of memory that a queued run and the runs on a device will still allocate.
 
-        A running one counts until it has recorded a round: from then on its memory is part of what the
-        device reports as used. Runs of one process count once. None: no run of its setting was measured.
+        A running one counts until it has recorded a round: then the device reports its memory as used. Runs
+        of one process count once. None: no run of that setting was measured.
 
         Args:
             waiting: the queued run's id.
@@ -142,7 +138,7 @@ class Queue:
 
 
 def _moved(order: list[int], moved: list[int], to: Place) -> list[int]:
-    """Return an order after some of its items, named in that order, were moved together."""
+    """Return the order after ``moved``, some of its items, were moved together."""
     if not moved:
         return order
     rest = [item for item in order if item not in set(moved)]

@@ -60,7 +60,7 @@ class Rounds:
         return [RoundRow(**dict(row)) for row in rows]
 
     def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Return the bytes that all clients of a run have sent and received so far; None if not measured."""
+        """Return the bytes sent and received so far by all clients of a run; None if not measured."""
         rows = self._file.rows(
             f"""
             SELECT run_id, sum(bytes_up) AS up, sum(bytes_down) AS down FROM rounds WHERE run_id IN {ID_LIST}
@@ -130,7 +130,7 @@ class Rounds:
         return [MeanAccuracy(*row) for row in rows]
 
     def personal_curves(self, run_ids: Iterable[int]) -> dict[int, list[float]]:
-        """Return the clients' mean test accuracy by round, as shares, of the runs that have any."""
+        """Return the clients' mean test accuracy by round, 0 to 1; runs without one are left out."""
         rows = self._file.rows(
             f"""
             SELECT run_id, personal_mean FROM scores
@@ -145,7 +145,7 @@ class Rounds:
         return curves
 
     def validated(self, run_ids: Iterable[int]) -> dict[int, float]:
-        """Return the clients' mean validation accuracy at the best round of each run that has one."""
+        """Return the clients' mean validation accuracy at the best round; runs without one are left out."""
         rows = self._file.rows(
             f"""
             SELECT r.id, s.personal_mean FROM runs r
@@ -177,7 +177,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class DiagnosticMean:
-    """One diagnostic of one round over the clients that have it; ``count`` is 1 for one without an index."""
+    """One diagnostic of one round over its clients; ``count`` is 1 for a diagnostic of the whole round."""
 
     run_id: int
     round: int
@@ -188,7 +188,7 @@ class DiagnosticMean:
 
 
 class DiagnosticRow(NamedTuple):
-    """One value of one round; the clients are entity codes, -1 where it belongs to no client or no pair."""
+    """One value of one round; the clients are entity codes, or -1 for a value without client or pair."""
 
     round: int
     client_a: int
@@ -203,8 +203,9 @@ class Diagnostics:
         self._file = file
 
     def names(self, run_id: int, matrices: bool = True) -> list[str]:
-        """Return the names of a run's diagnostics, those of pairs of clients only with ``matrices``."""
-        # a name's first row says whether it is a matrix; the names are looked up one by one, not by a scan
+        """Return the names of a run's diagnostics; ``matrices`` includes those of pairs of clients."""
+        # The recursion jumps from name to name in the primary key instead of scanning all rows; the first row
+        # of a name tells whether it belongs to pairs of clients.
         rows = self._file.rows(
             """
             WITH RECURSIVE found(name) AS (
@@ -246,7 +247,7 @@ class Diagnostics:
         return [DiagnosticRow(*row) for row in rows]
 
     def at_round(self, run_id: int, name: str, round_: int) -> list[DiagnosticRow]:
-        """Return one diagnostic as last recorded up to a round; empty if it was not recorded."""
+        """Return the values of one diagnostic in the last round up to ``round_`` that recorded it."""
         rows = self._file.rows(
             """
             SELECT round, client_a, client_b, value FROM diagnostics

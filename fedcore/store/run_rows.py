@@ -1,4 +1,4 @@
-"""The runs of a store: their state, config and files, and what a user does with them."""
+"""The runs of a store: state, config and files, and the actions of a user on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ r.notices, r.starred, r.tags, r.notes
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 
 TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
-"""SQL: a process of this database trained the run; merged and imported runs come without their owner."""
+"""SQL: a process of this database trained the run. Merged and imported runs have no owner."""
 
 QUEUED_AGAIN = (
     "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
@@ -55,10 +55,9 @@ NOTICES = TypeAdapter(list[Notice])
 class RunRow:
     """One run as the pages show it. Times are seconds since 1970, accuracies are fractions of one.
 
-    ``state`` is the truth: ``status`` as stored, except that a run whose process is gone shows as
-    ``interrupted`` (``stopped`` where a stop had been requested) even before the database says so.
-    ``status_text`` says what a running run is doing, or why a run ended. ``starred``, ``tags`` and ``notes``
-    are the user's.
+    ``state`` is the stored ``status``, unless the process of the run has died: then it is ``interrupted``, or
+    ``stopped`` if a stop had been requested, even before the database says so. ``status_text`` describes what
+    a running run does, or why a run ended. ``starred``, ``tags`` and ``notes`` are written by the user.
     """
 
     id: int
@@ -97,7 +96,7 @@ class RunRow:
     def elapsed(self, now: float | None = None) -> float | None:
         """Return the seconds from the start to the end, or to now; None if they are unknown.
 
-        They are before the start, and for results from elsewhere, which are recorded in one moment.
+        They are unknown before the start, and for imported results, which are recorded in one moment.
         """
         if self.started_at is None or (self.origin != "engine" and self.finished_at == self.started_at):
             return None
@@ -106,15 +105,15 @@ class RunRow:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """Values that change when a run has new results, or when its number belongs to another run.
+        """Values that change when a run has new results; a key for caches.
 
-        It does after another database has taken the file's place, so a number alone is no key for a cache.
+        The id alone is not enough: it belongs to another run once another database has replaced the file.
         """
         return self.id, self.created_at, self.attempt, self.state, self.rounds_done, self.finished_at
 
 
 class RunVersion(NamedTuple):
-    """These values change whenever there is something new to show of a run."""
+    """Values that change whenever a run has something new to show."""
 
     status: str
     rounds_done: int
@@ -124,7 +123,7 @@ class RunVersion(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """What a list of many runs says of one; ``state`` is ``status`` unless its process is gone."""
+    """The state of a run in a list of many; ``state`` is ``status`` unless its process has died."""
 
     state: str
     status: str
@@ -138,11 +137,7 @@ class Runs:
         self._file = file
 
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
-        """Return the runs with these ids, in order of id; ids that do not exist are left out.
-
-        Raises:
-            FedLensError: naming a run that is damaged.
-        """
+        """Return the runs with these ids, in order of id; ids that do not exist are left out."""
         return self._with("id", run_ids)
 
     def listed(self, run_ids: Iterable[int]) -> tuple[list[RunRow], dict[int, str]]:
@@ -156,7 +151,7 @@ class Runs:
         return readable, damaged
 
     def states(self, run_ids: Iterable[int]) -> dict[int, RunState]:
-        """Return the state of each of these runs; only those that may be alive ask for their process."""
+        """Return the state of each of these runs; processes are looked up only for runs that may be alive."""
         rows = self._file.rows(
             f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
         )
@@ -174,7 +169,7 @@ class Runs:
         return int(row["newest"] or 0)
 
     def count_after(self, run_id: int) -> int:
-        """Count the runs with a higher id, those of archived experiments included."""
+        """Count the runs with a higher id, including those of archived experiments."""
         (row,) = self._file.rows("SELECT count(*) AS number FROM runs WHERE id > :id", {"id": run_id})
         return int(row["number"])
 
@@ -204,7 +199,7 @@ class Runs:
         """Return the stored configs of some runs, by run.
 
         Raises:
-            FedLensError: naming a run whose config cannot be read, unless those are to be skipped.
+            FedLensError: naming a run with an unreadable config, unless these are skipped.
         """
         rows = self._file.rows(
             f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id",
@@ -213,8 +208,11 @@ class Runs:
         )
         configs = {}
         for row in rows:
-            with suppress(*[FedLensError] * skip_damaged):
+            try:
                 configs[row["id"]] = _config(row["id"], row["config"])
+            except FedLensError:
+                if not skip_damaged:
+                    raise
         return configs
 
     def environment(self, run_id: int) -> dict[str, Any]:
@@ -227,7 +225,7 @@ class Runs:
         return cast("str | None", self._texts(run_id)["error"])
 
     def trained_locally(self, latest: int) -> list[int]:
-        """Return the newest finished runs that this database's own workers trained, newest first."""
+        """Return the newest finished runs that workers of this database trained, newest first."""
         rows = self._file.rows(
             f"SELECT id FROM runs WHERE {TRAINED_HERE} AND status='done' ORDER BY id DESC LIMIT :latest",
             {"latest": latest},
@@ -235,7 +233,7 @@ class Runs:
         return [row["id"] for row in rows]
 
     def peak_memory(self, latest: int = 200) -> dict[int, int]:
-        """Return the largest memory that runs used, in bytes, for the newest that were trained here."""
+        """Return the peak memory of the newest runs that workers of this database trained, in bytes."""
         rows = self._file.rows(
             f"SELECT id, peak_memory FROM runs WHERE {TRAINED_HERE} AND peak_memory IS NOT NULL "
             "ORDER BY id DESC LIMIT :latest",
@@ -244,11 +242,7 @@ class Runs:
         return {row["id"]: row["peak_memory"] for row in rows}
 
     def folder(self, run_id: int) -> Path:
-        """Return the folder of a run's checkpoints and log; it may not exist yet.
-
-        Raises:
-            FedLensError: when there is no such run.
-        """
+        """Return the folder of a run's checkpoints and log; it may not exist yet."""
         return run_folder(self._file.path, run_id)
 
     def log_path(self, run_id: int) -> Path:
@@ -262,9 +256,9 @@ class Runs:
         return last
 
     def checkpoints(self, run_id: int) -> list[tuple[int, Path]]:
-        """Return round and file of a run's checkpoints whose rounds are in the database, the newest first.
+        """Return round and file of a run's checkpoints, the newest first, up to the last recorded round.
 
-        A crash may leave a checkpoint one round ahead of the database; its round is then trained again.
+        A crash may leave a checkpoint one round ahead of the database; that round is trained again.
         """
         last = self.last_round(run_id)
         files = [
@@ -281,7 +275,7 @@ class Runs:
     def stop(self, run_ids: Iterable[int]) -> list[int]:
         """Stop runs: a queued run at once, a running one between two training steps.
 
-        Returns: the runs that this concerned; the others had ended already.
+        Returns: the ids of the runs that were stopped; the others had already ended.
         """
         return self._change(
             run_ids,
@@ -293,10 +287,10 @@ class Runs:
         )
 
     def stop_others_of_method(self, run_id: int, owner: str) -> list[int]:
-        """Stop the runs of an experiment that would meet the fault of method which ended one of them.
+        """Stop the runs that would fail as one of their experiment did, by a fault of their method.
 
         Args:
-            owner: of the run that failed; runs that wait in the same process are stopped too.
+            owner: the owner of the failed run; runs that wait in the same process are stopped too.
 
         Returns: the runs with the same method and config that had not begun; ``resume`` queues them again.
         """
@@ -318,10 +312,10 @@ class Runs:
     def resume(self, run_ids: Iterable[int]) -> list[int]:
         """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint.
 
-        A run that has not trained a round takes its method's file as it is now, and begins again with it.
+        A run that has not trained a round begins again with the current file of its method.
 
         Raises:
-            NotAgreed: when such a file has changed, and the user has not agreed to run it; no run is queued.
+            NotAgreed: if such a file has changed and the user has not agreed to run it; no run is queued.
         """
         with self._file.writing() as database:
             ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
@@ -334,10 +328,10 @@ class Runs:
     def retry(self, run_ids: Iterable[int]) -> list[int]:
         """Queue stopped, interrupted and failed runs from the beginning; their rounds are deleted.
 
-        They take their method's file as it is now.
+        They use the current file of their method.
 
         Raises:
-            NotAgreed: when such a file has changed, and the user has not agreed to run it; no run is queued.
+            NotAgreed: if such a file has changed and the user has not agreed to run it; no run is queued.
         """
         with self._file.writing() as database:
             ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
@@ -381,7 +375,7 @@ class Runs:
         tags: Sequence[str] | None = None,
         notes: str | None = None,
     ) -> list[int]:
-        """Set the star, tags or notes of some runs; what is None stays. Return the runs that exist."""
+        """Set star, tags or notes of some runs; None leaves a value unchanged. Return the runs that exist."""
         values = {
             "starred": None if starred is None else int(starred),
             "tags": None if tags is None else json.dumps(_clean(tags), ensure_ascii=False),
@@ -430,7 +424,7 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
     values = dict(row)
     with reading_stored(f"run {values['id']}"):
         values["state"] = state(db, values, now)
-        if values["state"] != values["status"]:  # its text is what the process did before it was gone
+        if values["state"] != values["status"]:  # the text describes what the dead process did
             values["status_text"] = None
         values["notices"] = _notices(values["notices"]) if values["notices"] != "[]" else ()
         values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
@@ -439,19 +433,19 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
 
 
 def _notices(text: str) -> tuple[dict[str, Any], ...]:
-    """Return a run's notices; damaged ones are one notice that says so, so that the run stays listed."""
+    """Return a run's notices; if they are damaged, one notice says so, and the run stays listed."""
     with suppress(ValidationError):
         return tuple(dict(notice) for notice in NOTICES.validate_json(text))
     return ({"message": "the notices of this run are damaged", "repeats_exactly": False},)
 
 
 def _clean(tags: Sequence[str]) -> list[str]:
-    """Return tags without blanks around them, each once."""
+    """Return tags without surrounding blanks or duplicates."""
     return [tag for tag in dict.fromkeys(" ".join(tag.split()) for tag in tags) if tag]
 
 
 def _tags(text: str) -> tuple[str, ...]:
-    """Return a run's tags; damaged ones are left out, and `fedlens doctor` names the run."""
+    """Return a run's tags without damaged ones, which `fedlens doctor` reports."""
     with suppress(ValidationError):
         return tuple(tag for tag in TAGS.validate_json(text) if isinstance(tag, str))
     return ()

@@ -23,8 +23,8 @@ from fedcore.store.views import Views
 class Store:
     """The runs and results in one database file, by subject: ``store.runs.get([1])``.
 
-    A store is cheap to make and holds no connection. None of its queries scans the accuracy table; a test
-    reads the query plans of all of them.
+    A store is cheap to create and holds no connection. No query scans the accuracy table; a test reads all
+    query plans.
 
     Args:
         path: the database; default: FEDLENS_DB, or ``runs.db``.
@@ -48,7 +48,7 @@ class Store:
 
     @contextmanager
     def checked(self, experiment_ids: Iterable[int]) -> Iterator[Store]:
-        """Yield the store as it is now, after a check of some experiments: for numbers that leave it.
+        """Check some experiments and yield a snapshot of the store, for numbers that are exported.
 
         All its reads see one snapshot, so that they agree with each other and with the check while a run is
         recording, or deletes rounds to resume.

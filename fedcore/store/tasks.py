@@ -1,7 +1,7 @@
 """The tasks of a store: work in the background other than training.
 
 A page submits a task and polls for its result; a process of the worker does it. The row of a task stays, so
-that its result is there after a reload, and for everybody who asks the same question.
+that the result survives a reload and serves every page that asks the same question.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ ENDED = ("done", "failed", "stopped", "interrupted")
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task; ``status`` is true: ``interrupted`` as soon as its process is gone.
+    """One task; ``status`` is ``interrupted`` as soon as its process has died.
 
     Attributes:
-        key: names the question among those of its kind; each has one row.
+        key: identifies the question among those of its kind; each has one row.
         args: JSON values for the handler.
         done, total: progress of the current part (``status_text``); total is None until it is known.
         created_at, started_at, finished_at: seconds since 1970; started_at is that of the current part.
         result: JSON values that the handler returned, once it is ``done``.
         error: one line, why the task failed or ended early; the traceback is in ``log``.
-        folder: the folder of its files; may not exist.
+        folder: the folder of its files; it may not exist.
     """
 
     id: int
@@ -84,7 +84,7 @@ class TaskRow:
         return (time.time() - self.started_at) * (self.total - self.done) / self.done
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Read the arrays beside the result; empty if there are none, or the file is gone."""
+        """Read the arrays beside the result; empty if there are none or the file is missing."""
         import numpy as np
 
         path = self.folder / ARRAYS_NAME
@@ -111,14 +111,14 @@ class Tasks:
     ) -> int:
         """Queue a task for the worker (``jobs.ensure_worker`` starts one).
 
-        One that is queued, running or done already is left as it is; one that failed, was stopped or
-        interrupted is queued again.
+        An existing task that is queued, running or done is left unchanged; one that failed, was stopped or
+        was interrupted is queued again.
 
         Args:
             key: everything that the result depends on.
             args: JSON values for the handler.
             run_id: the run that it looks at; the task and its files are deleted with the run.
-            again: do it again although it is done.
+            again: also queue a task that is done.
 
         Returns: the task's id.
 
@@ -167,7 +167,7 @@ class Tasks:
         return self.listed(kind, limit)[0]
 
     def listed(self, kind: TaskKind | None = None, limit: int = 50) -> tuple[list[TaskRow], list[str]]:
-        """Return tasks as ``recent`` does, and one line for each of them that is damaged."""
+        """Return tasks as ``recent`` does, and one line for each damaged task."""
         rows = self._file.rows(
             "SELECT * FROM tasks WHERE :kind IS NULL OR kind=:kind "
             "ORDER BY created_at DESC, id DESC LIMIT :limit",

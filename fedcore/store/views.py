@@ -1,4 +1,4 @@
-"""Saved views: names for addresses of a page, with every choice that was made on it."""
+"""Saved views: named addresses of a page that contain every choice made on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class View:
 class Views:
     """The saved views of a store (``Store.views``).
 
-    They name experiments by their numbers, which mean something in one database only: no export has them.
+    They refer to experiments by id, which is valid in one database only, so they are never exported.
     """
 
     def __init__(self, file: DatabaseFile) -> None:
@@ -61,6 +61,6 @@ class Views:
                 )
 
     def delete(self, view_id: int) -> None:
-        """Delete a view; one that is gone already is no error."""
+        """Delete a view if it exists."""
         with self._file.writing() as database:
             database.execute("DELETE FROM views WHERE id=:id", {"id": view_id})

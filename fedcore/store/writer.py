@@ -210,7 +210,7 @@ def insert_runs(
 
 
 def claim_new(database: sqlite3.Connection, ids: Iterable[int], owner: str, device: str | None) -> None:
-    """Hand runs of the same transaction to their owner, attempt 1; no process does them before they begin."""
+    """Claim runs that this transaction inserted for their owner, as attempt 1."""
     for run_id in ids:
         database.execute(
             "UPDATE runs SET status='running', attempt=1, owner=?, device=?, heartbeat_at=?, "
@@ -220,7 +220,7 @@ def claim_new(database: sqlite3.Connection, ids: Iterable[int], owner: str, devi
 
 
 def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> None:
-    """Store another config of a run, with what follows from it: the length and the group of the run."""
+    """Store another config of a run, and its length and group, which follow from the config."""
     database.execute(
         "UPDATE runs SET config=?, group_hash=?, rounds_total=? WHERE id=?",
         [config.model_dump_json(), group_hash(config), config.rounds, run_id],
@@ -228,13 +228,13 @@ def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> 
 
 
 def take_current_file(database: sqlite3.Connection, run_id: int, config: RunConfig) -> bool:
-    """Write the checksum of a method's file as it is now into a run's config; return whether it changed.
+    """Write the current checksum of a method's file into a run's config; return whether it changed.
 
     Raises:
-        NotAgreed: when the user has not agreed to run the file as it is now.
+        NotAgreed: if the user has not agreed to run the current file.
     """
     file = config.method.file
-    if file is None or not user_path(file, "methods").is_file():  # the run itself will say that it is missing
+    if file is None or not user_path(file, "methods").is_file():  # the run itself reports a missing file
         return False
     now = consent.digest(registry.agreed_content(file))
     if now == config.method.sha256:
@@ -245,7 +245,7 @@ def take_current_file(database: sqlite3.Connection, run_id: int, config: RunConf
 
 
 def forget_rounds(database: sqlite3.Connection, run_id: int) -> None:
-    """Delete what a run recorded, so that it begins again."""
+    """Delete the results of a run, so that it begins again."""
     database.execute(
         "UPDATE runs SET rounds_done=0, environment=NULL, notices='[]', started_at=NULL WHERE id=?", [run_id]
     )
@@ -255,7 +255,7 @@ def forget_rounds(database: sqlite3.Connection, run_id: int) -> None:
 
 
 def insert_entities(database: sqlite3.Connection, run_id: int, entities: Iterable[Entity]) -> None:
-    """Insert the models and test sets of a run; entities with known codes are replaced."""
+    """Insert the models and test sets of a run; existing codes are replaced."""
     database.executemany(
         "INSERT OR REPLACE INTO entities(run_id, entity, kind, name, domain, samples, class_counts) "
         "VALUES (?,?,?,?,?,?,?)",
@@ -295,12 +295,12 @@ def insert_round(database: sqlite3.Connection, run_id: int, event: RoundFinished
 
 
 def update_summary(database: sqlite3.Connection, run_id: int) -> None:
-    """Bring the summary columns of a run in line with its scores."""
+    """Update the summary columns of a run from its scores."""
     database.execute(SUMMARY, {"run": run_id})
 
 
 def delete_rounds_after(database: sqlite3.Connection, run_id: int, last: int | None) -> None:
-    """Delete what a run recorded after round ``last``; None deletes everything, its entities too."""
+    """Delete the rounds of a run after ``last``; None deletes all of them, and its entities."""
     for table in (*RUN_TABLES, "digests"):
         if table != "entities":
             database.execute(
@@ -325,7 +325,7 @@ def _plain(value: Any) -> Any:
 
 
 NO_TEXT = "status_text=CASE status WHEN 'stopping' THEN status_text END"
-"""SQL: clears the status text, unless it says that a stop was requested."""
+"""SQL: clears the status text unless a stop was requested."""
 
 
 @dataclass(frozen=True)
@@ -333,22 +333,17 @@ class RunWriter:
     """Writes the results of a claimed run.
 
     Raises (all methods that write):
-        LostClaim: when the run was taken from this process.
+        LostClaim: if this process has lost the run.
     """
 
     claim: Claim
 
     @property
     def run_id(self) -> int:
-        """The run's id."""
         return self.claim.id
 
     def notice(self, message: str, repeats_exactly: bool) -> None:
-        """Record a notice of the run; one that a resumed run repeats is recorded once.
-
-        Args:
-            repeats_exactly: False ends the promise that the run repeats bit by bit.
-        """
+        """Record a notice of the run, once if a resumed run repeats it (see ``Notice``)."""
         item = json.dumps({"message": message, "repeats_exactly": bool(repeats_exactly)})
         self.claim.update(
             "notices=CASE WHEN EXISTS(SELECT 1 FROM json_each(notices) WHERE value=json(:item)) "
@@ -372,7 +367,7 @@ class RunWriter:
         """Record a round in one transaction.
 
         Args:
-            peak_memory: bytes that this process used so far.
+            peak_memory: highest memory of this process so far, in bytes.
             grown: the config of a run that was trained elsewhere and has become longer by this round.
         """
         with self.claim.writing(

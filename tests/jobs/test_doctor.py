@@ -41,7 +41,7 @@ def test_damage_is_reported_and_left_as_it_is(store, capsys):
     assert list(findings(store, mend=True)) == ["database"]
     assert main(["doctor", "--mend", "--db", str(store.path)]) == 1
     out = capsys.readouterr().out
-    assert "run 1, round 0 is not as it was recorded; put a backup" in out and "1 finding" in out
+    assert "run 1, round 0 differs from what was recorded; put a backup" in out and "1 finding" in out
 
 
 def test_a_damaged_checkpoint_is_found_and_deleted(store):

@@ -86,7 +86,7 @@ def test_a_mark_that_changed_on_the_disk_is_noticed(marked: Store) -> None:
     assert marked.integrity.findings() == []
     with writing(marked.path) as database:
         database.execute("UPDATE copies SET content=replace(content, 'diverged', 'fine')")
-    assert any("runs: row 2 is not as it was written" in line for line in marked.integrity.findings())
+    assert any("runs: row 2 differs from what was written" in line for line in marked.integrity.findings())
 
 
 def test_runs_are_filtered_by_their_marks(marked: Store) -> None:

@@ -27,7 +27,7 @@ def test_damage_is_found_in_the_background_and_repair_too(db, monkeypatch):
     wait_for(lambda: not store.integrity.watched())
     fill.alter(db, "UPDATE scores SET personal_mean=personal_mean/2 WHERE run_id=1 AND round=1")
     wait_for(lambda: store.integrity.watched() != "")
-    assert "is damaged (run 1, round 1 is not as it was recorded), so numbers that are shown" in (
+    assert "is damaged (run 1, round 1 differs from what was recorded), so numbers that are shown" in (
         store.integrity.watched()
     )
     assert store.integrity.warning() == store.integrity.watched()
