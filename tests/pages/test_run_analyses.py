@@ -156,8 +156,10 @@ def test_accuracy_stands_over_the_values_of_a_sweep(open_page: Opened, filled: P
     runs = Store(filled).experiments.get(number).runs
     with writing(filled) as database:
         for run, degrees in zip(runs, (504, 2016), strict=True):
-            row = {"run_id": run.id, "name": "degrees_of_freedom", "round": 2, "value": degrees}
-            database["diagnostics"].insert(row)
+            database.execute(
+                "INSERT INTO diagnostics (run_id, name, round, value) VALUES (?, 'degrees_of_freedom', 2, ?)",
+                (run.id, degrees),
+            )
     app = open_page("run", id=str(runs[0].id), run_tab="Degrees of freedom")
     assert app.get("plotly_chart") and not app.info
     (said,) = (c.value for c in app.caption if "by blocks" in c.value)
