@@ -45,9 +45,6 @@ def share() -> int:
 
     It decides the chunks of a run and thereby the last bits of its numbers, so it must not depend on how much
     memory is free at the moment.
-
-    Raises:
-        FedLensError: when the environment variable is not a number of bytes.
     """
     given = os.environ.get(SHARE, "")
     if given and not re.fullmatch(r"[1-9][0-9]{0,17}", given):

@@ -16,12 +16,7 @@ PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
 
 
 def user_path(path: str | Path, field: str | None = None) -> Path:
-    """Return the path that a user names, with ``~`` as the home folder.
-
-    Raises:
-        FedLensError: for a text that cannot be a path: too long, with a null character, an unknown home, a
-            link to itself.
-    """
+    """Return the path that a user names, with ``~`` as the home folder."""
     try:
         named = Path(path).expanduser()
         named.resolve().exists()
@@ -38,9 +33,6 @@ def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
 
     Args:
         what: kind of file for the message, as in "give the path of {what}".
-
-    Raises:
-        FedLensError: when it is missing, no file (a folder, a device), cannot be read, or is not UTF-8.
     """
     named = user_path(path, field)
     try:

@@ -164,11 +164,7 @@ def warn_of_damage(store: Store) -> None:
 
 
 def writable(db: Path | None) -> Path:
-    """Prepare the database for writing and return its path.
-
-    Raises:
-        FedLensError: field ``db``, if it cannot be written.
-    """
+    """Prepare the database for writing and return its path."""
     from fedcore.store import Store
     from fedcore.system_errors import ReadOnlyDatabase
 

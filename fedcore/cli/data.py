@@ -141,11 +141,7 @@ def encode(
 
 
 def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Parse ``label=diagnosis`` pairs into the field ``data.columns``.
-
-    Raises:
-        FedLensError: if a pair lacks its ``=``.
-    """
+    """Parse ``label=diagnosis`` pairs into the field ``data.columns``."""
     columns = {}
     for pair in pairs or ():
         column, _, name = pair.partition("=")

@@ -60,11 +60,7 @@ def leave(folder: Path) -> None:
 
 
 def checked(address: str) -> str:
-    """Return an address in the form that Ray takes.
-
-    Raises:
-        FedLensError: field ``ray``, for one that is not ``host:port``.
-    """
+    """Return an address in the form that Ray takes."""
     address = address.strip() or AUTO
     host, _, port = address.rpartition(":")
     is_port = port.isdecimal() and port.isascii() and 0 < int(port) <= MAX_PORT

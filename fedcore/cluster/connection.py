@@ -59,11 +59,7 @@ def is_installed() -> bool:
 
 
 def load_ray() -> Any:
-    """Import Ray with token authentication on and its usage reports off.
-
-    Raises:
-        FedLensError: when it is not installed, or this machine has no token.
-    """
+    """Import Ray with token authentication on and its usage reports off."""
     if not is_installed():
         raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
     os.environ.update(SETTINGS)
@@ -137,11 +133,7 @@ def disconnect() -> None:
 
 
 def list_nodes(ray: Any) -> list[Node]:
-    """Return the living nodes that have CPUs or GPUs to give, by name.
-
-    Raises:
-        FedLensError: when the head does not answer.
-    """
+    """Return the living nodes that have CPUs or GPUs to give, by name."""
     try:
         described = [row for row in ray.nodes() if row["Alive"]]
         our_id = ray.get_runtime_context().get_node_id()

@@ -39,9 +39,6 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     Args:
         address: of the head, or ``auto``.
         device: ``cpu`` to use CPUs even if there are GPUs.
-
-    Raises:
-        FedLensError: when the cluster cannot be joined, or has fewer devices than ``count``.
     """
     ray = connect(address)
     nodes = list_nodes(ray)

@@ -145,11 +145,7 @@ def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent
 
 
 def prepare(request: RunRequest) -> Path:
-    """Prepare this process for a run before torch is loaded; returns the folder of the encodings.
-
-    Raises:
-        FedLensError: when the node cannot read the data.
-    """
+    """Prepare this process for a run before torch is loaded; returns the folder of the encodings."""
     cores = psutil.cpu_count(logical=False) or request.threads
     threads = min(request.threads, cores)  # never more than the physical cores, as torch chooses them
     os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})

@@ -54,9 +54,6 @@ def marked(shared: Path) -> Iterator[str]:
     """Yield the path of a marker in the shared folder, by which a node recognises that folder.
 
     Files that killed workers of this machine left in the shared folder are deleted (see ``run_folder``).
-
-    Raises:
-        FedLensError: field ``shared``, for a relative path, or a folder that cannot be written.
     """
     if not shared.is_absolute():
         raise FedLensError(f"{shared} is not an absolute path; nodes have other working folders", "shared")

@@ -99,11 +99,7 @@ def why_no_checkpoint(store: Store, run_id: int) -> str:
 
 
 def analyse(job: Job) -> Work[dict[str, Any]]:
-    """Restore a run from its checkpoint and analyse it; arrays are written beside the result.
-
-    Raises:
-        FedLensError: when the run has no checkpoint, or does not offer this analysis.
-    """
+    """Restore a run from its checkpoint and analyse it; arrays are written beside the result."""
     from fedcore.engine import inspect
     from fedcore.engine.inspect import disagreement
 
@@ -134,9 +130,6 @@ def _restored(job: Job, run_id: int, wanted: int | None = None) -> Work[RunSnaps
 
     Args:
         wanted: a round to restore instead of the newest, if its checkpoint exists and is intact.
-
-    Raises:
-        FedLensError: when it has none.
     """
     from fedcore.engine import inspect
 

@@ -25,7 +25,7 @@ from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, launcher_over
-from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, Capacity, SpreadPools, claim_next, fits
+from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, Capacity, LocalPools, SpreadPools, claim_next, fits
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
@@ -92,7 +92,6 @@ class ClusterPools:
         return {pool.name: pool for pool in found}
 
     def names(self) -> Sequence[str]:
-        """Return the pools in which jobs may start now."""
         return (*self.pools(), TASK_POOL)
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
@@ -158,7 +157,6 @@ class ClusterLauncher:
         self._local = local or LocalLauncher()
 
     def launch(self, claim: Claim, pool: str) -> LaunchedJob:
-        """Start a run on its node, or a task on this machine."""
         if pool == TASK_POOL:
             return self._local.launch(claim, pool)
         found = self._pools.pools().get(pool)
@@ -188,7 +186,6 @@ class ClusterJob:
         self._thread.start()
 
     def ended(self) -> bool:
-        """Return whether its thread has ended."""
         return not self._thread.is_alive()
 
     def exit_reason(self) -> str | None:
@@ -240,10 +237,6 @@ def serve_on_cluster(
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
         over: devices over which each run is spread, one run at a time; None: one device trains each run.
         options: of ``Supervisor``.
-
-    Raises:
-        FedLensError: when the cluster cannot be joined, or has too few devices, or the database or ``shared``
-            cannot be written.
     """
     store = Store(db)
     store.prepare()
@@ -279,18 +272,6 @@ def serve_on_cluster(
         cluster_nodes.clear(store)
 
 
-class NoNodes:
-    """The pools while the chosen cluster cannot be joined: tasks are executed, and runs wait."""
-
-    def names(self) -> Sequence[str]:
-        """Return the pool of the tasks."""
-        return (TASK_POOL,)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next task."""
-        return claim_next(store, pool, running, None)
-
-
 def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: Any) -> int:
     """Be the supervisor on the cluster that was chosen on the page, until another one is chosen.
 
@@ -319,6 +300,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
         def retire() -> bool:
             return another_was_chosen() or time.monotonic() > end
 
-        return serve(db, pools=NoNodes(), wait=True, idle=idle, on_finish=on_finish, retire=retire)
+        # no devices, so runs wait; the tasks, which need no cluster, are executed
+        return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
     choice.record_problem(store.artifacts, address, None)
     return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)

@@ -60,9 +60,6 @@ class ClusterWatch:
         folders: returns the folders of the data sets that queued runs will read.
         shared: the shared folder for checkpoints, which nodes must be able to write; None: none is used.
         listen: called with the states after each update, in the thread.
-
-    Raises:
-        FedLensError: when the cluster cannot be joined.
     """
 
     def __init__(

@@ -52,9 +52,6 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
     Args:
         mend: delete orphaned and unusable files, and mark jobs of dead processes. Recorded results are never
             changed.
-
-    Raises:
-        FedLensError: when the database cannot be opened.
     """
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     versions += f", SQLite {sqlite3.sqlite_version}, database version {VERSION}"

@@ -53,12 +53,10 @@ class Job:
 
     @property
     def id(self) -> int:
-        """The id of the run or task."""
         return self.claim.id
 
     @property
     def store(self) -> Store:
-        """The store that holds the job."""
         return Store(self.claim.db)
 
     def write_arrays(self, **arrays: np.ndarray) -> None:
@@ -80,11 +78,7 @@ class Handler(Protocol):
 
 
 def load_handler(kind: str) -> Handler:
-    """Import the function that executes jobs of a kind, which may load torch.
-
-    Raises:
-        FedLensError: for an unknown kind.
-    """
+    """Import the function that executes jobs of a kind, which may load torch."""
     if kind not in HANDLERS:
         raise FedLensError(f"unknown kind of job '{kind}'; choose one of {', '.join(HANDLERS)}", "kind")
     module, _, name = HANDLERS[kind].partition(":")

@@ -354,5 +354,4 @@ class TerminationSignal:
         self._received = True
 
     def __call__(self) -> bool:
-        """Return whether the signal has come."""
         return self._received

@@ -151,7 +151,6 @@ class LocalLauncher:
         self._start = start
 
     def launch(self, claim: Claim, pool: str) -> LocalJob:
-        """Start the process and record it in the job's row."""
         process = self._start(claim, pool)
         # If this fails, the process has ended already, or records its id itself when it begins the job.
         with suppress(LostClaim, FedLensError):
@@ -234,9 +233,6 @@ def force_stop(store: Store, run_id: int) -> bool:
     process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.
 
     Returns: whether there was a process to kill.
-
-    Raises:
-        FedLensError: unless a stop has been requested before.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":

@@ -41,9 +41,6 @@ class FinishWatch:
     Args:
         target: a command, which gets JSON on its standard input, or an address (``https://...``), to which
             the same JSON is posted.
-
-    Raises:
-        FedLensError: field ``on-finish``, for a command that is not found, or an incomplete address.
     """
 
     def __init__(self, store: Store, target: str) -> None:
@@ -134,11 +131,7 @@ def notification(store: Store, row: ExperimentRow) -> dict[str, Any]:
 
 
 def sender(target: str) -> Send:
-    """Return the function that sends JSON to a command or an address.
-
-    Raises:
-        FedLensError: field ``on-finish``, when it is neither.
-    """
+    """Return the function that sends JSON to a command or an address."""
     if target.startswith(("http://", "https://")):
         try:
             host = urlsplit(target).hostname

@@ -46,11 +46,9 @@ class LocalPools:
         self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
 
     def names(self) -> Sequence[str]:
-        """Return the devices, then the pool of the tasks."""
         return (*self.device_ids, TASK_POOL)
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next job that may start on a pool (see ``claim_next``)."""
         return claim_next(store, pool, running, self._gpu)
 
 

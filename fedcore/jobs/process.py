@@ -202,9 +202,6 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
     Args:
         device: ``cpu`` to use processes on the CPU even if there are GPUs.
         ray: address of a cluster that has the devices, or ``auto``; None: this machine.
-
-    Raises:
-        FedLensError: when there are fewer devices than ``count``.
     """
     from fedcore.engine.parallel import over_devices
 

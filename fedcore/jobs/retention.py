@@ -25,7 +25,6 @@ class RunCheckpoints:
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
         return sum(self.sizes.values())
 
 

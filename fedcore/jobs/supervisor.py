@@ -283,9 +283,6 @@ def serve(
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
-
-    Raises:
-        FedLensError: when the database cannot be written, or ``on_finish`` would never be notified.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     store = Store(db)
@@ -361,11 +358,7 @@ def _follow(lock: SupervisorLock) -> bool:
 
 
 def _has_room(store: Store) -> bool:
-    """Prepare the database; returns False while its disk is full.
-
-    Raises:
-        FedLensError: when it cannot be written for another reason.
-    """
+    """Prepare the database; returns False while its disk is full."""
     try:
         access = store.prepare()
         if not access.writable:

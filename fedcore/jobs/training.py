@@ -96,9 +96,6 @@ def _find_checkpoint(runs: Runs, run_id: int) -> tuple[tuple[int, Path] | None, 
 
     A run with only round 0 begins again, since nothing has been trained. Otherwise recorded rounds are never
     deleted without a checkpoint from which they can be trained again.
-
-    Raises:
-        FedLensError: when there are recorded rounds and no intact checkpoint.
     """
     last = runs.last_round(run_id)
     newest, damaged = newest_intact(runs.checkpoints(run_id))

@@ -76,7 +76,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     def refuse(address: str) -> None:
         raise FedLensError(f"nothing answers at {address}", "ray")
 
-    class Watched(cluster.NoNodes):
+    class Watched(cluster.LocalPools):
         def claim(self, store, pool, running):
             started.append(pool)
             problems.append(choice.problem_of(store.artifacts))
@@ -84,7 +84,7 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)
-    monkeypatch.setattr(cluster, "NoNodes", Watched)
+    monkeypatch.setattr(cluster, "LocalPools", Watched)
     assert cluster.serve_choice(db, HEAD, idle=600.0) == 0
     assert problems == [f"nothing answers at {HEAD}"]
     assert started == ["tasks"] and store.runs.get([run_id])[0].status == "queued"
