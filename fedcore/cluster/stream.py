@@ -151,8 +151,8 @@ class RemoteEngine:
         except StopIteration:
             ended = True
         except self._ray.exceptions.RayError as error:
-            # The node, its process or the connection is gone, and Ray does not retry. The run ends as interrupted;
-            # a resume sends the last recorded checkpoint to whichever node has room.
+            # The node, its process or the connection is gone, and Ray does not retry. The run ends as
+            # interrupted; a resume sends the last recorded checkpoint to any node with a free slot.
             ended = True
             raise NodeFault(_lost(error, self._place.name)) from error
         finally:
