@@ -158,7 +158,7 @@ class Method(Generic[ConfigT]):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return the losses of one batch as functions of ``params``; the engine differentiates and steps.
 
-        Called for every batch of every local epoch. A client whose samples are used up is left out, so the
+        Called for every batch of every local epoch. A client without samples left is not in the batch, so the
         leading axis may be shorter than the number of participants: ``batch.clients`` says who is in it.
 
         Args:
@@ -268,8 +268,8 @@ class Method(Generic[ConfigT]):
     def numbers_per_sample(self) -> int:
         """Return how many numbers the prediction of one sample by one model holds, beside the sample.
 
-        The engine predicts as many samples at once as fit into memory. A method whose class features depend
-        on the image holds many. Default: 0.
+        The engine predicts as many samples at once as fit into memory. A method with class features that
+        depend on the image holds many. Default: 0.
         """
         return 0
 
@@ -384,7 +384,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Ragged:
-    """An upload whose size differs between clients; traffic counts the lengths, without padding.
+    """An upload of unequal size per client; traffic counts the lengths, without padding.
 
     Shape: values (clients, longest, ...), lengths (clients,) rows that a client sends.
     """
@@ -430,7 +430,7 @@ class Uploads:
         return value
 
     def ragged(self, name: str) -> Ragged:
-        """Return an upload whose size differs between clients."""
+        """Return an upload of unequal size per client."""
         value = self.values[name]
         assert isinstance(value, Ragged), f"'{name}' is not ragged"
         return value

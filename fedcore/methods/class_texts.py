@@ -68,7 +68,7 @@ Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_val
 
 
 class ClassTextConfig(BaseModel):
-    """The fields of a config whose class texts are written descriptions or the data set's prompt."""
+    """Fields of a method that can use written descriptions instead of the data set's prompt."""
 
     class_text: ClassText = hyper(
         "template",

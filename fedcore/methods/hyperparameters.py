@@ -114,5 +114,5 @@ class MethodConfig(BaseModel):
 
     @property
     def adam(self) -> tuple[float, float, float]:
-        """beta_1, beta_2 and epsilon of Adam and AdamW; a method whose paper has others overrides this."""
+        """beta_1, beta_2 and epsilon of Adam and AdamW; a method with others overrides this."""
         return 0.9, 0.999, 1e-8

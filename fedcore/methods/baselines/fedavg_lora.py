@@ -141,7 +141,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
 @method
 class FedProxLoRA(FedAvgLoRA):
-    """FedAvg whose clients are held near the factors that they received."""
+    """FedAvg with clients held near the factors that they received."""
 
     name = "fedprox-lora"
     about = About(

@@ -37,7 +37,7 @@ class ZeroShot(Described):
         summary="CLIP as it comes, without any training. "
         "Every class is described by one sentence: the data set's prompt with the class name in it, or, "
         "with class_text = description, one of its written descriptions. "
-        "An image gets the class whose sentence has the largest cosine with it. "
+        "An image gets the class of the sentence that has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
         "It is the accuracy that federated training has to exceed.",
         family="baseline",

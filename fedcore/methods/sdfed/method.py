@@ -276,7 +276,7 @@ class SDFed(Method[SDFedConfig]):
             tokens.check_room(context.spec, context.classes, surely, "local_length")
 
     def init(self, generator: Generators) -> State:
-        """Draw prompts from N(0, 0.02); local ones are padded with zeros, which nothing reads or moves.
+        """Draw prompts from N(0, 0.02); local ones are padded with zeros, which are never read or moved.
 
         Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
         """

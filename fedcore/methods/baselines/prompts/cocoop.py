@@ -145,7 +145,7 @@ class CoCoOp(Prompted):
         return Models(common, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return class features where no Meta-Net shifts the context. Shape: text (models, classes, d)."""
+        """Return class features if no Meta-Net shifts the context. Shape: text (models, classes, d)."""
         if "w1" in params:
             return {}
         return super().head(params, data)
@@ -158,7 +158,7 @@ class CoCoOp(Prompted):
         return in_pieces(self._scores, self._piece, contexts, x.flatten(0, 1)).view(*x.shape[:2], -1)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return h and the class features, those of each image where a Meta-Net shifts the context.
+        """Return h and the class features, those of each image if a Meta-Net shifts the context.
 
         Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d) or (models, samples,
         classes, d).

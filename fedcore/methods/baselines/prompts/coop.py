@@ -30,7 +30,7 @@ class CoOpConfig(PromptFLConfig):
 
 @method
 class CoOp(PromptFL):
-    """PromptFL without the server: the context stays where it is trained."""
+    """PromptFL without the server: the context stays on the client that trains it."""
 
     name = "coop"
     about = About(
@@ -40,7 +40,7 @@ class CoOp(PromptFL):
         "as in PromptFL. "
         "Here every client trains its own and keeps it. "
         "Nothing is sent, and there is no global model. "
-        "All clients start from the same random vectors, and training goes on where the last round ended. "
+        "All clients start from the same random vectors and continue from the end of the last round. "
         "The difference to PromptFL is what federated averaging gains or costs.",
         family="baseline",
     )

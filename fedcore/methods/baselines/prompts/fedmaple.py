@@ -73,7 +73,7 @@ class FedMaPLe(Prompted):
         "Those of the image encoder are linear maps of those of the text encoder, so that the two are "
         "learned together. "
         "The server averages the text prompts and the maps; there is one model for all. "
-        "The maps are most of what is sent. "
+        "The maps are the largest part of the upload. "
         "Training passes through both encoders.",
         family="baseline",
     )

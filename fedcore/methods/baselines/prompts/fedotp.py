@@ -86,7 +86,7 @@ def transport(cost: Tensor, mass: float, regularisation: float, iterations: int,
     """Return plans that send ``mass`` from regions, each at most 1/V of it, to prompts in equal parts.
 
     Solves min <T, C> - eps H(T) with T 1 <= 1/V and T^T 1 = gamma/P by Dykstra's projections in log space.
-    Every problem stops by itself, so that its plan does not depend on those beside it.
+    Every problem stops at its own tolerance, so that its plan does not depend on the other problems.
 
     Shape: cost (..., V regions, P prompts) -> like cost.  Source: FedOTP, Section 3.3 and Algorithm 1.
     """
