@@ -173,15 +173,15 @@ class Loop:
         """Train the participants, aggregate, evaluate, save."""
         clients = self.participants(round_)
         self.local.need(clients)
-        before, times = self.state, [time.perf_counter()]
+        before, begin = self.state, time.perf_counter()
         received = self.transport.down(before, clients)
         data = self.federation.local_data(clients)
         data = without_samples(data, self.method) if self.mixed else data
         gathered = yield from self._train_within_memory(received, clients, round_)
         trained, uploads, up = gathered.trained, gathered.uploads, gathered.traffic
-        times.append(time.perf_counter())
+        gathered_at = time.perf_counter()
         after = self._aggregate(before, uploads, round_)
-        times.append(time.perf_counter())
+        aggregated_at = time.perf_counter()
         diagnostics = self._diagnostics(before, trained, uploads, data)
         if self.method.trains:
             self.local.write(clients, trained.params)  # in place: from here on ``before`` is lost
@@ -192,15 +192,16 @@ class Loop:
             cells = [*self._evaluate_all(after, full), *cells]
         self.state, self.done = after, round_
         path = self._save(round_)
-        times.append(time.perf_counter())
+        saved_at = time.perf_counter()
         down = traffic(received, len(clients))
-        evaluating = min(gathered.seconds_evaluate / self.executor.width, times[1] - times[0])
+        # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
+        evaluating = min(gathered.seconds_evaluate / self.executor.width, gathered_at - begin)
         yield RoundFinished(
             round=round_,
             train_loss=float(trained.loss.mean()) if self.method.trains else None,
-            seconds_train=times[1] - times[0] - evaluating,
-            seconds_aggregate=times[2] - times[1],
-            seconds_evaluate=times[3] - times[2] + evaluating,
+            seconds_train=gathered_at - begin - evaluating,
+            seconds_aggregate=aggregated_at - gathered_at,
+            seconds_evaluate=saved_at - aggregated_at + evaluating,
             scalars_up=int(up.scalars.sum()),
             scalars_down=int(down.scalars.sum()),
             bytes_up=int(up.bytes.sum()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -293,16 +293,8 @@ def entities(federation: Federation) -> tuple[Entity, ...]:
             samples = sum(counts)
         else:
             counts, samples = None, int(federation.test.counts[code - 1])
-        listed.append(
-            Entity(
-                code,
-                test_set.kind,
-                test_set.name,
-                domain=test_set.domain,
-                samples=samples,
-                class_counts=counts,
-            )
-        )
+        entity = Entity(code, test_set.kind, test_set.name, domain=test_set.domain, samples=samples)
+        listed.append(replace(entity, class_counts=counts))
     if (sets := federation.class_sets) is not None:
         present = torch.bincount(federation.pool.y(sets.rows).cpu(), minlength=sets.held.shape[1])
         pairs = zip(federation.problem.clients, sets.held, strict=True)
