@@ -14,7 +14,7 @@ from fedcore.config.field_names import field_title
 from pages.forms import drafts, fields, inputs
 from pages.forms.errors import FieldErrors
 
-Row = dict[str, Any]
+CohortRow = dict[str, Any]
 """One row of the editor: the cohort's fields, with its backbone's name as ``backbone``; None where empty."""
 
 NUMBER_COLUMNS = ("clients", "batch_size", "local_epochs", "max_steps")
@@ -57,18 +57,18 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
     return [cohort_content(row, backbone) for row in typed]
 
 
-def rows_of(cohorts: tuple[CohortConfig, ...]) -> list[Row]:
+def rows_of(cohorts: tuple[CohortConfig, ...]) -> list[CohortRow]:
     """Return the rows of the editor for an experiment's cohorts."""
     rows = []
     for cohort in cohorts:
-        row: Row = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
+        row: CohortRow = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
         if cohort.backbone is not None:
             row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
         rows.append(row)
     return rows
 
 
-def _table(rows: list[Row]) -> pd.DataFrame:
+def _table(rows: list[CohortRow]) -> pd.DataFrame:
     """Return the editor's table, with typed columns and rows counted from 1 as in error messages."""
     index = pd.RangeIndex(1, len(rows) + 1)
     kinds = (
@@ -116,7 +116,7 @@ def _cell_value(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else int(value)
 
 
-def cohort_content(row: Row, default: Mapping[str, Any]) -> dict[str, Any]:
+def cohort_content(row: CohortRow, default: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as an experiment holds it, with a backbone only if the row sets one of its fields.
 
     Args:

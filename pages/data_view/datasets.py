@@ -1,4 +1,4 @@
-"""Add a data set on the page Data & models: its check, its report, and a new experiment with it."""
+"""The section Data sets of the page Data & models: own data and its check, built-in and supported sets."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from PIL import Image
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.entry import Entry
+from fedcore.data.check import contact_sheet
+from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.findings import KINDS, CheckReport
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.paths import user_path
 from fedcore.progress import counted
+from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.dataset import OWN_DATA, check_key, is_own_data
@@ -25,6 +28,14 @@ from pages.widgets import background, markup, session
 
 
 def section() -> None:
+    """Draw the form for own data, the built-in and the supported data sets, and the download."""
+    add_data()
+    embedded_sets()
+    supported_sets()
+    download_data()
+
+
+def add_data() -> None:
     """Draw the form, and the progress or report of the check."""
     st.header("Add a data set")
     st.caption("The files stay where they are; nothing is copied.")
@@ -156,3 +167,94 @@ def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:
     demo = experiments.preset(experiments.DEMO)
     data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=dict(columns))
     drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")
+
+
+@st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
+def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
+    """Return the image counts and the sample pictures of a built-in data set."""
+    images, _ = catalog.load_checked(name)
+    return count_images(images), contact_sheet(images)
+
+
+def embedded_sets() -> None:
+    """Show the pictures and counts of a data set that comes with FedLens."""
+    st.header("Built-in data sets")
+    titles = {e.name: e.title for e in catalog.entries() if e.embedded}
+    chosen = st.segmented_control(
+        "Data set",
+        list(titles),
+        format_func=lambda name: titles[name],
+        default=next(iter(titles)),
+        required=True,
+        key="data_shown",
+        bind="query-params",
+    )
+    counts, pictures = counts_and_samples(chosen)
+    domains, classes = counts.domains, counts.classes
+    st.markdown(counts_text(int(counts.counts.sum()), classes, domains))
+    layout = f"{titles[chosen]}: one row per domain, one column per class"
+    table = counts.counts.tolist()
+    draw_pictures_and_counts(pictures, layout, domains, classes, table, f"counts_{chosen}")
+
+
+def supported_sets() -> None:
+    """List the data sets of the catalog."""
+    st.header("Supported data sets")
+    checked = _checked_folders()
+    entries = [*(e for e in catalog.entries() if e.embedded), *catalog_sets()]
+    columns = {
+        "Name": [e.title for e in entries],
+        "On this machine": [availability(e, checked.get(e.name, [])) for e in entries],
+        "Domains": ["one" if e.domains == (ONE_DOMAIN,) else ", ".join(e.domains) or "any" for e in entries],
+        "Classes": [str(len(e.classes) or e.class_count or "any") for e in entries],
+        "Contents": [e.source for e in entries],
+        "Licence": [e.licence for e in entries],
+    }
+    cells = {title: list(map(markup.md_with_code, texts)) for title, texts in columns.items()}
+    markup.table(cells, "Data sets")
+
+
+def _checked_folders() -> dict[str, list[str]]:
+    """Return the folders that passed a check, by data set name."""
+    folders: dict[str, list[str]] = {}
+    for task in session.store().tasks.recent("check"):
+        if task.status == "done" and task.result and not task.result["report"]["error"]:
+            folders.setdefault(task.result["name"], []).append(task.result["report"]["root"])
+    return folders
+
+
+def availability(entry: Entry, roots: list[str]) -> str:
+    """Return where a data set is on this machine, or how to get it."""
+    if entry.embedded:
+        return "✓ comes with FedLens"
+    return f"✓ {', '.join(roots)}" if roots else entry.how_to_get
+
+
+def download_data() -> None:
+    """Draw the download of a data set through torchvision, which only a click starts."""
+    st.header("Download a data set")
+    entries = {e.title: e for e in catalog.entries() if e.torchvision}
+    left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
+    entry = entries[left.selectbox("Data set", list(entries), key="download")]
+    root = middle.text_input("Target folder", key="download_to", placeholder="/data").strip()
+    if right.button(
+        "Download", icon=":material/download:", disabled=not root or not session.writable(), width="stretch"
+    ):
+        folder = str(user_path(root, "data.root"))
+        background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
+        st.rerun()
+    size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
+    terms = entry.licence[:1].upper() + entry.licence[1:]
+    st.caption(markup.md(f"Downloaded with torchvision, {size}. {terms}."))
+    for task in session.store().tasks.recent("download", 3):
+        title = catalog.entry(task.args["name"]).title
+        background.show_task(task, title)
+        if task.status == "done":
+            st.success(markup.md(f"{title} is in {task.args['root']}."), icon=":material/check:")
+            st.button(
+                "Check it",
+                icon=":material/fact_check:",
+                key=f"check_{task.id}",
+                on_click=fill_check_form,
+                args=(title, task.args["root"]),
+            )
