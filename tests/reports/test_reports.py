@@ -176,8 +176,20 @@ def test_the_policy_names_both_scripts_and_forbids_all_else(filled: Path) -> Non
 
 @pytest.fixture(scope="module")
 def files(hostile: Path) -> dict[str, bytes]:
-    with checked_comparison(Store(hostile), [1], ComparisonChoices(baseline=BASELINE)) as checked:
-        return report_files(checked)
+    """All files of a report, which are one comparison and one check of the database."""
+    calls: list[str] = []
+
+    def spied(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args, **options: calls.append(name) or real(*args, **options))
+
+    with pytest.MonkeyPatch.context() as patch:
+        spied(Integrity, "findings")
+        spied(comparison, "run_results")
+        with checked_comparison(Store(hostile), [1], ComparisonChoices(baseline=BASELINE)) as checked:
+            made = report_files(checked)
+    assert calls == ["findings", "run_results"]
+    return made
 
 
 def test_the_folder_has_the_files_of_the_exports(
@@ -194,22 +206,6 @@ def test_the_folder_has_the_files_of_the_exports(
         write_folder(files, folder)
     with zipfile.ZipFile(io.BytesIO(zipped(files, "a report"))) as archive:
         assert {n.removeprefix("a report/") for n in archive.namelist()} == set(files)
-
-
-def test_a_folder_is_one_comparison_and_one_check(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def spied(owner: object, name: str) -> None:
-        real = getattr(owner, name)
-        monkeypatch.setattr(
-            owner, name, lambda *args, **options: calls.append(name) or real(*args, **options)
-        )
-
-    spied(Integrity, "findings")
-    spied(comparison, "run_results")
-    with checked_comparison(Store(filled), [1]) as checked:
-        report_files(checked)
-    assert calls == ["findings", "run_results"]
 
 
 def test_every_file_is_of_the_moment_of_the_check(filled: Path, tmp_path: Path) -> None:

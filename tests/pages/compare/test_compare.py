@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.views import cost, views
 from fedcore.reports.views.view import View
@@ -20,7 +20,7 @@ from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
-from fedcore.results.panels.matrices import VIEWS, MatrixView, mean_panels, method_by_domain_panel
+from fedcore.results.panels.matrices import method_by_domain_panel
 from fedcore.store import Store, database
 from tests.support import fill
 from tests.support.exported import exported
@@ -69,25 +69,11 @@ def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Pat
     assert "last round; the run's page has the command that repeats it" in cell
 
 
-@pytest.mark.parametrize(
-    ("count", "test", "said"),
-    [
-        (2, "t", "n = 2: too few seeds"),
-        (4, "wilcoxon", "n = 4 cannot reach below 0.12"),
-    ],
-)
-def test_nothing_is_claimed_of_few_seeds(
-    open_page: Opened, tmp_path: Path, count: int, test: str, said: str
-) -> None:
-    fill.done(
-        tmp_path / "runs.db",
-        fill.an_experiment(methods=("fedot", "promptfl"), seeds=range(1, count + 1), rounds=1),
-    )
-    app = open_page("compare", ids=["1"], baseline="PromptFL")
-    app = show(app, "Summary", test=test)
-    text = html(app)
-    assert said in text
-    assert "<b>*</b>" not in text
+def test_nothing_is_claimed_of_few_seeds(open_page: Opened, tmp_path: Path) -> None:
+    experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1)
+    fill.done(tmp_path / "runs.db", experiment)
+    text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
+    assert "n = 2: too few seeds" in text and "<b>*</b>" not in text
 
 
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
@@ -153,17 +139,6 @@ def test_the_pareto_front_is_named(open_page: Opened, seeds: Path) -> None:
     assert len(line["x"]) == 2
 
 
-def test_a_matrix_is_one_line_for_the_page_and_the_report(
-    open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(VIEWS, "mine", MatrixView("My matrix", mean_panels, "It needs a round."))
-    app = show(open_page("compare", ids=["1"], baseline="PromptFL"), "Heatmaps", matrix="mine")
-    assert len(app.get("plotly_chart")) == 2, "the matrices, and their differences"
-    with checked_comparison(Store(seeds), [1], ComparisonChoices(baseline="PromptFL")) as checked:
-        drawn = {h.name: h.title for h in read_report(checked).sections[0].figures}
-    assert drawn["mine"] == "My matrix" and "mine-difference" in drawn
-
-
 def test_a_chart_is_one_view_for_the_page_and_the_report(
     open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,11 +167,6 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     app = show(app, "Sweep", as_tables=True)
     assert not app.get("plotly_chart") and len(app.dataframe) == 3
     assert len(app.dataframe[0].value) == 6, "four of FedOT, two of PromptFL"
-
-
-def test_no_sweep_is_said(open_page: Opened, seeds: Path) -> None:
-    app = show(open_page("compare", ids=["1"]), "Sweep")
-    assert "No field takes several values" in app.info[0].value
 
 
 def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
