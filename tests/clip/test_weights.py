@@ -89,13 +89,6 @@ def test_an_openai_archive_and_a_plain_file_of_one_model_give_equal_features(mod
     assert all(map(torch.equal, ours, theirs))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_vit_b_32_in_both_formats_gives_equal_features(tmp_path):
-    ours, theirs = encoded_by_both("ViT-B-32", tmp_path)
-    assert all(map(torch.equal, ours, theirs))
-
-
 @pytest.mark.parametrize(
     ("wrapper", "prefix"), [("state_dict", "module."), ("model_state_dict", "_orig_mod."), ("model", "")]
 )
@@ -105,14 +98,6 @@ def test_a_training_checkpoint_is_unwrapped(tmp_path, wrapper, prefix):
     torch.save({"epoch": 3, wrapper: wrapped, "optimizer": {"lr": 0.1}}, tmp_path / "w.pt")
     found = weights.read(tmp_path / "w.pt")
     assert list(found) == ["visual.proj"] and torch.equal(found["visual.proj"], state["visual.proj"])
-
-
-def test_a_data_parallel_checkpoint_encodes_as_its_model(models, tmp_path):
-    model = random_model("small-clip")
-    torch.save({"state_dict": torch.nn.DataParallel(model).state_dict()}, tmp_path / "w.pt")
-    loaded = backbone.load("small-clip", str(tmp_path / "w.pt"))
-    pixels = torch.rand(1, 3, 16, 16)
-    assert torch.equal(loaded.embed_images(pixels), model.encode_image(pixels))
 
 
 def without(state: dict, name: str) -> dict:

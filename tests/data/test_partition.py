@@ -157,8 +157,11 @@ def test_dirichlet_shares_have_the_mean_and_spread_of_the_distribution():
 
 def test_alpha_below_floating_point_gives_each_class_to_one_client():
     images = grid(per_cell=20, classes=12, domains=1)
-    a = partition(images, split(images, "80/20", 1), kind="dirichlet", clients=2, alpha=1e-300, seed=1)
+    marks = split(images, "80/20", 1)
+    a = partition(images, marks, kind="dirichlet", clients=2, alpha=1e-300, seed=1)
     assert ((a.counts > 0).sum(0) == 1).all()
+    a = partition(images, marks, **{**PER_CLIENT, "alpha": 1e-300}, seed=1)
+    assert a.counts.sum() == 12 * 16
 
 
 def test_min_samples_is_met_by_drawing_again():

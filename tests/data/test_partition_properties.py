@@ -149,12 +149,6 @@ def test_per_client_shares_have_the_spread_of_their_distribution():
     assert 1 / 12 * 0.7 < shares.var() < 1 / 12 * 1.3
 
 
-def test_per_client_survives_an_alpha_below_floating_point():
-    images = grid(per_cell=20, classes=12, domains=1)
-    a = partition(images, split(images, "80/20", 1), **{**PER_CLIENT, "alpha": 1e-300}, seed=1)
-    assert a.counts.sum() == 12 * 16
-
-
 def test_leftover_classes_are_spread_over_all_clients_alike():
     images = grid(per_cell=20, classes=7, domains=1)
     marks = split(images, "60/20/20", 1)
