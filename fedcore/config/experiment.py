@@ -152,9 +152,9 @@ def dumps(experiment: Experiment) -> str:
         FedLensError: for any other None among the hyper-parameters, since TOML cannot express it.
     """
     for i, entry in enumerate(experiment.methods):
-        known = registry.registered().get(entry.name)
+        method = registry.registered().get(entry.name)
         for name, value in entry.config.items():
-            field = known.Config.model_fields.get(name) if known is not None and value is None else None
+            field = method.Config.model_fields.get(name) if method is not None and value is None else None
             if _holds_none(value) or (field is not None and field.get_default() is not None):
                 raise FedLensError(
                     "a TOML file cannot hold None; give a value, or leave the field out",

@@ -60,8 +60,8 @@ def error_text(reason: str) -> str:
     """Return an error with the title of its field: "Folder: no folder /x" for ``data.root: no folder /x``."""
     field, sep, what = reason.partition(": ")
     section, _, name = field.partition(".")
-    known = section in _SECTIONS and name in _SECTIONS[section].model_fields
-    return f"{field_title(field)}: {what}" if sep and known else reason
+    is_field = section in _SECTIONS and name in _SECTIONS[section].model_fields
+    return f"{field_title(field)}: {what}" if sep and is_field else reason
 
 
 def field_title(path: str) -> str:

@@ -38,7 +38,7 @@ PARTS: dict[str, type[BaseModel]] = {
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
 """Fields that cannot be swept, because a comparison has one data set, whose classes are fixed."""
 LONGEST_SHOWN = 100
-"""Characters of a value in an error."""
+"""Maximum length of a value in an error, in characters."""
 
 MAX_RUNS = 10_000
 
@@ -149,10 +149,10 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
     name = name or part
     if model is None or name not in model.model_fields:
         fields = [*PLAIN, *(f"{part}.{n}" for part, model in PARTS.items() for n in model.model_fields)]
-        same = [f for f in fields if f.rpartition(".")[2] == name]
+        namesakes = [f for f in fields if f.rpartition(".")[2] == name]
         hint = did_you_mean(
             path,
-            same or [f for f in fields if f not in FIXED],
+            namesakes or [f for f in fields if f not in FIXED],
             f"there are {', '.join(PLAIN)}, the fields of {', '.join(PARTS)} (e.g. partition.alpha) and of "
             "the methods (e.g. methods.fedot.blocks)",
         )
@@ -177,11 +177,11 @@ def variants(experiment: Experiment) -> list[Variant]:
             not have, a field without effect, or values that are invalid together.
     """
     sweep = experiment.sweep
-    own = _owners(experiment)
+    method_paths = _paths_by_method(experiment)
     common = [path for path in sweep if not _of_method(path)]
     _refuse_unused(experiment)
     total = math.prod(len(sweep[p]) for p in common) * sum(
-        math.prod(len(sweep[p]) for p in paths) for paths in own
+        math.prod(len(sweep[p]) for p in paths) for paths in method_paths
     )
     if total > MAX_RUNS:
         raise FedLensError(f"{total:,} combinations, more than {MAX_RUNS:,}; name fewer values", "sweep")
@@ -189,10 +189,11 @@ def variants(experiment: Experiment) -> list[Variant]:
     for values in _combinations(sweep, common):
         shared = _shared(experiment, values)
         for index, entry in enumerate(experiment.methods):
-            for more in _combinations(sweep, own[index]):
-                both = {**values, **more}
-                every = {path: both[path] for path in sweep if path in both}
-                listed.append(Variant(index, every, shared, _entry(entry, more, every)))
+            for hyper_parameters in _combinations(sweep, method_paths[index]):
+                chosen = {**values, **hyper_parameters}
+                in_order = {path: chosen[path] for path in sweep if path in chosen}
+                entry_with_values = _entry(entry, hyper_parameters, in_order)
+                listed.append(Variant(index, in_order, shared, entry_with_values))
     return listed
 
 
@@ -216,9 +217,9 @@ def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> It
         yield dict(zip(paths, values, strict=True))
 
 
-def _owners(experiment: Experiment) -> list[list[str]]:
+def _paths_by_method(experiment: Experiment) -> list[list[str]]:
     """Return the swept paths that apply to each method."""
-    own: list[list[str]] = [[] for _ in experiment.methods]
+    found: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
         for entry in experiment.methods:
@@ -227,15 +228,15 @@ def _owners(experiment: Experiment) -> list[list[str]]:
     for path in paths:
         name = path.rpartition(".")[2]
         for i in _methods_with(experiment, path):
-            twice = [p for p in own[i] if p.rpartition(".")[2] == name]
+            twice = [p for p in found[i] if p.rpartition(".")[2] == name]
             if twice:
                 raise FedLensError(
                     f"{experiment.methods[i].label or experiment.methods[i].name} is swept over '{name}' by "
                     f"{twice[0]} already; keep one of the two",
                     f"sweep.{path}",
                 )
-            own[i].append(path)
-    return own
+            found[i].append(path)
+    return found
 
 
 def _methods_with(experiment: Experiment, path: str) -> list[int]:
@@ -268,8 +269,8 @@ def _refuse_unused(experiment: Experiment) -> None:
             )
     for path in experiment.sweep if experiment.cohorts else ():
         name = "backbone" if path.startswith("backbone.") else path.rpartition(".")[2]
-        its_own = name == "backbone" or (_of_method(path) and name in ("batch_size", "local_epochs"))
-        if its_own and all(getattr(cohort, name) is not None for cohort in experiment.cohorts):
+        overridable = name == "backbone" or (_of_method(path) and name in ("batch_size", "local_epochs"))
+        if overridable and all(getattr(cohort, name) is not None for cohort in experiment.cohorts):
             raise FedLensError(
                 f"every cohort sets its own {name}, so these values would never be used; leave it out "
                 "of the sweep or of the cohorts",
@@ -307,13 +308,14 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
     return True
 
 
-def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> MethodEntry:
+def _entry(entry: MethodEntry, hyper_parameters: dict[str, Any], values: dict[str, Any]) -> MethodEntry:
     """Return the method with its values, and a label that identifies them."""
-    if not every:
+    if not values:
         return entry
-    config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
+    config = dict(entry.config)
+    config |= {path.rpartition(".")[2]: value for path, value in hyper_parameters.items()}
     label = entry.label or registry.get(entry.name).about.title
-    return entry.model_copy(update={"config": config, "label": f"{label} ({describe(every)})"})
+    return entry.model_copy(update={"config": config, "label": f"{label} ({describe(values)})"})
 
 
 def _in_short(value: object) -> str:

@@ -183,13 +183,13 @@ def _is_damage(error: BaseException) -> bool:
 
 def _replace_content(source: sqlite3.Connection, db: Path, patience: float) -> Path:
     """Replace the content of a database in one transaction; returns the copy of what was there."""
-    kept: list[Path] = []
+    copies: list[Path] = []
 
     def keep() -> None:
         target = default_target(db, "replaced")
         with closing(_readable(db)) as before, _copied(before, target):
             pass
-        kept.append(target)
+        copies.append(target)
 
     with closing(sqlite3.connect(db, timeout=patience)) as live:
         live.execute("PRAGMA journal_mode=WAL")  # lets others, ``keep`` included, read meanwhile
@@ -197,13 +197,13 @@ def _replace_content(source: sqlite3.Connection, db: Path, patience: float) -> P
             _copy_pages(source, live, keep)
         except (sqlite3.Error, OSError) as error:
             fault = explain(error, db)
-            if not kept or fault is None or _is_damage(error):
+            if not copies or fault is None or _is_damage(error):
                 raise
-            raise type(fault)(f"{fault}; {db} is as it was, and a copy of it is {kept[0]}", "db") from error
+            raise type(fault)(f"{fault}; {db} is as it was, and a copy of it is {copies[0]}", "db") from error
         finally:
             with suppress(sqlite3.Error):  # shrinks the log now rather than at a later commit
                 live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return kept[0]
+    return copies[0]
 
 
 def _exchange_files(source: sqlite3.Connection, db: Path) -> Path | None:
@@ -212,16 +212,16 @@ def _exchange_files(source: sqlite3.Connection, db: Path) -> Path | None:
     The old file gets a second name before the new one takes its first name, so that there is a database at
     every moment. Its logs are renamed before that, since SQLite would apply them to the new file.
     """
-    kept = default_target(db, "replaced")
+    former = default_target(db, "replaced")
     with _copied(source, db, journal="WAL") as part:
         _require_sound(part, f"the copy of the backup, {part}, is damaged, so {db} was left as it is")
         if db.exists():
             try:
-                os.link(db, kept)
+                os.link(db, former)
             except OSError:  # a file system without links
-                shutil.copyfile(db, kept)
+                shutil.copyfile(db, former)
         for end in LOGS:
             log = db.with_name(db.name + end)
             if log.exists():
-                log.rename(kept.with_name(kept.name + end))
-    return kept if kept.exists() else None
+                log.rename(former.with_name(former.name + end))
+    return former if former.exists() else None

@@ -79,8 +79,8 @@ class Experiments:
         damaged: list[UnreadableExperiment] = []
         for row in rows:
             try:
-                own = [run_row(self._file.path, run, now) for run in grouped.get(row["id"], [])]
-                readable.append(_row(row, own))
+                its_runs = [run_row(self._file.path, run, now) for run in grouped.get(row["id"], [])]
+                readable.append(_row(row, its_runs))
             except FedLensError as error:
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged

@@ -146,8 +146,8 @@ def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: 
 
 def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:
     """Refuse column names that the table does not have, since they become part of a statement."""
-    known = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
-    unknown = [name for name in names if name not in known]
+    columns = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
+    unknown = [name for name in names if name not in columns]
     if unknown:
         raise ValueError(f"table {table} has no column {unknown[0]!r}")
 

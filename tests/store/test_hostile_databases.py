@@ -105,7 +105,7 @@ def test_triggers_views_and_further_tables_are_inert(ours, theirs):
         ("UPDATE runs SET best_test=9e999", "best_test is inf"),
         ("UPDATE accuracy SET correct=total + 1", "CHECK constraint failed"),
         ("UPDATE entities SET class_counts='{\"a\": 1}'", "damaged.*ValidationError"),
-        ("UPDATE rounds SET run_id=run_id + 99", "rows refer to runs or experiments that are not there"),
+        ("UPDATE rounds SET run_id=run_id + 99", "rows refer to runs or experiments that do not exist"),
         ("UPDATE experiments SET notes=CAST(x'ff' AS TEXT)", "is damaged"),
         ("DROP TABLE rounds", "rounds is not a table"),
         ("ALTER TABLE runs DROP COLUMN notices", "no column 'notices'"),

@@ -33,14 +33,14 @@ from fedcore.store.writer import Created, ExperimentRecord, insert_record
 
 @dataclass(frozen=True)
 class Merged:
-    """Names of the experiments that an import added, and of those that were in the store already."""
+    """Names of the experiments that an import added, and of those that already existed."""
 
     added: tuple[str, ...]
     present: tuple[str, ...]
 
 
 class Imports:
-    """Records results from elsewhere: CSV files, experiments as JSON, other databases (``Store.imports``)."""
+    """Imports CSV files, experiments as JSON and other databases (``Store.imports``)."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -52,11 +52,11 @@ class Imports:
     def json(self, file: str | Path) -> Merged:
         """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.
 
-        Repeatable as ``database`` is: an experiment (known by its uuid) that is in the store already stays as
-        it is. Runs that had not ended become ``stopped``.
+        It can be repeated: an experiment that exists, by its uuid, stays as it is. Unfinished runs become
+        ``stopped``.
 
         Raises:
-            FedLensError: naming the file and what is wrong with it; nothing is written then.
+            FedLensError: naming the file and its fault; then nothing is written.
         """
         self._file.prepare_for_writing()
         with _damage_named(str(file), "file"):
@@ -65,13 +65,13 @@ class Imports:
     def database(self, other: str | Path) -> Merged:
         """Copy the experiments of another database into this one, in one transaction.
 
-        Repeatable: an experiment (known by its uuid) that is in the store already stays as it is; newer
-        rounds are not added. Runs that were queued or running there become ``stopped`` here: their
-        checkpoints are not copied, so they can be resumed where they were trained, or be restarted here. Only
-        a database of FedLens 0.1 brings its checkpoints and logs along, since this version cannot open it.
+        It can be repeated: an experiment that exists, by its uuid, stays as it is, without newer rounds. Runs
+        that were queued or running become ``stopped``. Checkpoints are not copied, so such a run can be
+        resumed in the other database only, or be restarted here. The exception is a database of FedLens 0.1,
+        which this version cannot open: its checkpoints and logs are copied.
 
         Raises:
-            FedLensError: when one of the databases cannot be used; nothing is written then.
+            FedLensError: if one of the databases cannot be used; then nothing is written.
         """
         self._file.prepare_for_writing()
         source = resolve(other)
@@ -90,8 +90,8 @@ class Imports:
         """Record a JSON or CSV file, by its suffix, and return a sentence that says what was recorded.
 
         Args:
-            experiment, dataset: of a CSV file, which does not name them.
-            name: as the user knows the file.
+            experiment, dataset: for a CSV file, which does not name them.
+            name: the file's name for the user, for errors.
 
         Raises:
             FedLensError: as ``json`` and ``csv``, naming the file as the user knows it.
@@ -116,9 +116,9 @@ class Imports:
         folders: list[Path] = []
         try:
             with self._file.writing() as database:
-                known = {row["uuid"] for row in database.execute("SELECT uuid FROM experiments")}
+                existing = {row["uuid"] for row in database.execute("SELECT uuid FROM experiments")}
                 for record in records:
-                    if record.row["uuid"] in known:
+                    if record.row["uuid"] in existing:
                         present.append(record.row["name"])
                         continue
                     check(record)
@@ -162,7 +162,7 @@ class Imports:
 
 @contextmanager
 def _damage_named(source: str, field: str) -> Iterator[None]:
-    """Turn whatever a damaged or hostile file raises into one line that names the file."""
+    """Turn the errors of a damaged or hostile file into one line that names the file."""
     try:
         yield
     except FedLensError:
@@ -216,7 +216,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
         for table in sorted(schema.tables(copy).difference(REBUILT)):
             _copy_rows(source, copy, table)
         if copy.execute("PRAGMA foreign_key_check").fetchone():
-            raise ValueError("rows refer to runs or experiments that are not there")
+            raise ValueError("rows refer to runs or experiments that do not exist")
         if steps:
             from_0_1.convert(copy, steps)
         runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]

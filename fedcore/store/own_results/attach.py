@@ -1,4 +1,4 @@
-"""Results from elsewhere join an experiment in its setting, or make a new one."""
+"""Runs that were trained elsewhere join an experiment and take its setting, or make a new one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedcore.errors import FedLensError, did_you_mean, reading_stored
 from fedcore.store.writer import Created, insert_experiment, insert_runs
 
 OWN_DATA = "own data"
-"""The data set of results that name none; where they join an experiment, they take the experiment's."""
+"""The data set of results without one; if they join an experiment, they take that of the experiment."""
 OWN_BACKBONE = "own backbone"
 MAX_ROUND = 100_000
 MAX_COUNT = 10**12
 """Highest count of samples: sums over all cells of a database stay within 64 bits."""
 MAX_NAME = 1000
-"""Characters of the name of a method, a model or a test set."""
+"""Maximum length of the name of a method, a model or a test set, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class OwnRun:
     """A run that was trained elsewhere.
 
     Attributes:
-        rounds: its last round, which is its length, or as many as it will have.
-        dataset, backbone: names; None (or ``OWN_DATA``) where the user names none.
+        rounds: its last round, or the number of rounds that it will have.
+        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
     """
 
     method: MethodEntry
@@ -48,7 +48,7 @@ class ExistingExperiment:
     """An experiment of the store; runs that join it take the setting of ``model``, its first run.
 
     Attributes:
-        namesakes: older experiments of this name, if it was found by name.
+        namesakes: ids of older experiments with the same name, if it was found by name.
     """
 
     id: int
@@ -58,11 +58,7 @@ class ExistingExperiment:
 
 
 def find_experiment(database: sqlite3.Connection, experiment: str | int | None) -> ExistingExperiment | None:
-    """Return the experiment of a name (the newest of several) or an id, which may be given as text.
-
-    Raises:
-        FedLensError: field ``experiment``, for a number that is no experiment's id.
-    """
+    """Return the experiment with a name (the newest of several) or an id, which may be given as text."""
     if experiment is None:
         return None
     row = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
@@ -87,10 +83,10 @@ def _find_by(database: sqlite3.Connection, column: str, value: str | int) -> Exi
 
 
 def whole_number(name: str, value: Any, most: int) -> int:
-    """Return a whole number from 0 to ``most`` as Python's; it may be numpy's or a tensor's.
+    """Convert a whole number from 0 to ``most`` to a Python integer; it may be of numpy or a tensor.
 
     Raises:
-        ValueError: for any other value. A float is none even if it ends in ``.0``: it may be a percentage.
+        ValueError: for any other value, also for a float such as 93.0, which may be a percentage.
     """
     number = -1
     if str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.") != "bool":
@@ -101,17 +97,14 @@ def whole_number(name: str, value: Any, most: int) -> int:
     return number
 
 
-def checked_counts(correct: Any, total: Any, prefix: str = "") -> tuple[int, int]:
-    """Return correct and total as whole numbers, 0 <= correct <= total and 1 <= total.
-
-    Args:
-        prefix: stands before the names ``correct`` and ``total`` in the error.
+def checked_counts(correct: Any, total: Any) -> tuple[int, int]:
+    """Return counts of correct samples and all samples as whole numbers.
 
     Raises:
-        ValueError: saying which of them is wrong.
+        ValueError: unless 0 <= correct <= total and 1 <= total.
     """
-    right = whole_number(f"{prefix}correct", correct, MAX_COUNT)
-    of = whole_number(f"{prefix}total", total, MAX_COUNT)
+    right = whole_number("correct", correct, MAX_COUNT)
+    of = whole_number("total", total, MAX_COUNT)
     if of < 1 or right > of:
         raise ValueError(f"{right} correct of {of}; total is at least 1, and correct from 0 to total")
     return right, of
@@ -120,7 +113,7 @@ def checked_counts(correct: Any, total: Any, prefix: str = "") -> tuple[int, int
 def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str]:
     """Return a sentence for each name that may not be the one that the user meant.
 
-    An unknown data set is not refused, because the user's own data sets have names that FedLens cannot know.
+    An unknown data set is not refused, because FedLens cannot know the names of the user's own data sets.
     """
     found = []
     if existing is None and dataset is not None and dataset not in (OWN_DATA, *catalog.names()):

@@ -1,4 +1,4 @@
-"""Imports a CSV file with results of the user's own."""
+"""Imports the user's own results from a CSV file."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET, SPL
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
-"""Key of the values that a line has more than the header."""
+"""Key of surplus values, for which the header has no column."""
 MAX_SEED = 2**53
-"""Highest seed: beyond it a float no longer counts by one."""
+"""Highest seed; above it a float cannot represent every whole number."""
 logger = logging.getLogger(__name__)
 
 
@@ -97,9 +97,9 @@ def import_csv(
 ) -> Created:
     """Record a CSV file: one run per method and seed, all in one transaction.
 
-    The runs join the experiment of that name or id and take its setting, so that they compare with its other
-    runs; an unknown name makes a new experiment. Models and test sets that the experiment's own runs do not
-    have are kept; a notice of the runs, and a warning, name them.
+    The runs join the experiment with that name or id and take its setting, so that they compare with its
+    other runs; an unknown name makes a new experiment. Models and test sets that the experiment's other runs
+    lack are kept, and named by a warning and a notice of the runs.
 
     Columns: method, seed, round, model, test_set, correct, total; optional split (train, validation, test),
     stage (before_aggregation, after_aggregation), domain (of the test set). ``global`` in column
@@ -147,7 +147,7 @@ def import_csv(
 def _unknown_names(
     database: sqlite3.Connection, existing: ExistingExperiment, rows: list[CsvRow], file: str
 ) -> str | None:
-    """Return a sentence about names that the experiment's runs do not have, None if all are known."""
+    """Return a sentence about names that the experiment's runs lack; None if they have all of them."""
     known = {
         row["name"]
         for row in database.execute(

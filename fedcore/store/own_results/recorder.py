@@ -1,4 +1,4 @@
-"""The open door: results of a user's own script, recorded so that they compare in the same tables.
+"""Records the results of a user's own script, so that they appear in the same tables.
 
     from fedcore.store import Recorder
 
@@ -8,8 +8,8 @@
             counts = {("client_a", "client_a"): (correct, total), ("global", "client_a"): (correct, total)}
             run.round(t, accuracy=counts, loss=0.7)
 
-The keys are (model, test set); ``global`` names the global model. A method that has one global model only
-gives its rows alone: every client then uses that model, as FedLens' own methods record it.
+The keys are (model, test set); ``global`` names the global model. If a method has no other model, every
+client uses the global one, as in FedLens' own methods.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Recorder:
     """One run of the user's own, written to ``runs.db`` round by round.
 
     Raises:
-        FedLensError: for a database that cannot be written, and for a data set or backbone that is not that
-            of the experiment to join.
+        FedLensError: if the database cannot be written, or if data set or backbone differ from those of the
+            joined experiment.
     """
 
     def __init__(
@@ -78,21 +78,21 @@ class Recorder:
         domains: Mapping[str, str] | None = None,
         origin: Literal["recorder", "import"] = "recorder",
     ) -> None:
-        """Begin a run in a database, or in an experiment that is there already.
+        """Begin a run, in a new experiment or in an existing one.
 
         Args:
             dataset, backbone: their names; default: those of the experiment that is joined.
-            experiment: an experiment to join, by id or name; a name that is not there makes a new one.
-            config: hyper-parameters, kept with the run; runs that differ in them are not averaged together.
+            experiment: id or name of the experiment to join; an unknown name makes a new one.
+            config: hyper-parameters; runs with different ones are not averaged together.
             held_out: the domain that no client trained on, if one was left out.
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
-            rounds_total: the rounds that the run will have; default: as many as it has recorded so far. When
-                it finishes, its last round is its length in any case.
+            rounds_total: planned number of rounds; default: the rounds recorded so far. When the run
+                finishes, its last round becomes its length.
 
         Warns:
-            UserWarning: for a data set that FedLens does not know, and for the name of several experiments;
-                the run keeps both as a notice.
+            UserWarning: for an unknown data set, and for a name that several experiments have; the run
+                keeps both warnings as notices.
         """
         rounds = 0 if rounds_total is None else _checked("rounds_total", rounds_total, MAX_ROUND)
         file = DatabaseFile(resolve(db))
@@ -140,18 +140,18 @@ class Recorder:
         bytes_down: int | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Record a round, or more of it (another split, another stage); values that are None stay.
+        """Record a round, or another part of it (split or stage); None leaves a value unchanged.
 
         Args:
             number: round, from 0 (before training).
             accuracy: (model, test set) -> (correct, total); whole numbers, also numpy's or torch's.
             loss: mean training loss of the round.
             stage: whether the models were evaluated before or after the server aggregated them.
-            bytes_up, bytes_down: traffic of all clients; None if it was not measured.
-            seconds: what the round's training took; None if it was not measured.
+            bytes_up, bytes_down: traffic of all clients; None if not measured.
+            seconds: duration of the round's training; None if not measured.
 
         Raises:
-            FedLensError: for a round, a split, a stage or counts that cannot be.
+            FedLensError: for an invalid round, split, stage or count.
         """
         if stage not in STAGES:
             raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
@@ -221,14 +221,14 @@ class Recorder:
         return self._config.model_copy(update={"rounds": rounds})
 
     def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
-        """Use the global model as every client's where there is no other, as FedLens' own methods do."""
+        """Use the global model for every client if there is no other, as FedLens' own methods do."""
         found = dict(accuracy)
         if self._models <= {GLOBAL_NAME}:
             found.update({(t, t): n for (_, t), n in accuracy.items() if t not in self._domain_sets})
         return found
 
     def _name_all(self, accuracy: Mapping[tuple[str, str], Counts]) -> list[Entity]:
-        """Give new names the next codes, in order of appearance."""
+        """Give new names the next entity codes, in order of appearance."""
         self._models.update(model for model, _ in accuracy)
         names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
         new = []
