@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -289,15 +289,16 @@ class Heartbeat:
         self.stop_requested = self.lost = False
 
     def __enter__(self) -> Heartbeat:
-        self._open = kept_open(self._store.path)
-        self._open.__enter__()
-        self._thread.start()
+        with ExitStack() as opened:  # closes the database again if the system refuses a thread
+            opened.enter_context(kept_open(self._store.path))
+            self._thread.start()
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._end.set()
         self._thread.join(timeout=30)
-        self._open.__exit__(None, None, None)
+        self._opened.close()
 
     def watch(self, claim: Claim) -> None:
         """Watch this job for a requested stop from now on; the previously watched job has ended."""
