@@ -83,6 +83,15 @@ class LazyDescriptions(Mapping[str, Sequence[str]]):
         return len(self._texts)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; json.loads alone would keep only the last of two values of one name."""
+    names = [name for name, _ in pairs]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise ValueError(f"'{twice}' is named twice; name it once, with all its descriptions")
+    return dict(pairs)
+
+
 def parse(content: bytes, where: str) -> dict[str, list[str]]:
     """Read the content of a ``descriptions.json``.
 
@@ -90,9 +99,9 @@ def parse(content: bytes, where: str) -> dict[str, list[str]]:
         where: name of the file in an error message.
     """
     try:
-        texts_of: Any = json.loads(content.decode("utf-8-sig"))
+        texts_of: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once)
     except ValueError as error:
-        raise FedLensError(f"{where}: not readable as JSON ({error})", "data.root") from error
+        raise FedLensError(f"{where}: not valid as JSON ({error})", "data.root") from error
     valid = isinstance(texts_of, dict) and all(
         isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
         for texts in texts_of.values()

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
-from fedcore.engine.clients.contract import check_state
+from fedcore.engine.clients.contract import check_aggregated, check_state
 from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
@@ -288,6 +288,7 @@ class Loop:
         after = self.method.aggregate(
             before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
         )
+        after = check_aggregated(self.method, after, before)
         assert before.rounds_trained is not None, "set when the loop is made"
         rounds_trained = before.rounds_trained.clone()
         rounds_trained[uploads.clients] += 1

@@ -154,7 +154,16 @@ def test_two_spellings_of_one_class_are_not_guessed_between(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"x": "one sentence"}', '{"x": []}', '{"x": [""]}', '{"x": [1]}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"x": "one sentence"}',
+        '{"x": []}',
+        '{"x": [""]}',
+        '{"x": [1]}',
+        '{"x": ["a"], "x": ["b"]}',
+    ],
 )
 def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
     root = make(tmp_path, ("a",), ("x",))

@@ -2,8 +2,9 @@
 
 The first real step is checked rather than a trial before the run, because it costs no extra pass and sees
 the real parameters and samples. Later steps are not checked, because walking the autograd graph can take
-longer than a small step. The check looks at shapes, names and the graph, never at values: a gradient may well
-be zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never train.
+longer than a small step. The check looks at shapes, names and the graph rather than at values: a gradient
+may well be zero in the first step (LoRA's A while B is zero), but a parameter outside the graph would never
+train. Only whether a client's loss depends on another client's parameters is read from a gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from typing import TYPE_CHECKING
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import Batch, FedLensMethodError, Method, Params, Phase, State, Step, overrides
+from fedcore.methods.base import (
+    Batch,
+    FedLensMethodError,
+    Method,
+    Models,
+    Params,
+    Phase,
+    State,
+    Step,
+    overrides,
+)
 from fedcore.system_errors import explain
 
 if TYPE_CHECKING:
@@ -77,8 +88,11 @@ class FirstStep:
                 "the parameters that the loss moves"
             )
         clients = len(batch.clients)
+        built_in = type(self.method).__module__.startswith("fedcore.")  # compared with training one by one
         for names, loss in step.losses.items():
             _check_loss(where, names, loss, params, clients)
+            if clients > 1 and not built_in:
+                _check_isolated(where, names, loss, params)
         moved = [*step.moved, *(name for names in step.losses for name in names)]
         twice = {name for name in moved if moved.count(name) > 1}
         if twice:
@@ -111,6 +125,84 @@ class FirstStep:
                 'names of a loss, or to Step(..., moved={"name": value}) if it follows no gradient; '
                 "keep what is not trained in __init__ or round_constants, not in the state"
             )
+
+
+def check_upload(method: Method, sent: object, received: Params, clients: int) -> None:
+    """Check what the participants send; the server's default step averages the shared parameters of it."""
+    if not overrides(type(method), "upload"):
+        return
+    where = _line_of(method.upload)
+    if not isinstance(sent, dict):
+        raise FedLensMethodError(f"{where}: it returns {_kind(sent)}; return {{name: value}}")
+    for name, value in sent.items():
+        if torch.is_tensor(value) and (value.dim() == 0 or len(value) != clients):
+            raise FedLensMethodError(
+                f"{where}: '{name}' has shape {_shape(value)}, but its first axis counts the {clients} "
+                "participants"
+            )
+    if overrides(type(method), "aggregate"):
+        return
+    for name in method.shared:
+        value, wanted = sent.get(name), (clients, *received[name].shape[1:])
+        if not torch.is_tensor(value) or tuple(value.shape) != wanted:
+            found = "does not send it" if value is None else f"sends {_kind(value)}"
+            raise FedLensMethodError(
+                f"{where}: the server averages the shared '{name}', of shape {wanted}, but upload {found}; "
+                "send it, or write the server's step in aggregate"
+            )
+
+
+def check_aggregated(method: Method, after: object, before: State) -> State:
+    """Check the state that the server's step makes, and return it."""
+    where = _line_of(method.aggregate, "State")
+    if not isinstance(after, State):
+        raise FedLensMethodError(f"{where}: it returns {_kind(after)}; return replace(state, shared={{...}})")
+    for name, value in before.shared.items():
+        found = after.shared.get(name)
+        if found is None or found.shape != value.shape:
+            held = "is missing" if found is None else f"has shape {_shape(found)}"
+            raise FedLensMethodError(
+                f"{where}: the shared '{name}' {held} after the server's step, but had shape "
+                f"{_shape(value)} before it; return all shared parameters"
+            )
+    return after
+
+
+def check_models(method: Method, models: object) -> Models:
+    """Check the models that are evaluated, and return them."""
+    where, clients = _line_of(method.models, "Models"), len(method.problem.clients)
+    if not isinstance(models, Models):
+        raise FedLensMethodError(f"{where}: it returns {_kind(models)}; return Models(global, clients)")
+    for kind, params, wanted in (
+        ("global model", models.global_model or {}, 1),
+        ("clients' models", models.clients, clients),
+    ):
+        for name, value in params.items():
+            if value.dim() == 0 or len(value) != wanted:
+                raise FedLensMethodError(
+                    f"{where}: '{name}' of the {kind} has shape {_shape(value)}, but its first axis is "
+                    f"{wanted} long"
+                )
+    return models
+
+
+def check_before_aggregation(method: Method, models: object, clients: int) -> Params:
+    """Check the participants' models before aggregation, and return them."""
+    if not overrides(type(method), "before_aggregation"):
+        return models  # type: ignore[return-value]
+    where = _line_of(method.before_aggregation)
+    if not isinstance(models, dict) or not models:
+        raise FedLensMethodError(
+            f"{where}: it returns {_kind(models) if models != {} else 'no parameters'}; return the "
+            "parameters of the participants' models, as logits takes them"
+        )
+    for name, value in models.items():
+        if value.dim() == 0 or len(value) != clients:
+            raise FedLensMethodError(
+                f"{where}: '{name}' has shape {_shape(value)}, but its first axis counts the {clients} "
+                "participants"
+            )
+    return models
 
 
 class GlobalModel(dict[str, "Tensor"]):
@@ -186,6 +278,18 @@ def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params
             "compute the loss from params without detach(), no_grad() or item(), or name only what it "
             "depends on"
         )
+
+
+def _check_isolated(where: str, names: tuple[str, ...], loss: Tensor, params: Params) -> None:
+    """Refuse a loss of one client that depends on another client's parameters, such as their mean."""
+    values = [params[name] for name in names]
+    gradients = torch.autograd.grad(loss[0], values, retain_graph=True, allow_unused=True)
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is not None and bool((gradient[1:].nan_to_num() != 0).any()):
+            raise FedLensMethodError(
+                f"{where}: the first client's loss depends on '{name}' of other clients; the first axis of a "
+                "parameter counts the clients, so average, sum or pick along the other axes only"
+            )
 
 
 def _check_per_client(where: str, what: str, value: Tensor, clients: int) -> None:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fedcore.engine.clients.contract import check_models
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores
 from fedcore.engine.clients.executor import Executor, GlobalPasses, OwnModels
 from fedcore.lazy import torch
@@ -45,7 +46,7 @@ def after_aggregation(
     cells: list[Cell] = []
     for cohort, evaluator in enumerate(evaluators):
         with torch.no_grad():
-            models = evaluator.method.models(state)
+            models = check_models(evaluator.method, evaluator.method.models(state))
             if models.global_model is not None:
                 score = _global_score(cohort, evaluator, executor, models.global_model, should_stop)
                 cells += evaluator.global_model(models, full, score)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.engine.clients.contract import check_logits
+from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
@@ -336,10 +337,17 @@ def _make_cells(split: int, stage: int, models: Tensor, sets: Tensor, sums: tupl
     Shape: (cells,) each.
     """
     correct, total, loss = sums
-    columns = (models, sets, correct.long(), total, loss / total)
+    *columns, means = (c.tolist() for c in (models, sets, correct.long(), total, loss / total))
+    if any(
+        map(math.isnan, means)
+    ):  # argmax takes NaN for the largest score: the first class, whatever the image
+        raise FedLensError(
+            "the class scores of a model are not numbers (NaN), so its accuracy would mean nothing; lower lr",
+            "lr",
+        )
     return [
         Cell(split, stage, m, j, right, n, mean if math.isfinite(mean) else None)
-        for m, j, right, n, mean in zip(*(c.tolist() for c in columns), strict=True)
+        for m, j, right, n, mean in zip(*columns, means, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import FirstStep, GlobalModel
+from fedcore.engine.clients.contract import FirstStep, GlobalModel, check_before_aggregation, check_upload
 from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -191,11 +191,14 @@ class Worker:
         )  # fmt: skip
         with torch.no_grad():
             sent = method.upload(trained.params, trained.record, data)
+        check_upload(method, sent, received, len(chunk.clients))
         begin = time.perf_counter()
         cells: list[Cell] = []
         if chunk.evaluate:
             with torch.no_grad():
-                models = method.before_aggregation(trained.params, received)
+                models = check_before_aggregation(
+                    method, method.before_aggregation(trained.params, received), len(chunk.clients)
+                )
                 cells = self.evaluators[chunk.cohort].before_aggregation(models, chunk.clients)
         spent = time.perf_counter() - begin
         params = trained.params

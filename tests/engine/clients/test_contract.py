@@ -15,6 +15,7 @@ from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Serving
+from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, Models, State, Step, cross_entropy, registry
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
@@ -115,6 +116,54 @@ class SharesMore(BiasMethod):
         return State(shared=state.shared | {"scale": torch.ones(1)}, local=state.local)
 
 
+class SendsNothing(BiasMethod):
+    def upload(self, params, record, data):
+        return {}
+
+
+class SendsItsMean(BiasMethod):
+    def upload(self, params, record, data):
+        return {"weight": params["weight"].mean(0)}
+
+
+class AggregatesNothing(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        pass
+
+
+class LosesItsWeight(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        return State(shared={})
+
+
+class StacksItsWeight(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        return State(shared={"weight": uploads.dense("weight")})
+
+
+class NoModels(BiasMethod):
+    def models(self, state):
+        super().models(state)
+
+
+class TwoModels(BiasMethod):
+    def models(self, state):
+        models = super().models(state)
+        return Models(models.global_model, {name: value[:2] for name, value in models.clients.items()})
+
+
+class NothingBefore(BiasMethod):
+    def before_aggregation(self, trained, received):
+        return {}
+
+
+class SharesItsBias(BiasMethod):
+    def train_step(self, params, const, batch):
+        everyone = params | {"bias": params["bias"].mean(0, keepdim=True).expand_as(params["bias"])}
+        logits = self.logits(everyone, const, batch.x)
+        return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
+
+
 MISTAKES = [
     (Scalar, r"train_step: the loss of 'weight', 'bias' is a tensor of shape \(\), not one value per client"),
     (PerSample, r"shape \(3, 4\), not one value per client, shape \(clients,\) = \(3,\)"),
@@ -129,6 +178,18 @@ MISTAKES = [
     (NeedsItsBias, r"logits: the global model has no 'bias', only 'weight'.*Models\(None"),
     (FlatLogits, r"logits: it returns a tensor of shape \(\d+, 3\), not \(models, samples, classes\)"),
     (OneBias, r"init: the local 'bias' has shape \(3,\).*State\(local=self.repeat"),
+    (
+        SendsNothing,
+        r"upload: the server averages the shared 'weight', of shape .*but upload does not send it",
+    ),
+    (SendsItsMean, r"upload: the server averages the shared 'weight', .*but upload sends a tensor of shape"),
+    (AggregatesNothing, "aggregate: it returns a NoneType; return replace"),
+    (LosesItsWeight, "aggregate: the shared 'weight' is missing after the server's step"),
+    (StacksItsWeight, r"aggregate: the shared 'weight' has shape \(3, .* but had shape"),
+    (NoModels, "models: it returns a NoneType; return Models"),
+    (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis is 3 long"),
+    (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
+    (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
     (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
 ]
 
@@ -142,6 +203,20 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
     assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
+
+
+class NotANumber(BiasMethod):
+    def aggregate(self, state, uploads, generator):
+        after = super().aggregate(state, uploads, generator)
+        return replace(after, shared={name: value * float("nan") for name, value in after.shared.items()})
+
+
+def test_scores_that_are_not_numbers_are_no_accuracy():
+    """A model of NaN predicts the first class always; in the last round no loss would show it."""
+    federation = tiny_federation(tiny_backbone())
+    with pytest.raises(FedLensError, match=r"class scores of a model are not numbers \(NaN\)") as error:
+        run_rounds(NotANumber(BiasConfig(), federation.problem), federation, 1)
+    assert error.value.field == "lr"
 
 
 @pytest.mark.parametrize("proximal", [0.0, 0.1])
