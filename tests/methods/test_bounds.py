@@ -70,6 +70,7 @@ def test_a_refusal_names_the_field_what_is_allowed_and_the_value(field, value, s
 @pytest.mark.parametrize(
     ("name", "values", "field", "said"),
     [
+        ("zero-shot", {"lr": 0.1}, ".lr", "no such field"),
         ("fedot", {"lr": 0.0, "lr_transform": 0.1}, "", "lr_transform is applied as a multiple of lr, which"),
         ("sdfed", {"local_length": "random:64-4"}, ".local_length", "shorter length first"),
         ("sdfed", {"local_length": "fixed:0"}, ".local_length", "1 to 75 tokens"),
@@ -87,7 +88,7 @@ def test_a_refusal_names_the_field_what_is_allowed_and_the_value(field, value, s
         ("fedclip", {"batch_size": 1}, "", "without negatives; use 2 or more, or loss = ce"),
     ],
 )
-def test_values_that_contradict_each_other_are_refused(name, values, field, said):
+def test_values_that_a_method_cannot_use_are_refused(name, values, field, said):
     with pytest.raises(FedLensError) as refused:
         registry.build_config(name, values)
     assert refused.value.field == f"methods{field}" and said in str(refused.value)

@@ -44,17 +44,6 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(found, pool @ weight.T + bias, **near)
 
 
-def test_the_server_has_the_header_as_it_was_drawn(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
-    method = build("fedakt", federation, **SETTINGS)
-    first = method.init(federation.problem.generator)
-    state = run_rounds(method, federation, 2).state
-    for name in HEADER:
-        assert torch.equal(state.server[name], first.server[name])
-        assert all(torch.equal(own, first.server[name]) for own in first.local[name])
-        assert (state.local[name] - first.local[name]).abs().flatten(1).amax(1).min() > 0
-
-
 def test_a_client_predicts_with_its_header_before_and_after_aggregation(
     tiny_backbone, tiny_federation, run_rounds
 ):

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.methods.registry import build_config
 from tests.support.against import build, cells, client_logits, global_logits
 
 
@@ -42,9 +39,3 @@ def test_nothing_is_sent_and_nothing_changes(tiny_backbone, tiny_federation, run
     accuracy = cells(loop)
     assert {model for model, _ in accuracy} == {0, 1, 2, 3}  # the global model and three clients
     assert accuracy[0, 1] == accuracy[2, 1]
-
-
-def test_takes_no_hyper_parameters():
-    with pytest.raises(FedLensError, match="no such field") as error:
-        build_config("zero-shot", {"lr": 0.1})
-    assert error.value.field == "methods.lr"

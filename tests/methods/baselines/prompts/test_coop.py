@@ -46,16 +46,6 @@ def test_nothing_is_sent_and_there_is_no_global_model(tiny_backbone, tiny_federa
     assert {model for model, _ in cells(loop)} == {1, 2, 3}  # 0 would be the global model
 
 
-def test_a_client_that_sat_out_keeps_its_prompt(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), samples=(6, 5, 5, 4))
-    method = build("coop", federation, **SETTINGS)
-    first = method.init(federation.problem.generator).local["context"]
-    state = run_rounds(method, federation, 1, participation=0.5).state
-    moved = (state.local["context"] - first).flatten(1).abs().amax(1) > 0
-    assert torch.equal(moved, state.rounds_trained.bool())
-    assert state.rounds_trained.sum() == 2
-
-
 def test_starts_where_promptfl_starts(tiny_backbone, tiny_federation):
     federation = tiny_federation(tiny_backbone())
     shared = build("promptfl", federation).init(federation.problem.generator).shared["context"]
