@@ -33,7 +33,7 @@ config = { local_epochs = 1 }
 
 @pytest.fixture
 def two_threads(monkeypatch):
-    monkeypatch.setattr(environment, "_wanted_threads", lambda: 2)
+    monkeypatch.setenv(environment.THREADS, "2")
 
 
 def texts(earlier: dict | None, now: dict) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 
 from fedcore.config import loads
 from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
@@ -139,7 +140,10 @@ def test_a_global_prompt_is_as_many_models_as_there_are_backbones(narrow, wide, 
 
 
 def cells_of(loop):
-    return {(c.model, c.test_set): c for c in loop._evaluate_all(loop.state, True) if c.split == 2}
+    evaluated = after_aggregation(
+        loop.worker.evaluators, loop.executor, loop.state, True, loop.chunk, loop.should_stop
+    )
+    return {(c.model, c.test_set): c for c in evaluated if c.split == 2}
 
 
 def test_cohorts_that_differ_in_budget_alone_keep_the_global_model(narrow):

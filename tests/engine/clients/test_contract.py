@@ -29,6 +29,10 @@ def line_of(text: str) -> int:
     return next(i for i, line in enumerate(HERE.read_text().splitlines(), 1) if line.endswith(f"# {text}"))
 
 
+def loss_of(method: BiasMethod, params, const, batch) -> torch.Tensor:
+    return cross_entropy(method.logits(params, const, batch.x), batch.labels, batch.mask)
+
+
 class WithoutGlobal(BiasMethod):
     def models(self, state):
         return Models(None, {**self.repeat(state.shared), **state.local})
@@ -36,8 +40,7 @@ class WithoutGlobal(BiasMethod):
 
 class Scalar(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
-        return Step({("weight", "bias"): loss.mean()})  # scalar
+        return Step({("weight", "bias"): loss_of(self, params, const, batch).mean()})  # scalar
 
 
 class PerSample(BiasMethod):
@@ -47,8 +50,7 @@ class PerSample(BiasMethod):
 
 class LeavesOut(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
-        return Step({("weight",): loss})
+        return Step({("weight",): loss_of(self, params, const, batch)})
 
 
 class Detached(BiasMethod):
@@ -59,35 +61,34 @@ class Detached(BiasMethod):
 
 class Twice(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        loss = loss_of(self, params, const, batch)
         return Step({("weight", "bias"): loss, ("bias",): params["bias"].square().sum(1)})
 
 
 class Unknown(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
-        return Step({("weight", "bias", "scale"): loss})
+        return Step({("weight", "bias", "scale"): loss_of(self, params, const, batch)})
 
 
 class BareName(BiasMethod):
     def train_step(self, params, const, batch):
-        return Step({"weight": cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)})
+        return Step({"weight": loss_of(self, params, const, batch)})
 
 
 class BareLoss(BiasMethod):
     def train_step(self, params, const, batch):
-        return cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return loss_of(self, params, const, batch)
 
 
 class MovesAnotherShape(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
-        return Step({("weight",): loss}, moved={"bias": params["bias"].mean(0)})
+        losses = {("weight",): loss_of(self, params, const, batch)}
+        return Step(losses, moved={"bias": params["bias"].mean(0)})
 
 
 class ScalarTerm(BiasMethod):
     def train_step(self, params, const, batch):
-        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        loss = loss_of(self, params, const, batch)
         return Step({("weight", "bias"): loss}, terms={"ce": loss.mean()})
 
 
