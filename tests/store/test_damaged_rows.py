@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -33,9 +34,14 @@ def damage(db: Path, table: str, column: str, value: str) -> None:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Path:
-    """Two experiments with one run each, the second queued, and two tasks."""
-    path = tmp_path / "runs.db"
+def db(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copy(sound, tmp_path / "runs.db")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three experiments with one run each, two of them queued, and two tasks."""
+    path = tmp_path_factory.mktemp("sound") / "runs.db"
     fill.done(path, fill.an_experiment("Intact", methods=("zero-shot",), seeds=(1,), rounds=1))
     store = Store(path)
     for name in ("Damaged", "Waiting"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,18 +16,23 @@ from fedcore.store.damage import rounds_without, write_digests
 from tests.support import fill
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Path:
-    path = tmp_path / "ours" / "runs.db"
-    fill.done(path, fill.an_experiment("Ours", methods=("zero-shot",), seeds=(1,), rounds=1))
-    return path
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    fill.done(folder / "ours.db", fill.an_experiment("Ours", methods=("zero-shot",), seeds=(1,), rounds=1))
+    fill.done(folder / "theirs.db", fill.an_experiment("Theirs", methods=("fedot",), seeds=(1,), rounds=2))
+    return folder
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
-    path = tmp_path / "theirs.db"
-    fill.done(path, fill.an_experiment("Theirs", methods=("fedot",), seeds=(1,), rounds=2))
-    return path
+def ours(made: Path, tmp_path: Path) -> Path:
+    (tmp_path / "ours").mkdir()
+    return shutil.copy(made / "ours.db", tmp_path / "ours" / "runs.db")
+
+
+@pytest.fixture
+def theirs(made: Path, tmp_path: Path) -> Path:
+    return shutil.copy(made / "theirs.db", tmp_path / "theirs.db")
 
 
 def run_sql(path: Path, *statements: str) -> None:

@@ -58,18 +58,6 @@ def test_marks_come_over_with_json_and_merge(marked: Store, tmp_path: Path) -> N
         assert ours.experiments.to_json([1]) == text, name
 
 
-def test_a_file_of_before_the_marks_is_imported(marked: Store, tmp_path: Path) -> None:
-    content = json.loads(marked.experiments.to_json([1]))
-    for run in content["experiments"][0]["runs"]:
-        for name in ("starred", "tags", "notes"):
-            del run[name]
-    file = tmp_path / "old.json"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    ours = Store(tmp_path / "ours.db")
-    ours.imports.json(file)
-    assert marks(ours) == [(False, (), "")] * 4
-
-
 @pytest.mark.parametrize("change", [{"tags": "ablation"}, {"tags": [1]}, {"starred": 2}, {"notes": 3}])
 def test_marks_that_no_fedlens_has_written_are_refused(
     marked: Store, tmp_path: Path, change: dict[str, object]

@@ -74,8 +74,8 @@ class _RunChecks(BaseModel):
     rounds_done: int = Field(ge=0)
     status_text: Text | None
     error: Text | None
-    tags: Json[list[Text]] = []
-    notes: Text = ""
+    tags: Json[list[Text]]
+    notes: Text
 
     @model_validator(mode="after")
     def _as_configured(self) -> _RunChecks:
