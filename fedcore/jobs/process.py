@@ -183,12 +183,12 @@ def run_local(
                     if is_half_imported("torch"):
                         raise SystemFault(
                             f"torch could not be imported (the log of run {claim.id} says why), so this "
-                            "process ends; mend that, then resume the runs"
+                            "process ends; fix that, then resume the runs"
                         )
                     if outcomes[claim.id] == "unrecorded":
                         raise SystemFault(
                             f"the end of run {claim.id} could not be written to {store.path} (its log says "
-                            "why); mend that, then resume the runs"
+                            "why); fix that, then resume the runs"
                         )
         recorded = True
     finally:

@@ -131,7 +131,7 @@ def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch)
 
 
 def test_a_list_of_damaged_numbers_says_so(db, capsys):
-    """One flipped bit changed an accuracy in the list without a word."""
+    """A flipped bit once changed an accuracy in the list without any warning."""
     fill.done(db, fill.an_experiment("Listed", methods=("zero-shot",), seeds=(1,), rounds=1))
     assert run("list", "--db", db) == 0
     assert capsys.readouterr().err == ""
@@ -374,7 +374,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 def test_ctrl_c_stops_cleanly(db, toml):
-    """In a process of its own: exit status 130, whole rounds only, the waiting run never begins."""
+    """In a separate process: exit status 130, complete rounds only, and the waiting run never begins."""
     toml.write_text(TOML.format(rounds=100_000))
     Store(db).prepare()
     command = [sys.executable, "-c", IN_A_PROCESS, "run", str(toml), "--db", str(db)]

@@ -34,7 +34,7 @@ for page in ("experiments", "new", "compare", "live", "data", "run"):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what ``pip install .`` installs, dependencies apart."""
+    """A folder into which ``pip install .`` has installed FedLens without its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
     if listed.returncode != 0:

@@ -1,4 +1,4 @@
-"""No name of a foreign file commands the terminal: its clipboard, its title, its lines, its colours."""
+"""Names in files of other people cannot control the terminal: clipboard, title, lines or colours."""
 
 from __future__ import annotations
 

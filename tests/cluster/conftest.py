@@ -1,4 +1,4 @@
-"""Ray reads its settings once in a process, when it is first imported: they are set before any test is."""
+"""Ray reads its settings once, when it is first imported, so they are set before any test imports it."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What dies on a cluster loses at most the round in work: a node, the head, the supervisor."""
+"""A node, the head or the supervisor of a cluster dies: at most the current round is lost."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def finish(db: Path, run_id: int, address: str) -> None:
 
 
 def test_a_head_that_dies_leaves_nothing_running_and_another_goes_on(db, tmp_path, expected):
-    """Ray ends every process that loses the node it is connected to, the worker too."""
+    """Ray ends every process whose node is lost, including the worker."""
     run_id = queue(db)
     with two_nodes(tmp_path) as cluster:
         first = worker_process(db, cluster.address)

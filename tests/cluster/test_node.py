@@ -1,4 +1,4 @@
-"""What a node does with an order and what comes of it here, without Ray, which only carries it."""
+"""A node executes a request and the supervisor gets the result, without Ray, which only transports both."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
 
 
 def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
-    """So that its other seeds are not sent after it; the line is one of the file as the user knows it."""
+    """Its other seeds are then not sent; the line is that of the user's own file."""
     monkeypatch.chdir(tmp_path)
     file, content = (
         tmp_path / "faulty.py",
@@ -161,7 +161,7 @@ def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_the_folder_of_a_killed_run_is_removed_by_the_next_start(tmp_path, monkeypatch, is_shared):
-    """Of one of this machine: on a network file system, a lock that another machine holds may not be seen."""
+    """Only of this machine: on a network file system, a lock of another machine may look free."""
     if not is_shared:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     parent = tmp_path if is_shared else None

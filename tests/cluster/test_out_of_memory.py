@@ -1,4 +1,4 @@
-"""A node whose memory runs out ends a run there with a text that says so, and loses none of its rounds."""
+"""If a node runs out of memory, its run ends with that reason and keeps all recorded rounds."""
 
 from __future__ import annotations
 

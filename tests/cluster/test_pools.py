@@ -1,4 +1,4 @@
-"""Which runs start on which node: by device, by the folders that it has, by memory and slots."""
+"""Runs start on nodes that have the device, the folders, the memory and a slot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.jobs import wait_for
 
 
 class Watch:
-    """Stands for the thread that looks at a cluster."""
+    """A stand-in for the thread that watches a cluster."""
 
     def __init__(self, *states: NodeState) -> None:
         self._states = {state.node.id: state for state in states}
@@ -88,7 +88,7 @@ def test_runs_over_several_devices_come_one_by_one_once_there_are_enough(db, que
 
 
 class Ray:
-    """Stands for the module: nodes report at once; ``fails`` is raised instead of the next list of nodes."""
+    """A stand-in for Ray: nodes report at once; ``fails`` is raised instead of the next list of nodes."""
 
     exceptions = SimpleNamespace(RayError=OSError)
 

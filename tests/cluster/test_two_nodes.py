@@ -55,7 +55,7 @@ def watch(db: Path) -> Iterator[ClusterWatch]:
 
 @pytest.fixture(scope="module")
 def expected(db: Path) -> dict[int, dict[str, list[tuple]]]:
-    """All that uninterrupted runs measured on this machine, by seed."""
+    """Everything that uninterrupted runs measured on this machine, by seed."""
     runs = dict(zip((1, 2), queue(db, (1, 2)), strict=True))
     for run_id in runs.values():
         claimed = Store(db).jobs.claim(new_owner(), "cpu")

@@ -1,4 +1,4 @@
-"""What pages learn about the nodes, without Ray: from a file that the worker writes."""
+"""Pages read the state of the nodes, without Ray, from a file that the worker writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analyses as tasks: a run trained here is looked into from its checkpoint."""
+"""Analyses as tasks: a trained run is restored from its checkpoint and analysed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to jobs when the database is locked, a supervisor dies, or the machine fails for a moment."""
+"""Jobs while the database is locked, a supervisor dies, or the machine fails for a moment."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def greedy(run, allocate, **options):
 
 @pytest.mark.parametrize("allocate", [lambda: bytearray(2**62), lambda: torch.empty(2**50)])
 def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, monkeypatch, allocate):
-    """It failed for good, and its reason was "MemoryError: "."""
+    """It once failed for good, with the reason "MemoryError: "."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     handler = partial(training.train, engine=partial(greedy, allocate=allocate))

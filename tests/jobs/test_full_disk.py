@@ -1,4 +1,4 @@
-"""A disk that fills while a run trains: nothing recorded is lost, everybody says why, and it goes on."""
+"""A disk fills while a run trains: no recorded round is lost, all say why, and the run can continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_disk_that_fills_stops_runs_and_lets_them_go_on(db, queued, supervise,
 
 
 def test_a_full_disk_still_shows_what_was_recorded_and_says_why_nothing_can_be_added(db, make, small_disk):
-    """Without its shared memory file, which SQLite cannot make anew on a full disk."""
+    """SQLite cannot create its shared memory file again on a full disk."""
     store = Store(db)
     store.experiments.create(make())
     with sqlite3.connect(db) as connection:  # the last one to leave removes WAL and shared memory

@@ -89,7 +89,7 @@ def test_a_process_asked_to_end_leaves_the_run_interrupted(db, queued):
 
 
 def test_a_run_taken_away_is_not_written_to_again(db, queued):
-    """What a laptop does that slept through its own reconciliation."""
+    """A laptop that slept while another process declared its job dead."""
     (run_id,) = queued(rounds=50, seconds=0.05)
     taken = {}
 
@@ -169,7 +169,7 @@ def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
 
 
 def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monkeypatch):
-    """The supervisor asks first whether the next one has room there."""
+    """The supervisor has to check first that the devices have room for the next run."""
     monkeypatch.setattr(process, "work", partial(process.work, revive=lambda store: None))
     mine = queued(methods=2, rounds=2)
     assert process.run_process(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", fake_engine.training) == 0

@@ -1,4 +1,4 @@
-"""kill -9 of job, supervisor or both: no row keeps saying "running", resuming changes no number."""
+"""kill -9 of a job, its supervisor or both: no row still says "running", and a resume changes no number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SLOW = {"rounds": ROUNDS, "seconds": 0.1}
 
 
 def in_the_middle(db: Path, run_id: int) -> int:
-    """Wait until it has recorded three rounds; its process."""
+    """Wait until a run has recorded three rounds; returns its process."""
     wait_for(lambda: row(db, run_id).rounds_done >= 3)
     return pid(db, run_id)
 
 
 def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
-    """The same run in one go, in this process."""
+    """Execute the same run without an interruption, in this process; returns its rows."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     assert execute_next(db, number=run_id, handler=fake_engine.training) == "done"
     return recorded(db, run_id)

@@ -1,4 +1,4 @@
-"""A fault of the method ends its other runs, which would repeat it; they go on with the corrected file."""
+"""A fault of the method ends its other runs, which would repeat it; they resume with the corrected file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command or an address is told once that an experiment has ended; whatever it does, the queue goes on."""
+"""A command or an address is told once that an experiment has ended; its failures do not stop the queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 
 @pytest.fixture
 def address() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """A web server that notes what is posted; ``/moved`` redirects and ``/broken`` fails."""
+    """A web server that records what is posted; ``/moved`` redirects and ``/broken`` fails."""
     asked: list[tuple[str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script,
 
 
 def test_an_address_that_fails_for_a_moment_is_told_once(address, monkeypatch):
-    """It is asked three times at most; what it refuses, and what it may have accepted, is not repeated."""
+    """There are at most three attempts, and none after a refusal or a message that may have been accepted."""
     monkeypatch.setattr(on_finish, "PAUSES", (0.0, 0.0))
     url, asked = address
     sender(f"{url}/busy/busy/twice")(b"{}")
@@ -137,7 +137,7 @@ def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path
 
 @pytest.fixture
 def telling(script, tmp_path, monkeypatch) -> Callable[[Path], list[str]]:
-    """Starts a watch of its own, as a new worker does; it looks once and returns the texts that it sent."""
+    """Start a new watch, as a new worker does; it looks once and returns the texts that it sent."""
 
     def look(db: Path) -> list[str]:
         texts: list[str] = []
@@ -210,7 +210,7 @@ def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, mo
 
 @pytest.mark.slow
 def test_a_worker_that_tells_follows_one_that_does_not(db, queued, script, tmp_path):
-    """What ends under the earlier worker is told too."""
+    """It also reports experiments that end during the handover."""
     told, first = tmp_path / "told", SupervisorLock(db)
     assert first.acquire()
     ids = queued()

@@ -1,4 +1,4 @@
-"""Eight sessions of the app ask at once while a job writes: nobody meets a locked database."""
+"""Eight sessions of the app read and write while a job records, and none meets a locked database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSIONS, SECONDS = 8, 2.0
 
 
 def poll(db: Path, run_ids: list[int], number: int) -> None:
-    """What the pages ask and do at one poll, writes of theirs included."""
+    """Read and write as the pages do at one poll."""
     progress.experiment_summaries(Store(db))
     progress.run_progress(Store(db), Store(db).runs.get(run_ids))
     Store(db).runs.versions(run_ids)

@@ -1,4 +1,4 @@
-"""Order of the queue, runs at once per device, and whether one more fits into its memory."""
+"""The order of the queue, runs at once per device, and whether another fits into its memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_change_of_slots_is_heeded_at_once(db, queued, supervisor):
 
 
 def test_a_run_waits_for_memory(db, queued, supervisor, machine):
-    """12 GiB are free; each run of this setting has needed 7: the second waits until the first shows."""
+    """12 GiB are free and each run needs 7, so the second waits until the memory of the first is counted."""
     queued(seeds=(1, 2, 3))
     Store(db).queue.set_slots("cpu", 3)
     measured(db, 3, 7 * GIB)

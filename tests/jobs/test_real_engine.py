@@ -39,7 +39,7 @@ def train_here(db: Path, run_id: int, **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
-    """All that an uninterrupted run measured."""
+    """Everything that an uninterrupted run measured."""
     db = tmp_path_factory.mktemp("uninterrupted") / "runs.db"
     Store(db).prepare()
     run_id = queue(db)
@@ -81,7 +81,7 @@ def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, ex
 
 
 def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db):
-    """The rounds after the checkpoint were deleted before the engine refused it."""
+    """Rounds after a checkpoint must not be deleted before the engine has accepted it."""
     run_id = queue(db)
 
     def ends_in_round_6(run, **options):

@@ -1,4 +1,4 @@
-"""A run goes on from its newest intact checkpoint, and recorded rounds are never deleted without a word."""
+"""A run continues from its newest intact checkpoint; recorded rounds are never deleted silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.jobs import execute_next, recorded
 
 
 def mended(run, **options):
-    """The fake engine without the failure that the first attempt was told to have."""
+    """The fake engine without the failure of the first attempt."""
     method = run.method.model_copy(update={"config": {}})
     return fake_engine.train(run.model_copy(update={"method": method}), **options)
 

@@ -74,7 +74,7 @@ def test_a_supervisor_of_a_deleted_database_leaves(db, queued):
 
 
 def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
-    """A run queued while the lock was still held found nobody to start: it must not be left."""
+    """A run that was queued while the lock was still held started no worker, and must not be forgotten."""
     lock = SupervisorLock(db)
     assert lock.acquire()
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
@@ -87,7 +87,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
 
 
 def test_slots_and_devices(db, queued):
-    """Every device has its slots; 'auto' goes to a GPU where there is one, 'cpu' never does."""
+    """Every device has its slots; 'auto' goes to a GPU if there is one, 'cpu' never does."""
     queued(seeds=(1, 2, 3, 4))
     (on_cpu,) = Store(db).experiments.create(Store(db).experiments.all()[0].config, device="cpu").run_ids[:1]
     spawned = []

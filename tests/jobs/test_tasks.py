@@ -24,7 +24,7 @@ from tests.support.jobs import execute_next, wait_for
 
 
 def do(db: Path, task_id: int) -> str:
-    """Do a queued task in this process."""
+    """Execute a queued task in this process."""
     return execute_next(db, TASKS, number=task_id, handler=fake_engine.handle)
 
 
@@ -248,7 +248,7 @@ def test_sigterm_to_the_supervisor_ends_its_tasks(db, supervise):
 
 
 def test_two_supervisors_never_do_one_task_twice(db):
-    """Two that both believe to be the only one: the claim decides."""
+    """Two supervisors that each believe to be the only one: the claim decides."""
     spawned = []
 
     def spawn(claimed, pool):
