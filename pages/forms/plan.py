@@ -179,7 +179,8 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
     if plan is not None:
         seconds = forecast.seconds(planning.precedents(session.store()), plan.runs) or 0
         if len(plan.runs) > MANY_RUNS or seconds > LONG_SECONDS:
-            confirmed = st.checkbox(f"Yes, queue all {len(plan.runs)} runs", key="launch_sure")
+            runs = f"all {len(plan.runs)} runs" if len(plan.runs) > 1 else "this run"
+            confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
     ready = plan is not None and experiment is not None and confirmed and session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
