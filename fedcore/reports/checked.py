@@ -57,7 +57,6 @@ class CheckedComparison:
 
     @cached_property
     def summary(self) -> Summary:
-        """The tables of the comparison."""
         choice = self.choice
         available = available_metrics(self.comparison)
         return summarise(

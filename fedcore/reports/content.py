@@ -37,12 +37,10 @@ class Report:
 
     @property
     def comparison(self) -> Comparison:
-        """The rows of all sections."""
         return self.summary.comparison
 
     @property
     def name(self) -> str:
-        """The names of the experiments."""
         return ", ".join(e.name for e in self.comparison.experiments)
 
 

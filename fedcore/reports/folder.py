@@ -14,11 +14,10 @@ from pathlib import Path
 from fedcore.errors import FedLensError
 from fedcore.reports import tables
 from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
-from fedcore.reports.citation import fedlens_bibtex
 from fedcore.reports.content import Report, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
-from fedcore.reports.reproduce import SCRIPT, reproduction_files
+from fedcore.reports.reproduce import SCRIPT, fedlens_bibtex, reproduction_files
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -52,7 +51,6 @@ def _slug(name: str) -> str:
 
 
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:
-    """Say what each file is."""
     said = {
         PAGE: "the whole comparison; opens from disk, without server or network",
         f"{FIGURES}/": "matrices and curves as PDF and SVG at the width of one or two columns",

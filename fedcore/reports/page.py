@@ -22,8 +22,8 @@ from fedcore.paths import ASSETS
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import Theme, apply_theme
 from fedcore.reports import tables
-from fedcore.reports.citation import fedlens_bibtex
 from fedcore.reports.content import Report
+from fedcore.reports.reproduce import fedlens_bibtex
 from fedcore.reports.tables import TextCell, TextTable
 from fedcore.reports.views.view import Figure
 from fedcore.results.exports import summary_rows
@@ -128,7 +128,6 @@ def _json_in_script(text: str) -> Markup:
 
 @cache
 def _plotly() -> str:
-    """Return the plotly.js of the installed plotly package."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())

@@ -1,10 +1,11 @@
-"""The script of a report that trains its runs again, and the experiment files that it names."""
+"""What a report leaves to its readers: a script that trains its runs again, and how to cite FedLens."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
 
+import fedcore
 from fedcore.reports.content import Report
 from fedcore.results.run_files import repeat_command, run_toml, trained_with
 from fedcore.store import Store
@@ -86,3 +87,16 @@ def _report_again(report: Report, runs: int) -> list[str]:
         options += ["--metric", metric]
     # the filter is left out: it may name what the new database does not have, and it has no other runs
     return [f'fedlens report $(seq 1 {runs}) {shlex.join(options)} --db "$database" -o reproduced']
+
+
+def fedlens_bibtex() -> str:
+    """Return the BibTeX entry of this FedLens, as in CITATION.cff."""
+    version = fedcore.__version__
+    return (
+        "@software{fedlens,\n"
+        "  author  = {{The FedLens developers}},\n"
+        "  title   = {{FedLens}: federated adaptation of {CLIP}, compared},\n"
+        f"  version = {{{version}}},\n"
+        "  year    = {2026},\n"
+        "}\n"
+    )

@@ -20,7 +20,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.printed import PrintedValue
 from fedcore.results.run_files import environment_texts
-from fedcore.results.statistics import Stat, group_by
+from fedcore.results.statistics import group_by
 from fedcore.results.summary import DifferenceCell, MeanCell, Summary, SummaryTable
 
 DIGITS = 2
@@ -123,13 +123,13 @@ def breakdown_tables(table: SummaryTable) -> list[TextTable]:
         names = list(dict.fromkeys(name for _, by_name in stats for name in by_name))
         if names:
             columns = [("Method", False), *((name, True) for name in names)]
-            rows = [[_name(row), *(_stat(by_name.get(name)) for name in names)] for row, by_name in stats]
+            rows = []
+            for row, by_name in stats:
+                means = [by_name.get(name) for name in names]
+                cells = [TextCell(NONE) if s is None else TextCell(s.text(DIGITS), s.mean) for s in means]
+                rows.append([_name(row), *cells])
             tables.append(TextTable(f"{title}, %", columns, rows))
     return tables
-
-
-def _stat(stat: Stat | None) -> TextCell:
-    return TextCell(NONE) if stat is None else TextCell(stat.text(DIGITS), stat.mean)
 
 
 def config_tables(report: Report) -> list[TextTable]:

@@ -152,7 +152,6 @@ class Disagreement:
 
     @property
     def total(self) -> int:
-        """The number of test samples."""
         return self.both_right + self.only_first + self.only_second + self.both_wrong
 
     @property

@@ -117,7 +117,6 @@ def _common(others: Sequence[TestSets], drawn: bool) -> tuple[TestSets | None, b
 
 
 def _first_difference(ours: TestSets, theirs: TestSets, totals: bool) -> str:
-    """Describe the first difference among the kinds of test sets that both sides recorded."""
     for kind, noun in NOUNS.items():
         recorded = ours[kind] and theirs[kind]
         if recorded and (text := _difference(ours[kind], theirs[kind], noun, totals)):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK
-from fedcore.results.metrics import METRIC_HEADINGS, RULES, Rule
+from fedcore.results.metrics import METRIC_HEADINGS, RULES
 from fedcore.results.printed import MARKS, PrintedValue
 from fedcore.results.summary import MARKS_NOTE, MeanCell, Summary, SummaryTable
 
@@ -33,7 +33,9 @@ def _table(summary: Summary, table: SummaryTable) -> str:
         r"% needs \usepackage{booktabs}",
         *("% " + " ".join(note.split()) for note in comments),
         r"\begin{table}",
-        *_caption(table, comparison.rule, printed),
+        rf"  \caption{{{tex(table.title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
+        rf"{tex(table.spread)}. {tex(MARKS_NOTE)}{printed}}}",
+        rf"  \label{{tab:{_slug(table.title)}-{comparison.rule}}}",
         rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
         r"    \toprule",
         "    " + " & ".join(columns) + r" \\",
@@ -55,14 +57,6 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     for mark, text in dict.fromkeys(footnotes):
         lines.append(rf"  \par\smallskip{{\footnotesize {_TEX_MARKS[mark]} {tex(text)}}}")
     return "\n".join([*lines, r"\end{table}", ""])
-
-
-def _caption(table: SummaryTable, rule: Rule, printed: str) -> list[str]:
-    return [
-        rf"  \caption{{{tex(table.title)}: accuracy in \%, {tex(RULES[rule])}, {tex(table.spread)}. "
-        rf"{tex(MARKS_NOTE)}{printed}}}",
-        rf"  \label{{tab:{_slug(table.title)}-{rule}}}",
-    ]
 
 
 def _slug(title: str) -> str:
@@ -93,7 +87,6 @@ def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:
 
 
 def _printed(values: Sequence[PrintedValue]) -> str:
-    """Return the printed values of one cell; several if papers print different ones."""
     texts = [
         f"{v.value:.2f}"
         + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}")

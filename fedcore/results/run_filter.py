@@ -36,7 +36,6 @@ RUN_FIELDS: dict[str, str] = {
     "notes": "notes that you wrote beside it",
 }
 """Fields of a run that are not in its config."""
-OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains", "in")
 MAX_LENGTH = 2000
 RunFields = Mapping[str, Any]
 """The values of one run by field."""

@@ -48,7 +48,6 @@ def draw(shown: ShownComparison) -> None:
 
 
 def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, title: str) -> str:
-    """Write the costs of the rows of one setting as an HTML table."""
     header = [
         ("Method", "wide"),
         (f"{METRICS[metric]}, %", "num"),

@@ -63,7 +63,6 @@ def draw(shown: ShownComparison) -> None:
 
 
 def _caption(band: Band, weight: float, chart: DiagnosticChart | None) -> str:
-    """Say what the bands and lines are."""
     said = {
         "std": "Band: one sample standard deviation over seeds.",
         "se": "Band: one standard error of the mean over seeds.",

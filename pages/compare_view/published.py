@@ -76,7 +76,6 @@ def _rows(store: Store, config: str, token: object, _experiment: object) -> list
 
 
 def _table(rows: Sequence[Reproduction], name: str) -> str:
-    """Return the values as an HTML table."""
     header = [
         ("Table", "wide"),
         ("Data set", "name"),

@@ -208,7 +208,6 @@ def _p(row: SummaryRow, metric: Metric) -> str:
 
 
 def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
-    """Draw the means by domain, by client and by held-out domain."""
     recorded = [part for part in BREAKDOWNS if any(part in row.breakdowns for row in rows)]
     if not recorded:
         return

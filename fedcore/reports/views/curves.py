@@ -41,14 +41,12 @@ class Curves:
     band: Band = "std"
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        """Draw the lines; they follow the width of the window."""
         return line_chart(
             self.series, theme, self.x_title, self.y_title, per_cent=self.per_cent, height=self.height,
             best=self.best, logarithmic=self.logarithmic, lower_is_better=self.lower_is_better,
         )  # fmt: skip
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        """Return the lines as one table."""
         unit = "%" if self.per_cent else ""
         return [(self.title, series_table(self.series, self.x_title, unit, self.band))]
 

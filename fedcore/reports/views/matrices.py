@@ -35,14 +35,12 @@ class Heatmaps:
     columns: int = 0
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        """Draw the panels for a width in pixels."""
         columns = self.columns or (1 if len(self.panels) == 1 else SIDE_BY_SIDE)
         if self.kind == "difference":
             return heatmaps.difference_grid(self.panels, theme, columns, width)
         return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        """Return a table per panel."""
         return [(panel.title, heatmaps.panel_table(panel)) for panel in self.panels]
 
 

@@ -68,11 +68,9 @@ class ChartFigure:
     columns: NumberColumns
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        """Draw the figure for a width in pixels."""
         return self.draw(theme, width)
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        """Return the one table of its numbers."""
         return [(self.title, self.columns)]
 
 
