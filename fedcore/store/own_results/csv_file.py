@@ -27,7 +27,7 @@ from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
-from fedcore.records.codes import GLOBAL, STAGES, StageName
+from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
@@ -41,7 +41,7 @@ from fedcore.store.own_results.attach import (
     find_experiment,
     insert_own_runs,
 )
-from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET, SPLIT_CODES
+from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 BEYOND = "beyond the header"
@@ -257,7 +257,7 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], no
         models = {row.model} | ({row.test_set} if only_global and row.test_set not in domains else set())
         by_round.setdefault(row.round, []).extend(
             Cell(
-                split=SPLIT_CODES[row.split],
+                split=SPLITS.index(row.split),
                 stage=STAGES.index(row.stage),
                 model=codes[m],
                 test_set=codes[row.test_set],

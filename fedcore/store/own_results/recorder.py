@@ -24,7 +24,7 @@ from typing import Any, Literal
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.errors import FedLensError, first_line
-from fedcore.records.codes import GLOBAL, STAGES, TEST, TRAIN, VALIDATION, StageName
+from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
@@ -42,7 +42,6 @@ from fedcore.store.run_rows import Runs
 from fedcore.store.writer import RunWriter, claim_new, insert_entities, set_config
 
 Counts = tuple[int, int]
-SPLIT_CODES = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 GLOBAL_NAME = "global"
 GLOBAL_TEST_SET = (
     f"a test set cannot be called '{GLOBAL_NAME}', which is the global model's name: the pair would count as "
@@ -155,8 +154,8 @@ class Recorder:
         """
         if stage not in STAGES:
             raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
-        if split not in SPLIT_CODES:
-            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
+        if split not in SPLITS:
+            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLITS)}", "split")
         number, counts = _checked_round(number), _checked_accuracy(accuracy)
         up, down = (
             None if value is None else _checked(name, value, MAX_BYTES)
@@ -167,7 +166,7 @@ class Recorder:
         new = self._name_all(counts)
         cells = [
             Cell(
-                split=SPLIT_CODES[split],
+                split=SPLITS.index(split),
                 stage=STAGES.index(stage),
                 model=self._codes[m],
                 test_set=self._codes[t],
