@@ -25,8 +25,7 @@ from fedcore.store.schema import RUN_TABLES
 
 MEASURES = tuple(field.name for field in fields(RoundMeasures))
 
-SCORES = """
-INSERT OR REPLACE INTO scores
+_MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,
   avg(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END),
   1.0 * sum(CASE WHEN a.model = a.test_set THEN correct END) / sum(CASE WHEN a.model = a.test_set THEN total
@@ -34,9 +33,12 @@ SELECT a.run_id, a.split, a.stage, a.round,
   t.kind = 'client' THEN 1.0 * correct / total END),
   avg(CASE WHEN t.kind = 'classes' THEN 1.0 * correct / total END)
 FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
-WHERE a.run_id = :run AND a.split = :split AND a.stage = :stage AND a.round = :round
+WHERE a.run_id = :run {which}
 GROUP BY a.run_id, a.split, a.stage, a.round
 """
+SCORES = "INSERT OR REPLACE INTO scores" + _MEANS.format(
+    which="AND a.split = :split AND a.stage = :stage AND a.round = :round"
+)
 """Means of one (split, stage, round), from counts.
 
 personal_mean: every client's model on its own samples, clients weighing equally; personal_weighted: the same,
@@ -139,9 +141,30 @@ def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: 
                 f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
                 ([run_id, *values] for values in table.rows),
             )
+        _check_means(database, run_id)
+        update_summary(database, run_id)
         write_digests(database, run_id, rounds_without(database, run_id))
         run_ids.append(run_id)
     return run_ids
+
+
+def _check_means(database: sqlite3.Connection, run_id: int) -> None:
+    """Refuse a run whose mean accuracies, which tables show, are not those of its counts."""
+    stored = {
+        tuple(row)[1:4]: tuple(row)[4:]
+        for row in database.execute("SELECT * FROM scores WHERE run_id=?", [run_id])
+    }
+    counted = {
+        tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(_MEANS.format(which=""), {"run": run_id})
+    }
+    for key in stored.keys() | counted.keys():
+        pairs = zip(stored.get(key, ()), counted.get(key, ()), strict=False)
+        if (
+            key not in stored
+            or key not in counted
+            or any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs)
+        ):  # other versions of SQLite may add in another order
+            raise ValueError(f"the mean accuracies of round {key[2]} are not those of its counts")
 
 
 def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:

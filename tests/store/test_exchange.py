@@ -103,6 +103,20 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
     return changed
 
 
+def one_more_hit(content: dict) -> None:
+    """One count of one run changes, and its mean does not."""
+    table = content["experiments"][1]["runs"][0]["tables"]["accuracy"]
+    at = {name: table["columns"].index(name) for name in ("model", "test_set", "correct")}
+    row = next(r for r in table["rows"] if r[at["model"]] == r[at["test_set"]])
+    row[at["correct"]] -= 1
+
+
+def another_lr(content: dict) -> None:
+    """Two runs become one group, although their configs differ."""
+    first, second = content["experiments"][1]["runs"][:2]
+    second["group_hash"] = first["group_hash"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -128,6 +142,8 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
             "damaged",
         ),
         (broken(lambda c: c.update(experiments=[None])), "damaged"),
+        (broken(one_more_hit), "the mean accuracies of round . are not those of its counts"),
+        (broken(another_lr), "runs of one group, which tables average, have different configs"),
     ],
 )
 def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file, change, message):

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from fedcore.config import Experiment, RunConfig
+from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
@@ -133,8 +134,13 @@ def check(record: ExperimentRecord) -> None:
     """
     _ExperimentChecks.model_validate(record.row)
     _check_numbers(record.row.items())
+    groups: dict[str, str] = {}
     for row, tables in record.runs:
         checked = _RunChecks.model_validate(row)
+        # The hash itself may differ here, if the method's file is not on this machine; equal ones may not.
+        computed = group_hash(checked.config)
+        if groups.setdefault(checked.group_hash, computed) != computed:
+            raise ValueError("runs of one group, which tables average, have different configs")
         _check_numbers(row.items())
         if checked.rounds_done > max(_ROUNDS.validate_python(tables["rounds"].column("round")), default=0):
             raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
