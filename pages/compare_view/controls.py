@@ -22,6 +22,11 @@ from fedcore.store import ExperimentRow, Store
 from pages.compare_view import table
 from pages.widgets import charts, markup, session
 
+PAGE = "compare"
+BASELINE = "baseline"
+"""Key of the baseline's label in the address and in the session's state."""
+PINNED = "baseline_pinned"
+"""Label and keys of the baseline's rows as last chosen."""
 Token = tuple[tuple[object, ...], ...]
 Version = tuple[tuple[int, ...], Rule, bool, Token, str]
 # identifies the state of a comparison (a docstring here would appear on the page: Streamlit's magic)
@@ -191,50 +196,42 @@ def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
         st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})
 
 
-KEY = "baseline"
-_PINNED = "baseline_pinned"
-"""Label and keys of the baseline's rows as last chosen."""
-
-
-def choose_baseline(groups: Sequence[ComparisonRow]) -> str | None:
+def choose_baseline(rows: Sequence[ComparisonRow]) -> str | None:
     """Draw the choice of a baseline, kept in the URL, and return its label.
 
     A label distinguishes rows, so it may change when experiments are added or removed; the baseline then
     stays the same row. If that row is not among these experiments, the page says so, and uses it again once
     it is back.
     """
-    labels = list(dict.fromkeys(g.label for g in groups))
-    lost = _follow_baseline(groups, labels)
+    labels = list(dict.fromkeys(row.label for row in rows))
+    lost = _follow_baseline(rows, labels)
     chosen: str | None = st.selectbox(
-        "Baseline", labels, index=None, placeholder="none", key=KEY, bind="query-params",
-        on_change=st.session_state.pop, args=(_PINNED, None),
+        "Baseline", labels, index=None, placeholder="none", key=BASELINE, bind="query-params",
+        on_change=st.session_state.pop, args=(PINNED, None),
         help="Shows differences from this method in points, on the same data, clients and backbone",
     )  # fmt: skip
     if chosen is not None:
-        st.session_state[_PINNED] = chosen, tuple(g.key for g in groups if g.label == chosen)
+        st.session_state[PINNED] = chosen, tuple(row.key for row in rows if row.label == chosen)
     elif lost:
         st.caption(f":material/info: The baseline {markup.md(markup.clipped(lost))} has no row here.")
     return chosen
 
 
-def _follow_baseline(groups: Sequence[ComparisonRow], labels: Sequence[str]) -> str:
+def _follow_baseline(rows: Sequence[ComparisonRow], labels: Sequence[str]) -> str:
     """Update the label to the baseline's present one; return the label of a baseline without a row."""
-    asked = st.session_state.get(KEY) or st.query_params.get(KEY)
-    pinned, keys = st.session_state.get(_PINNED, (asked, ()))
+    asked = st.session_state.get(BASELINE) or st.query_params.get(BASELINE)
+    pinned, keys = st.session_state.get(PINNED, (asked, ()))
     if asked in labels or not (asked or pinned):
         return ""
-    now = dict.fromkeys(g.label for g in groups if g.key in keys)
+    now = dict.fromkeys(row.label for row in rows if row.key in keys)
     if not keys:  # the link was made when the row had another label
         now = dict.fromkeys(
-            g.label for g in groups if asked and g.label.startswith((f"{asked} ", f"{asked},"))
+            row.label for row in rows if asked and row.label.startswith((f"{asked} ", f"{asked},"))
         )
     if len(now) != 1:
         return str(pinned or asked)
-    st.session_state[KEY] = next(iter(now))
+    st.session_state[BASELINE] = next(iter(now))
     return ""
-
-
-PAGE = "compare"
 
 
 def saved_views() -> None:
