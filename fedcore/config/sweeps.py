@@ -75,9 +75,6 @@ def normalised(content: dict[str, Any]) -> dict[str, Any]:
     """Return the raw content of an experiment with its sweep flattened, checked and converted.
 
     A partition field that only the sweep sets takes its first value, because the partition must be valid.
-
-    Raises:
-        FedLensError: with field ``sweep.<path>``, for errors that do not depend on the methods.
     """
     flat = dict(_flat(content["sweep"]))
     sweep = {path: _values(path, values) for path, values in flat.items()}
@@ -129,11 +126,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
 
 
 def _type_of(path: str) -> TypeAdapter[Any] | None:
-    """Return the type of a field of the experiment; None for a method's field, which is checked later.
-
-    Raises:
-        FedLensError: if the path does not lead to a field, or the field cannot be swept.
-    """
+    """Return the type of a field of the experiment; None for a method's field, which is checked later."""
     part, _, name = path.partition(".")
     if path in FIXED:
         raise FedLensError(
@@ -170,12 +163,7 @@ def _convert(adapter: TypeAdapter[Any], value: object, field: str) -> object:
 
 
 def variants(experiment: Experiment) -> list[Variant]:
-    """Return each method with each combination of its values; without a sweep, each method once.
-
-    Raises:
-        FedLensError: with field ``sweep.<path>``, for a method or hyper-parameter that the experiment does
-            not have, a field without effect, or values that are invalid together.
-    """
+    """Return each method with each combination of its values; without a sweep, each method once."""
     sweep = experiment.sweep
     method_paths = _paths_by_method(experiment)
     common = [path for path in sweep if not _of_method(path)]

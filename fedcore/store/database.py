@@ -47,11 +47,7 @@ def default_path() -> Path:
 
 
 def resolve(db: str | Path | None) -> Path:
-    """Return an absolute path; None means the default database.
-
-    Raises:
-        FedLensError: field ``db``, for a text that cannot be a path.
-    """
+    """Return an absolute path; None means the default database."""
     return user_path(default_path() if db is None else db, "db").resolve()
 
 
@@ -167,11 +163,7 @@ def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
 
 @contextmanager
 def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection for one call; rows are ``sqlite3.Row``.
-
-    Raises:
-        FedLensError: field ``db``, when there is no database or it cannot be read.
-    """
+    """Open a read-only connection for one call; rows are ``sqlite3.Row``."""
     path = resolve(db)
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
@@ -309,11 +301,7 @@ class DatabaseFile:
     checked: frozenset[int] = frozenset()
 
     def prepare_for_writing(self) -> None:
-        """Create the database if there is none.
-
-        Raises:
-            FedLensError: field ``db``, when it cannot be written.
-        """
+        """Create the database if there is none."""
         access = prepare(self.path)
         if not access.writable:
             raise ReadOnlyDatabase(access.why or "", "db")

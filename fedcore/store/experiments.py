@@ -86,11 +86,7 @@ class Experiments:
         return readable, damaged
 
     def get(self, experiment_id: int) -> ExperimentRow:
-        """Return one experiment with its runs.
-
-        Raises:
-            FedLensError: when there is none with this id.
-        """
+        """Return one experiment with its runs."""
         where = {"id": min(experiment_id, LARGEST_INTEGER)}  # a link may hold any number
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
@@ -114,9 +110,6 @@ class Experiments:
         Args:
             runs: default: ``expand(experiment)``; needed if ``held_out = ["each"]`` was resolved.
             device: ``auto``, ``cpu`` or a GPU's UUID.
-
-        Raises:
-            FedLensError: for an unknown method, and when the database cannot be written.
         """
         experiment, configs = _complete(experiment, runs)
         with self._file.writing() as database:
@@ -138,11 +131,7 @@ class Experiments:
         ]
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
-        """Queue further runs of an experiment, such as more seeds; its config names their seeds too.
-
-        Raises:
-            FedLensError: when there is no such experiment, and when the database cannot be written.
-        """
+        """Queue further runs of an experiment, such as more seeds; its config names their seeds too."""
         original = self.get(experiment_id).config
         experiment, configs = _complete(original, runs)
         seeds = tuple(dict.fromkeys([*original.seeds, *(config.seed for config in configs)]))
@@ -161,11 +150,7 @@ class Experiments:
         tags: Sequence[str] | None = None,
         archived: bool | None = None,
     ) -> None:
-        """Change the description of an experiment, or archive it; None leaves a field unchanged.
-
-        Raises:
-            FedLensError: for an empty name, and when there is no such experiment.
-        """
+        """Change the description of an experiment, or archive it; None leaves a field unchanged."""
         if name is not None and not name.strip():
             raise FedLensError("an experiment needs a name; write at least one character", "name")
         values = {
@@ -185,11 +170,7 @@ class Experiments:
             _must_exist(cursor.rowcount > 0, experiment_id)
 
     def delete(self, experiment_id: int) -> None:
-        """Delete an experiment with its runs, rounds, checkpoints and logs.
-
-        Raises:
-            FedLensError: while one of its runs is running, and when there is no such experiment.
-        """
+        """Delete an experiment with its runs, rounds, checkpoints and logs."""
         rows = self._file.rows("SELECT id FROM runs WHERE experiment_id=:id", {"id": experiment_id})
         folders = [run_folder(self._file.path, row["id"]) for row in rows]
         with self._file.writing() as database:
@@ -207,11 +188,7 @@ class Experiments:
             remove_folder(folder)
 
     def clone(self, experiment_id: int, name: str | None = None) -> Created:
-        """Queue an experiment again, as a new one with the same runs.
-
-        Raises:
-            FedLensError: when there is no such experiment, or its runs were not trained here.
-        """
+        """Queue an experiment again, as a new one with the same runs."""
         original = self.get(experiment_id)
         rows = self._file.rows(
             "SELECT config FROM runs WHERE experiment_id=:id AND origin='engine' ORDER BY id",
@@ -225,11 +202,7 @@ class Experiments:
         return self.create(renamed, [RunConfig.model_validate_json(row["config"]) for row in rows])
 
     def to_json(self, experiment_ids: Iterable[int]) -> str:
-        """Return everything recorded of some experiments as one JSON text (see ``experiments_json``).
-
-        Raises:
-            FedLensError: for an id that does not exist, and for a damaged database.
-        """
+        """Return everything recorded of some experiments as one JSON text (see ``experiments_json``)."""
         ids = list(experiment_ids)
         for number in ids:
             self.get(number)

@@ -25,32 +25,20 @@ class Integrity:
         self._file = file
 
     def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
-        """Return one line for each damage (see ``damage.findings``).
-
-        Raises:
-            FedLensError: when the database cannot be opened.
-        """
+        """Return one line for each damage (see ``damage.findings``)."""
         with self._file.reading() as connection:
             if not connection.in_transaction:
                 connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
             return findings(connection, experiment_ids)
 
     def require(self, experiment_ids: Iterable[int]) -> None:
-        """Refuse damaged experiments; those checked in this snapshot are not checked again.
-
-        Raises:
-            FedLensError: field ``db``, with the first damage and the remedy.
-        """
+        """Refuse damaged experiments; those checked in this snapshot are not checked again."""
         unchecked = set(experiment_ids) - self._file.checked
         if unchecked and (found := self.findings(unchecked)):
             raise FedLensError(self._sentence(found, "nothing is exported"), "db")
 
     def warning(self) -> str:
-        """Check the database now; returns a warning to show beside numbers, empty if there is no damage.
-
-        Raises:
-            FedLensError: when the database cannot be opened.
-        """
+        """Check the database now; returns a warning to show beside numbers, empty if there is no damage."""
         return self._warning(self.findings())
 
     def watched(self) -> str:

@@ -106,11 +106,7 @@ class Queue:
         return {row["device"]: row["slots"] for row in self._file.rows("SELECT device, slots FROM slots")}
 
     def set_slots(self, device: str, number: int) -> None:
-        """Let up to ``number`` runs share a device; a running worker applies it at once.
-
-        Raises:
-            FedLensError: field ``slots``, for less than one or too many.
-        """
+        """Let up to ``number`` runs share a device; a running worker applies it at once."""
         if not 1 <= number <= MAX_SLOTS:
             raise FedLensError(f"{number} runs at once on {device}; choose 1 to {MAX_SLOTS}", "slots")
         with self._file.writing() as database:

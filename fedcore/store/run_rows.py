@@ -196,11 +196,7 @@ class Runs:
         return _config(run_id, self._texts(run_id)["config"])
 
     def configs(self, run_ids: Iterable[int], *, skip_damaged: bool = False) -> dict[int, RunConfig]:
-        """Return the stored configs of some runs, by run.
-
-        Raises:
-            FedLensError: naming a run with an unreadable config, unless these are skipped.
-        """
+        """Return the stored configs of some runs, by run."""
         rows = self._file.rows(
             f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id",
             {"ids": as_json(run_ids)},
@@ -344,11 +340,7 @@ class Runs:
         return ids
 
     def delete(self, run_ids: Iterable[int]) -> None:
-        """Delete runs with their rounds, checkpoints and logs; all of them, or none.
-
-        Raises:
-            FedLensError: for a run that does not exist or is running, and for all runs of an experiment.
-        """
+        """Delete runs with their rounds, checkpoints and logs; all of them, or none."""
         ids = as_json(set(run_ids))
         folders = [run_folder(self._file.path, run_id) for run_id in json.loads(ids)]
         with self._file.writing() as database:
@@ -417,9 +409,6 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
 
     Args:
         now: seconds since 1970, default: the present.
-
-    Raises:
-        FedLensError: naming the run, for a value that is damaged.
     """
     values = dict(row)
     with reading_stored(f"run {values['id']}"):

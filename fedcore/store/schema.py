@@ -139,12 +139,7 @@ def tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def require_current(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
-    """Refuse a database whose tables are not those of this version.
-
-    Raises:
-        FedLensError: for an SQLite file of another program, a newer FedLens or FedLens 0.1, and for one that
-            does not say its version any more.
-    """
+    """Refuse a database of another program or version, or one that has lost its version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if from_0_1.steps(connection):
         raise FedLensError(from_0_1.refusal(path), field)

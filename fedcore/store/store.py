@@ -52,9 +52,6 @@ class Store:
 
         All its reads see one snapshot, so that they agree with each other and with the check while a run is
         recording, or deletes rounds to resume.
-
-        Raises:
-            FedLensError: field ``db``, when these experiments are damaged.
         """
         ids = frozenset(experiment_ids)
         with self._file.reading() as connection:

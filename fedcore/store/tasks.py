@@ -121,9 +121,6 @@ class Tasks:
             again: also queue a task that is done.
 
         Returns: the task's id.
-
-        Raises:
-            FedLensError: for an unknown kind.
         """
         if kind not in get_args(TaskKind):
             kinds = ", ".join(get_args(TaskKind))
@@ -152,11 +149,7 @@ class Tasks:
         return self._row(rows[0]) if rows else None
 
     def get(self, task_id: int) -> TaskRow:
-        """Return one task.
-
-        Raises:
-            FedLensError: when there is none with this id.
-        """
+        """Return one task."""
         rows = self._file.rows("SELECT * FROM tasks WHERE id=:id", {"id": task_id})
         if not rows:
             raise FedLensError(f"no task {task_id}; `fedlens tasks` shows them", "id")
@@ -197,11 +190,7 @@ class Tasks:
         return bool(cursor.rowcount)
 
     def delete(self, task_id: int) -> None:
-        """Delete a task with its files.
-
-        Raises:
-            FedLensError: while it runs, and when there is none with this id.
-        """
+        """Delete a task with its files."""
         Jobs(self._file).reconcile(table=TASKS)
         task = self.get(task_id)
         with self._file.writing() as database:
@@ -213,11 +202,7 @@ class Tasks:
         shutil.rmtree(task.folder, ignore_errors=True)
 
     def claim(self, task_id: int, device: str = "cpu") -> Claim:
-        """Claim a certain queued task for this process.
-
-        Raises:
-            FedLensError: when there is no such task, or it is not queued.
-        """
+        """Claim a certain queued task for this process."""
         task = self.get(task_id)
         claim = Jobs(self._file).claim(new_owner(), device, TASKS, number=task_id)
         if claim is None:

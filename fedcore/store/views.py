@@ -39,11 +39,7 @@ class Views:
         return [View(**dict(row)) for row in rows]
 
     def save(self, page: str, name: str, query: str) -> None:
-        """Save a view; one of the same name is replaced.
-
-        Raises:
-            FedLensError: field ``name``, for an empty or very long name, or an address that is too long.
-        """
+        """Save a view; one of the same name is replaced."""
         name = " ".join(name.split())
         if not 0 < len(name) <= LONGEST_NAME:
             raise FedLensError(f"a view needs a name of 1 to {LONGEST_NAME} characters", "name")

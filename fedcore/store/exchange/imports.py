@@ -92,9 +92,6 @@ class Imports:
         Args:
             experiment, dataset: for a CSV file, which does not name them.
             name: the file's name for the user, for errors.
-
-        Raises:
-            FedLensError: as ``json`` and ``csv``, naming the file as the user knows it.
         """
         try:
             if file.suffix.lower() == ".csv":

@@ -91,11 +91,7 @@ _CLASS_COUNTS = TypeAdapter(list[Json[list[Annotated[int, Field(ge=0)]]] | None]
 
 
 def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
-    """Read an experiment with its runs and all of their rows.
-
-    Raises:
-        FedLensError: for an id that does not exist.
-    """
+    """Read an experiment with its runs and all of their rows."""
     row = connection.execute("SELECT * FROM experiments WHERE id=?", [experiment_id]).fetchone()
     if row is None:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them", "id")
@@ -205,9 +201,6 @@ def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int])
     """Return everything recorded of some experiments: configs, environments, entities, metrics, diagnostics.
 
     Tables of a run are ``{"columns": [...], "rows": [[...]]}``. Checkpoints and logs are not included.
-
-    Raises:
-        FedLensError: for an id that does not exist.
     """
     with database_file.reading() as connection:
         records = [read_record(connection, int(i)) for i in experiment_ids]
