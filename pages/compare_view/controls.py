@@ -29,7 +29,7 @@ PINNED = "baseline_pinned"
 """Label and keys of the baseline's rows as last chosen."""
 Token = tuple[tuple[object, ...], ...]
 Version = tuple[tuple[int, ...], Rule, bool, Token, str]
-# identifies the state of a comparison (a docstring here would appear on the page: Streamlit's magic)
+"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter."""
 
 
 @dataclass(frozen=True)
