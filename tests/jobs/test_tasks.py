@@ -311,6 +311,7 @@ def test_the_supervisor_starts_the_real_command(db):
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"])
     assert supervisor.step()
     wait_for(lambda: Store(db).tasks.get(number).ended)
+    wait_for(lambda: not supervisor.step())  # the process has ended: it prints its last line after the state
     task = Store(db).tasks.get(number)
     assert task.status == "done", task.log.read_text()
     assert task.result["report"]["images"] == 1797
@@ -318,7 +319,6 @@ def test_the_supervisor_starts_the_real_command(db):
     (line,) = (task.folder / PROCESS_LOG).read_text().splitlines()
     assert line.endswith(f"task {number}: done")
     assert task.log.read_text().endswith(" done\n")
-    wait_for(lambda: not supervisor.step())
 
 
 def test_the_commands_list_stop_and_delete(db, capsys, monkeypatch):

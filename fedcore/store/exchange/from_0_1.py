@@ -90,13 +90,7 @@ def convert(connection: sqlite3.Connection, done: set[str]) -> None:
         text = run.model_dump_json()
         connection.execute(
             "UPDATE runs SET config=?, group_hash=?, label=?, notices=? WHERE id=?",
-            [
-                run.model_dump_json(),
-                group_hash(run),
-                _label(run.method.name, row["label"]),
-                notices,
-                row["id"],
-            ],
+            [text, group_hash(run), _label(run.method.name, row["label"]), notices, row["id"]],
         )
         write_digests(connection, row["id"], rounds_without(connection, row["id"]))
 
