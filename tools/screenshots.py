@@ -28,7 +28,7 @@ CHART = ".js-plotly-plot .main-svg"
 WIDE, NARROW = 1440, 390
 ANALYSES = ("predictions", "feature-space")
 """Pictures that show analyses of a trained run."""
-FILM, FILM_WIDTH, FILM_HEIGHT = "live", 1200, 840
+FILM, FILM_WIDTH, FILM_HEIGHT = "live", 1280, 960
 SECONDS_A_FRAME, LONGEST_SHOWN = 0.4, 3.0
 """Seconds for which a frame of the film is shown, and the last one."""
 
@@ -89,7 +89,7 @@ def film(db: Path, path: Path) -> None:
     )  # fmt: skip
     frames: list[Image.Image] = []
     with browsing(db) as (server, _, browser):
-        page = browser.new_page(viewport={"width": FILM_WIDTH, "height": 2 * FILM_HEIGHT})
+        page = browser.new_page(viewport={"width": FILM_WIDTH, "height": FILM_HEIGHT})
         page.set_default_timeout(120_000)
         page.goto(server.url + "/live?id=1")
         page.locator(CHART).first.wait_for(state="attached")
@@ -98,9 +98,7 @@ def film(db: Path, path: Path) -> None:
             ended = training.poll() is not None
             if ended:
                 page.wait_for_timeout(6000)  # Live draws a chart at most every five seconds
-            top = page.get_by_role("table").first.bounding_box() or {"y": 0}
-            clip = {"x": 0, "y": top["y"], "width": FILM_WIDTH, "height": FILM_HEIGHT}
-            with Image.open(io.BytesIO(page.screenshot(clip=clip))) as picture:
+            with Image.open(io.BytesIO(page.screenshot())) as picture:
                 frame = picture.convert("RGB")
             if not frames or ImageChops.difference(frame, frames[-1]).getbbox():
                 frames.append(frame)
