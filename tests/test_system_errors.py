@@ -178,7 +178,7 @@ def test_a_damaged_schema_that_sqlite_quotes_is_damage(tmp_path):
     with closing(sqlite3.connect(db)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = db.read_bytes()
-    place = content.index(b'CREATE TABLE "experiments"')
+    place = content.index(b"CREATE TABLE experiments")
     db.write_bytes(content[:place] + b"CRE\xd4TE" + content[place + 6 :])
     with pytest.raises(FedLensError, match="is damaged"):
         Store(db).experiments.all()
