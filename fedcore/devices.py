@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -42,8 +43,35 @@ def list_devices() -> list[Device]:
     """Return the GPUs that the installed torch can use, then the CPU."""
     total = memory_limits.total()
     used = max(0, total - memory_limits.available())
-    cpu = Device(CPU, platform.processor() or "CPU", total, used, psutil.cpu_percent(interval=None) / 100)
+    cpu = Device(CPU, platform.processor() or "CPU", total, used, _cpu_load())
     return [*(_gpus() if torch_has_cuda() else []), cpu]
+
+
+def _cpu_load() -> float | None:
+    """Return the processor's load since the last sample of any thread; None at the first.
+
+    ``psutil.cpu_percent`` remembers a sample per thread, so it would be 0 in each new thread of a page.
+    """
+    global _last_sample, _last_load
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts the time of guests in that of users too
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    with _sampling:
+        if _last_sample is None:
+            _last_sample = idle, total
+        elif total - _last_sample[1] >= SHORTEST_SAMPLE:
+            share = (idle - _last_sample[0]) / (total - _last_sample[1])
+            _last_load = min(1.0, max(0.0, 1 - share))
+            _last_sample = idle, total
+        return _last_load
+
+
+SHORTEST_SAMPLE = 0.5
+"""Processor seconds, of all cores together, that a sample of the load covers at least."""
+_sampling = threading.Lock()
+_last_sample: tuple[float, float] | None = None
+_last_load: float | None = None
 
 
 @cache

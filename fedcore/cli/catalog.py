@@ -41,10 +41,16 @@ def list_methods(
             print(f"{method:<14} {cls.about.title:<18} {cls.about.source}")
         return DONE
     cls = registry.get(name, "name")
-    print(f"{cls.about.title} ({cls.about.source})\n{cls.about.summary}\n")
+    print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
+    lines = {}
     for field, info in cls.Config.model_fields.items():
-        default = json.dumps(info.get_default(call_default_factory=True), default=str)
-        print(f"{field} = {default:<12} # {info.description}")
+        default = info.get_default(call_default_factory=True)
+        # TOML has no null: a field that is empty by default stays a comment
+        text = f"# {field} =" if default is None else f"{field} = {json.dumps(default, default=str)}"
+        lines[text] = info.description
+    width = max(map(len, lines), default=0)
+    for text, description in lines.items():
+        print(f"{text:<{width}}  # {description}")
     return DONE
 
 

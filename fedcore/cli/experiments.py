@@ -141,7 +141,8 @@ def _run_here(
         accuracy = ""
         if row.last_test is not None:
             accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
-        print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
+        held_out = f"  without {row.held_out}" if row.held_out else ""
+        print(f"run {row.id}  {row.label:<24} seed {row.seed}{held_out}  {row.state}{accuracy}")
         if row.state != "done":
             if debug and (trace := store.runs.error(row.id)):
                 print(trace, file=sys.stderr)

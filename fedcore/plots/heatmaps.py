@@ -461,8 +461,8 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
             parts.append(f"{p.title}, {p.empty_text}")
             continue
         on_diagonal = [p.values[i, j] for i, j in enumerate(p.own_columns) if not np.isnan(p.values[i, j])]
-        alone = f"{p.title}, a client {matrix.verb} itself: on average"
-        parts.append(f"{alone} {np.mean(on_diagonal):.2f}" if on_diagonal else p.title)
+        alone = f"{p.title}, {matrix.unit.lower()} of a client for itself"
+        parts.append(f"{alone} {np.mean(on_diagonal):.2f} on average" if on_diagonal else p.title)
     return f"{matrix.title}. {'; '.join(parts)}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -88,13 +88,23 @@ def checked_comparison(
     choice, ids = choice or ComparisonChoices(), list(experiment_ids)
     with store.checked(ids) as sound:
         compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)
-        labels = dict.fromkeys(row.label for row in compared.rows)
-        if labels and choice.baseline is not None and choice.baseline not in labels:
-            raise FedLensError(
-                f"no method '{choice.baseline}' in the table; there are: {', '.join(labels)}", "baseline"
-            )
+        if choice.baseline is not None and compared.rows:
+            choice = replace(choice, baseline=_baseline_label(compared, choice.baseline))
         printed = printed_values(compared, [e.config for e in compared.experiments])
         yield CheckedComparison(sound, compared, choice, printed)
+
+
+def _baseline_label(comparison: Comparison, baseline: str) -> str:
+    """Return the label of the rows that a baseline names by their label or by their method's name."""
+    labels = dict.fromkeys(row.label for row in comparison.rows)
+    if baseline in labels:
+        return baseline
+    named = list(dict.fromkeys(row.label for row in comparison.rows if row.method == baseline))
+    if len(named) > 1:
+        raise FedLensError(f"'{baseline}' may be {' or '.join(named)}; give one of these names", "baseline")
+    if not named:
+        raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
+    return named[0]
 
 
 Table = Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"]

@@ -86,9 +86,12 @@ def confirm_stop(items: Items) -> None:
     ids = run_ids(items, background.can_stop)
     _name_runs(items, ids)
     st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
-    if st.button("Stop", type="primary", key="stop_confirmed"):
-        session.store().runs.stop(ids)
-        st.rerun()
+    with st.container(horizontal=True):
+        if st.button("Stop", type="primary", key="stop_confirmed"):
+            session.store().runs.stop(ids)
+            st.rerun()
+        if st.button("Cancel", key="stop_cancelled"):
+            st.rerun()
 
 
 @st.dialog("Restart the failed runs?")

@@ -15,6 +15,8 @@ from fedcore.methods import registry
 from pages.forms import drafts
 from pages.widgets import markup
 
+FOLDER = "Folder on this machine"
+"""Label of the field for a data set's folder or file."""
 _NAME = re.compile(
     r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
 )
@@ -71,6 +73,8 @@ def name_in_form(field: str) -> str:
         parts.pop()  # the position in a list: ``seeds.0``
     if parts[:2] == ["data", "columns"]:
         parts = parts[:2]  # one field for all columns
+    if parts == ["data", "root"]:
+        return FOLDER
     field = ".".join(parts)
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)

@@ -18,7 +18,7 @@ from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
-from pages.forms.errors import FieldErrors
+from pages.forms.errors import FOLDER, FieldErrors
 from pages.widgets import markup
 
 MAX_SEEDS = 1000
@@ -76,7 +76,7 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
         if entry is not None and not entry.embedded:
             values["root"] = (
                 st.text_input(
-                    "Folder on this machine",
+                    FOLDER,
                     value=draft.root or "",
                     key=f"{key}.root",
                     placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),

@@ -80,7 +80,7 @@ def _sentence(a: ComparisonRow, b: ComparisonRow, seen: Separation | None, pairs
     doubt = f"more than {MOST_SEEDS - seen.have}"
     doubt = doubt if seen.cautious is None else f"up to {seen.cautious - seen.have}"
     return (
-        f"{seeds} would separate {names} with a power of {POWER:.0%}, if they differ "
+        f"{seeds} would separate {names} with a power of {100 * POWER:.0f} %, if they differ "
         f"as measured: {measured}. "
         f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} may then be needed."
     )

@@ -1,11 +1,11 @@
-// The tab's title says how far an experiment is: "3/6 running", in the end "done". The browser notifies at the end if
+// The tab's title says how far an experiment is: "3/6 done, running", in the end "done". The browser notifies at the end if
 // the reader has clicked for it; permission is never asked for otherwise. Streamlit calls this function for every message.
 
 const ASKED = "fedlens-notify"; // kept while the tab is open
 
 function titleOf({ states, total }) {
   const ended = total - (states.queued ?? 0) - (states.running ?? 0) - (states.stopping ?? 0);
-  if (ended < total) return `${ended}/${total} ${states.running || states.stopping ? "running" : "queued"}`;
+  if (ended < total) return `${ended}/${total} done, ${states.running || states.stopping ? "running" : "queued"}`;
   return states.done === total ? "done" : inWords(states);
 }
 

@@ -96,7 +96,7 @@ def machine_html() -> list[str]:
     """Return the load and memory of each device of this machine as HTML."""
     parts = []
     for d in devices.list_devices():
-        load = "" if d.load is None else f" at {d.load:.0%}"
+        load = "" if d.load is None else f" at {100 * d.load:.0f} %"
         parts.append(faint(f"{d.name}{load}, {d.memory_used / 1e9:.1f} of {d.memory_total / 1e9:.0f} GB"))
     return parts
 

@@ -87,9 +87,9 @@ def test_lives_clock_goes_on(begin: Callable[..., Page]) -> None:
 def test_the_title_of_the_tab_goes_on(begin: Callable[..., Page]) -> None:
     watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
     page = begin("live_view/notice.js", watch)
-    page.wait_for_function("document.title === '1/2 running - FedLens'")
+    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
     page.evaluate("document.title = 'Live'")
-    page.wait_for_function("document.title === '1/2 running - FedLens'")
+    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
 
 
 def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:

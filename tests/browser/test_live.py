@@ -291,7 +291,7 @@ def test_the_tab_says_how_far_it_is_and_notifies_who_has_asked(server: Server, n
         "constructor(title, options) { window.told.push(`${title}: ${options.body}`); } };"
     )
     page.goto(f"{server.url}/live?id={run.experiment_id}")
-    page.wait_for_function("document.title === '0/1 running - FedLens'")
+    page.wait_for_function("document.title === '0/1 done, running - FedLens'")
     assert page.evaluate("Notification.permission") == "default", "asked for by a click only"
     page.get_by_role("button", name="Notify me").click()
     expect(page.get_by_role("button", name="You will be notified")).to_be_disabled()

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 
 from typer.core import TyperCommand
 from typer.main import get_command
@@ -302,7 +303,11 @@ def test_methods_lists_all_and_explains_one(capsys):
     out = capsys.readouterr().out
     assert all(name in out for name in ("fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"))
     assert run("methods", "fedot") == 0
-    assert "blocks = 1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert tomllib.loads(out)["blocks"] == 1
+    assert len({line.index("  # ") for line in out.splitlines() if "  # " in line}) == 1, (
+        "columns are aligned"
+    )
 
 
 def test_data_list_and_check(tmp_path, capsys):
@@ -364,6 +369,7 @@ def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, 
 
 IN_A_PROCESS = """
 import sys
+import tomllib
 from fedcore.cli import main as cli
 from fedcore.jobs import training
 from tests.support import fake_engine, fill

@@ -285,6 +285,11 @@ def test_a_damaged_database_gives_no_report(hostile: Path, tmp_path: Path) -> No
         content(copy)
 
 
+def test_a_baseline_is_also_known_by_its_methods_name(filled: Path) -> None:
+    by_name, by_label = (content(filled, baseline=given) for given in ("promptfl", "PromptFL"))
+    assert by_name.choice == by_label.choice
+
+
 def test_what_cannot_be_reported_is_said(filled: Path) -> None:
     with pytest.raises(FedLensError, match="no method 'nobody'"):
         content(filled, baseline="nobody")

@@ -234,7 +234,8 @@ class FedDEAP(Method[FedDEAPConfig]):
                 {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
                 unit="cosine",
                 better="higher",
-                note="Cosine of an image's turned feature and its vector of the frame.",
+                note="Cosine between an image's feature after the network and the fixed direction "
+                "of its class or domain.",
                 default_visible=True,
             ),
             DiagnosticChart(
