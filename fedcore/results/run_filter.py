@@ -1,8 +1,9 @@
 """A filter over runs in words: ``method = fedot and partition.alpha < 0.5``.
 
 Fields are those of a run (``RUN_FIELDS``) and of its config by their dotted names; the end of a name is
-enough if it names one field: ``alpha``, ``lr``. Accuracy cannot be filtered on: with runs chosen by their
-test accuracy, a comparison could be made to say anything.
+enough if it names one field: ``alpha``, ``lr``, and so is a title of the tab Config, ``learning rate``.
+Accuracy cannot be filtered on: with runs chosen by their test accuracy, a comparison could be made to say
+anything.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fedcore.config import RunConfig
+from fedcore.config.field_names import field_phrase
 from fedcore.errors import FedLensError
 from fedcore.results.settings import config_for_display
 from fedcore.store import RunRow, Store
@@ -78,8 +80,8 @@ def select(text: str, records: Mapping[int, RunFields]) -> set[int]:
     """
     if not text.strip():
         return set(records)
-    term, conditions = parse(text)
     fields = dict.fromkeys([*RUN_FIELDS, *(name for record in records.values() for name in record)])
+    term, conditions = parse(_titles_replaced(text, fields))
     names = [_resolve(c.field, fields) for c in conditions]
     for condition, name in zip(conditions, names, strict=True):
         _check_order(condition, name, records.values())
@@ -152,6 +154,23 @@ _EXAMPLE = "write conditions such as method = fedot, joined by 'and', 'or', 'not
 
 def _refuse(why: str) -> NoReturn:
     raise FedLensError(f"the filter cannot be read: {why}", "where")
+
+
+def _titles_replaced(text: str, fields: Iterable[str]) -> str:
+    """Replace titles of fields before an operator, as the tab Config shows them, by the fields' names."""
+    names: dict[str, list[str]] = {}
+    for name in fields:
+        names.setdefault(field_phrase(name).lower(), []).append(name)
+    titles = {t: named[0] for t, named in names.items() if " " in t and len(named) == 1}
+    if not titles:
+        return text
+    either = "|".join(re.escape(t) for t in sorted(titles, key=len, reverse=True))
+    before_operator = r"(?=\s*[=<>!]|\s+(?:not\s+)?in\s*\(|\s+contains\b)"
+    # quoted values are matched first, so that they stay
+    pattern = re.compile(
+        rf"""(?P<quoted>"[^"]*"|'[^']*')|(?<![^\s(])(?P<title>{either}){before_operator}""", re.IGNORECASE
+    )
+    return pattern.sub(lambda m: m["quoted"] or titles[m["title"].lower()], text)
 
 
 def _resolve(field: str, known: Mapping[str, None]) -> str:

@@ -127,3 +127,13 @@ def test_a_comparison_of_filtered_runs(tmp_path: Path) -> None:
     records = run_records(runs, store.runs.configs([r.id for r in runs]))
     assert {records[r.id]["seed"] for r in runs} == {1, 2}
     assert {records[r.id].get("method.config.blocks") for r in runs} == {1, 2, None}
+
+
+def test_fields_are_known_by_the_titles_of_the_tab_config() -> None:
+    records = {
+        1: {"partition.alpha": 0.1, "label": "a"},
+        2: {"partition.alpha": 0.5, "label": "dirichlet alpha = 1"},
+    }
+    assert select("Dirichlet alpha < 0.3", records) == {1}
+    assert select("not (dirichlet alpha in (0.1, 1))", records) == {2}
+    assert select("label = 'dirichlet alpha = 1'", records) == {2}
