@@ -32,6 +32,8 @@ from fedcore.results.run_files import trained_with
 
 WIDTH = 1100
 """Width in pixels for which charts are laid out; they follow the window."""
+DEFAULT_HEIGHT = 450
+"""Height in pixels of a figure that has none of its own, which is plotly's default."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class DrawnChart:
     @property
     def height(self) -> int:
         """The height in pixels, reserved until the chart is drawn."""
-        return int(self.chart.figure.layout.height)
+        return int(self.chart.figure.layout.height or DEFAULT_HEIGHT)
 
 
 def report_html(report: Report) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 import sqlite3
 import time
 import uuid
@@ -172,7 +173,7 @@ def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str
     columns = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
     unknown = [name for name in names if name not in columns]
     if unknown:
-        raise ValueError(f"table {table} has no column {unknown[0]!r}")
+        raise ValueError(f"table {table} has no column {reprlib.repr(unknown[0])}")
 
 
 def insert_experiment(
