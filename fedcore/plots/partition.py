@@ -114,4 +114,4 @@ def _range(numbers: np.ndarray) -> str:
     if not numbers.size:
         return "0"
     low, high = int(numbers.min()), int(numbers.max())
-    return str(low) if low == high else f"{low} to {high}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

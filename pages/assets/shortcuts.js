@@ -1,10 +1,11 @@
-// Shortcuts of the whole app: "g" and a letter open a page, "?" opens the list. A field that has the focus keeps its keys,
-// and so does a dialog. Streamlit calls this function at every run of the page; the window listens once.
+// Shortcuts of the whole app: "g" and a letter open a page, "/" goes to the search, "?" opens the list. A field that has the
+// focus keeps its keys, and so does a dialog. Streamlit calls this function at every run of the page; the window listens once.
 
 const SEQUENCE = 1500; // milliseconds between the two keys
 const FIELDS = "input, textarea, select, [contenteditable]:not([contenteditable=false]), [role=combobox], " +
   "[role=listbox], [role=menu], [role=slider], [role=spinbutton], [role=textbox], [role=grid]";
 const OFF = "fedlens-shortcuts-off"; // a person who dictates would press single keys unawares (WCAG 2.1.4)
+const SEARCH = ".st-key-find input, .st-key-where input"; // Experiments; Compare and Leaderboard
 const state = { pages: [], since: -Infinity };
 
 function open(path) {
@@ -33,9 +34,9 @@ function showHelp() {
   const title = element("h2", "Keyboard shortcuts");
   title.id = "fl-keys-title";
   const rows = state.pages.map((page) => row(["g", page.key], page.title));
-  const table = element("table", "", [
-    element("tbody", "", [...rows, row(["?"], "This list"), row(["Ctrl /"], "This list, always"), row(["Esc"], "Close")]),
-  ]);
+  rows.push(row(["/"], "Search or filter, on a page that has one"));
+  rows.push(row(["?"], "This list"), row(["Ctrl /"], "This list, always"), row(["Esc"], "Close"));
+  const table = element("table", "", [element("tbody", "", rows)]);
   table.setAttribute("aria-labelledby", title.id);
   const close = element("button", "Close");
   close.type = "button";
@@ -75,9 +76,11 @@ function press(event) {
   }
   const target = event.composedPath()[0];
   if (target.closest?.(FIELDS) || localStorage.getItem(OFF) !== null) return;
+  const search = document.querySelector(SEARCH);
   const page = begun && state.pages.find(({ key }) => key === event.key.toLowerCase());
   if (page) open(page.path);
   else if (event.key === "?") showHelp();
+  else if (event.key === "/" && search) search.focus();
   else if (event.key === "g") state.since = event.timeStamp;
   else return;
   event.preventDefault();

@@ -91,6 +91,10 @@ def test_pages_open_by_keys_and_the_list_says_how(filled_server: Server, tab: Ta
         settle(page)
         expect(page.get_by_role("dialog")).to_be_hidden()
     assert page.evaluate("window.stillTheSame"), "the session goes on; nothing was loaded anew"
+    page.keyboard.press("/")
+    expect(page.get_by_role("textbox", name="Search")).to_be_focused()
+    expect(page.get_by_role("textbox", name="Search")).to_have_value("")
+    page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
     help_.get_by_role("checkbox", name="Use shortcuts of single keys").uncheck()
     page.keyboard.press("Escape")
