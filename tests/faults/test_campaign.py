@@ -168,9 +168,9 @@ def test_a_terminal_shows_what_is_written_to_it(tmp_path, monkeypatch):
     assert [line for line in lines if not FORBIDDEN.search(line) and not ESCAPE.search(line)] == []
 
 
-def test_one_attempt_of_families_that_need_a_trained_run(tmp_path):
-    """The slow tests make more."""
-    done = campaign(["pages", "foreign", "memory", "commands", "restore"], 0.01, tmp_path)
+def test_one_attempt_of_a_family_that_needs_a_trained_run(tmp_path):
+    """The slow tests make more, of every family."""
+    done = campaign(["pages"], 0.01, tmp_path)
     assert done.returncode == 0, done.stdout
 
 
