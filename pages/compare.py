@@ -23,6 +23,7 @@ from pages.compare_view import (
 )
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import background, charts, markup, session
+from pages.widgets.report import report_button
 
 CONTROLS: dict[str, Callable[[ShownComparison], None]] = {
     "matrices": matrices.draw,
@@ -74,7 +75,7 @@ def page() -> None:
         controls.nothing_finished(experiments, shown.choice.where)
         return
     with beside:
-        files.page_button(shown)
+        report_button(shown.store, shown.experiments, "report_page", shown.choice)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):
         if tab.open:

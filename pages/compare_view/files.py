@@ -8,34 +8,12 @@ from dataclasses import replace
 import streamlit as st
 
 from fedcore.reports.checked import SUFFIXES, WRITERS, Format, Table, checked_comparison
-from fedcore.reports.content import read_report
 from fedcore.results.exports import file_name
 from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
-
-
-def page_button(shown: ShownComparison) -> None:
-    """Draw the button that makes the report as one HTML file."""
-
-    def made() -> str:
-        from fedcore.reports.page import report_html
-
-        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-            return report_html(read_report(checked))
-
-    st.download_button(
-        "Report",
-        made,
-        file_name(shown.experiments, "report", "html"),
-        mime="text/html",
-        on_click="ignore",
-        icon=":material/description:",
-        key="report_page",
-        help="One HTML file with table, heatmaps, curves and configs. It opens without FedLens or network",
-    )
 
 
 def folder_button(shown: ShownComparison) -> None:

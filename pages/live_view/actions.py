@@ -11,13 +11,11 @@ from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import counted, duration
-from fedcore.reports.checked import checked_comparison
-from fedcore.reports.content import read_report
 from fedcore.results import progress
-from fedcore.results.exports import file_name
 from fedcore.results.verdict import more_seeds
-from fedcore.store import ExperimentRow, RunRow, Store
+from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, markup, pulse, session
+from pages.widgets.report import report_button
 
 CHOOSE = "Choose by name"
 TITLE_SECONDS = 5
@@ -159,23 +157,7 @@ def next_steps(experiment: ExperimentRow) -> None:
                 store.experiments.extend(experiment.id, runs)
                 jobs.ensure_worker(store)
                 st.rerun()
-        st.download_button(
-            "Report",
-            lambda: _report(store, experiment.id),
-            file_name([experiment], "report", "html"),
-            mime="text/html",
-            on_click="ignore",
-            icon=":material/description:",
-            key="live_report",
-            help="One HTML file with table, heatmaps and curves. It opens without FedLens or network",
-        )
-
-
-def _report(store: Store, experiment_id: int) -> str:
-    from fedcore.reports.page import report_html
-
-    with checked_comparison(store, [experiment_id]) as checked:
-        return report_html(read_report(checked))
+        report_button(store, [experiment], "live_report")
 
 
 @markup.fragment
