@@ -110,9 +110,11 @@ def test_toml_text_is_read_or_refused(tmp_path, junk, place):
     file = tmp_path / "experiment.toml"
     file.write_bytes(text[:place] + junk + text[place:])
     try:
-        load(file)
+        experiment = load(file)
     except FedLensError as error:
         one_line(error)
+    else:
+        assert loads(dumps(experiment)) == experiment
 
 
 @pytest.mark.parametrize(
