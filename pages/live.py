@@ -338,10 +338,13 @@ def page() -> None:
         seeds = {r.seed for r in runs}
         runs = [r for r in experiment.runs if r.seed in seeds]
         settings = replace(settings, lines=live_settings.count_lines(runs))
-    outcome = verdict(store, experiment)
-    if outcome is not None:
-        st.success(markup.md(outcome), icon=":material/flag:")
-        actions.next_steps(experiment)
+    try:
+        outcome = verdict(store, experiment)
+        if outcome is not None:
+            st.success(markup.md(outcome), icon=":material/flag:")
+            actions.next_steps(experiment)
+    except FedLensError as error:  # the heatmaps of the runs that can be read are still drawn
+        markup.show_error(error)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)
     actions.log(runs)
 

@@ -49,6 +49,18 @@ def test_a_link_to_it_says_what_is_wrong(
     assert any(any(words in text.lower() for words in ("damaged", "does not exist")) for text in shown), shown
 
 
+def test_a_run_that_cannot_be_compared_leaves_the_heatmaps_of_live(open_page: Opened, tmp_path: Path) -> None:
+    """The outcome in words compares the runs, which needs every config."""
+    number = fill.done(
+        tmp_path / "runs.db", fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2)
+    )
+    fill.alter(tmp_path / "runs.db", "UPDATE runs SET config='{}' WHERE id=1")
+    app = open_page("live", id=str(number))
+    assert not app.exception
+    assert any("run 1" in e.value for e in app.error)
+    assert [e for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
+
+
 def test_a_changed_number_is_said_above_the_page(open_page: Opened, filled: Path) -> None:
     """One flipped bit changed an accuracy on the pages without a word."""
     assert not open_page().error
