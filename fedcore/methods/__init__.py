@@ -1,4 +1,4 @@
-"""The methods, one file each, and all that a method file needs: see ``base.py`` for the contract."""
+"""The methods, one file each; ``base.py`` has the contract. A user's own method file imports from here."""
 
 from fedcore.methods.base import (
     Batch,

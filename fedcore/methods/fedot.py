@@ -22,28 +22,11 @@ from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.linalg import orthogonality, solve
-from fedcore.methods import (
-    GRADIENT_CONFLICT,
-    About,
-    Batch,
-    DiagnosticChart,
-    FieldChart,
-    Generators,
-    LearningRate,
-    Method,
-    MethodConfig,
-    Models,
-    Params,
-    RunContext,
-    State,
-    Step,
-    Uploads,
-    compared,
-    cross_entropy,
-    hyper,
-    mean_cosine,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
+from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
+from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,20 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import functional as F
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
-    Method,
-    MethodConfig,
-    Params,
-    State,
-    Step,
-    cross_entropy,
-    draw_linear,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
+from fedcore.methods.hyperparameters import MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, draw_linear
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,27 +15,12 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    DiagnosticChart,
-    Generators,
-    LossWeight,
-    Method,
-    Params,
-    RunContext,
-    State,
-    Step,
-    WeightDecay,
-    Weighting,
-    cosine_logits,
-    cross_entropy,
-    draw_linear,
-    hyper,
-    masked_mean,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.baselines.fedclip import FedCLIPConfig, contrastive
+from fedcore.methods.hyperparameters import LossWeight, WeightDecay, Weighting, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, masked_mean
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

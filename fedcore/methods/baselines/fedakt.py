@@ -14,26 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import functional as F
-from fedcore.methods import (
-    About,
-    Batch,
-    DiagnosticChart,
-    Generators,
-    LearningRate,
-    LossWeight,
-    Method,
-    MethodConfig,
-    Models,
-    Params,
-    State,
-    Step,
-    Weighting,
-    cross_entropy,
-    draw_linear,
-    hyper,
-    masked_mean,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
+from fedcore.methods.hyperparameters import LearningRate, LossWeight, MethodConfig, Weighting, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, draw_linear, masked_mean
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

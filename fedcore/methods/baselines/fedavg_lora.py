@@ -15,23 +15,12 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.errors import FedLensError
-from fedcore.methods import (
-    About,
-    Batch,
-    DiagnosticChart,
-    Generators,
-    LossWeight,
-    Method,
-    Params,
-    RunContext,
-    State,
-    Step,
-    cosine_logits,
-    cross_entropy,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.fedalign.config import LoRAConfig
+from fedcore.methods.hyperparameters import LossWeight, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

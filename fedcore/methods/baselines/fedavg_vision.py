@@ -16,20 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
-    LearningRate,
-    Method,
-    MethodConfig,
-    Params,
-    RunContext,
-    State,
-    Step,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
+from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

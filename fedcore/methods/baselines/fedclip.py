@@ -14,25 +14,18 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import model_validator
 
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
+from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
+from fedcore.methods.hyperparameters import (
     LearningRate,
-    Method,
     MethodConfig,
     Momentum,
     Optimiser,
-    Params,
-    State,
-    Step,
     WeightDecay,
-    cosine_logits,
-    cross_entropy,
-    draw_linear,
     hyper,
-    method,
 )
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

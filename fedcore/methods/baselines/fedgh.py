@@ -14,24 +14,19 @@ from typing import TYPE_CHECKING
 
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
+from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
+from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
+from fedcore.methods.hyperparameters import (
     BatchSize,
-    DiagnosticChart,
     Epochs,
-    Generators,
     LearningRate,
     Momentum,
-    Params,
-    Ragged,
-    State,
-    Uploads,
     WeightDecay,
     Weighting,
     hyper,
-    method,
 )
-from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
+from fedcore.methods.registry import method
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict
 
 from fedcore.clip.prompts import sentences
-from fedcore.methods import About, Models, Params, State, cosine_logits, method
+from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -22,23 +22,7 @@ from fedcore.clip.lora import check_attention_layers, first_adapted_layer, scale
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    DiagnosticChart,
-    Generators,
-    MatrixChart,
-    Models,
-    Params,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    Uploads,
-    cosine_logits,
-    cross_entropy,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import (
@@ -57,6 +41,9 @@ from fedcore.methods.fedalign.towers import (
     orthogonality,
     parts_of,
 )
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About, DiagnosticChart, MatrixChart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import Params, Ragged
+from fedcore.methods.base import Params, Ragged
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from fedcore.clip.lora import Lora, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import Generators, Params
+from fedcore.methods.base import Generators, Params
 
 if TYPE_CHECKING:
     from torch import Tensor

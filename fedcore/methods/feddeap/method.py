@@ -26,33 +26,19 @@ from fedcore.clip.prompts import check_prompts, check_room, class_suffix, encode
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
+from fedcore.methods.base import (
     Batch,
-    BatchSize,
-    DiagnosticChart,
+    BatchOrder,
     Generators,
-    LearningRate,
-    LossWeight,
     Method,
-    MethodConfig,
     Params,
     Phase,
-    PromptLength,
     Ragged,
     RunContext,
     State,
     Step,
     Uploads,
-    WeightDecay,
-    cosine_logits,
-    cross_entropy,
-    hyper,
-    masked_mean,
-    method,
-    weighted_mean,
 )
-from fedcore.methods.base import BatchOrder
 from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,
@@ -62,6 +48,18 @@ from fedcore.methods.feddeap.networks import (
     init_network,
     transform,
 )
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    LossWeight,
+    MethodConfig,
+    PromptLength,
+    WeightDecay,
+    hyper,
+)
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean, weighted_mean
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import torch
-from fedcore.methods import Params, cross_entropy, draw_linear
+from fedcore.methods.base import Params
+from fedcore.methods.tensors import cross_entropy, draw_linear
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -29,31 +29,30 @@ from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_c
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
+from fedcore.methods.base import (
     Batch,
-    BatchSize,
-    DiagnosticChart,
     Generators,
-    LearningRate,
     Method,
-    MethodConfig,
     Models,
     Params,
-    PromptLength,
     Ragged,
     RunContext,
     State,
     Step,
     Uploads,
-    Weighting,
-    cosine_logits,
-    cross_entropy,
-    hyper,
-    masked_mean,
-    method,
 )
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    MethodConfig,
+    PromptLength,
+    Weighting,
+    hyper,
+)
+from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
+from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,27 +17,19 @@ from pydantic import model_validator
 from fedcore.clip.prompts import encode_context, word_context
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
-    LearningRate,
-    Models,
-    Params,
-    PromptLength,
-    State,
-    Step,
-    Weighting,
+from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, WORDS, Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import LearningRate, PromptLength, Weighting, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import (
     cosine_logits,
     cross_entropy,
     draw_linear,
-    hyper,
     in_pieces,
-    method,
     piece_size,
     saved_bytes,
 )
-from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, WORDS, Prompted, PromptedConfig
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

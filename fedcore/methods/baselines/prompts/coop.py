@@ -6,18 +6,11 @@ start from PromptFL's first context, so that the two differ only in what is shar
 
 from __future__ import annotations
 
-from fedcore.methods import (
-    About,
-    Generators,
-    LearningRate,
-    LossWeight,
-    Models,
-    State,
-    Weighting,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Generators, Models, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.hyperparameters import LearningRate, LossWeight, Weighting, hyper
+from fedcore.methods.registry import method
+from fedcore.records.presentation import About
 
 
 class CoOpConfig(PromptFLConfig):

@@ -17,34 +17,27 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
+from fedcore.methods.base import Batch, Generators, Method, Params, Ragged, RunContext, State, Step, Uploads
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN
+from fedcore.methods.hyperparameters import (
     BatchSize,
-    DiagnosticChart,
-    Generators,
     LearningRate,
     LossWeight,
-    Method,
     MethodConfig,
-    Params,
     PromptLength,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    Uploads,
     WeightDecay,
+    hyper,
+)
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import (
     cosine_logits,
     cross_entropy,
     draw_linear,
-    hyper,
     in_pieces,
-    method,
     piece_size,
     saved_bytes,
 )
-from fedcore.methods.baselines.prompts import HELD_PER_TOKEN
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -19,23 +19,12 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
-    LearningRate,
-    Params,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    cross_entropy,
-    hyper,
-    in_pieces,
-    method,
-    piece_size,
-)
+from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import LearningRate, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,25 +14,12 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.clip.prompts import INIT_STD, class_features
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    DiagnosticChart,
-    Epochs,
-    Generators,
-    LearningRate,
-    LossWeight,
-    Params,
-    Ragged,
-    Rank,
-    State,
-    Step,
-    cosine_logits,
-    cross_entropy,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import Epochs, LearningRate, LossWeight, Rank, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About, DiagnosticChart
 
 if TYPE_CHECKING:
     from torch import Tensor

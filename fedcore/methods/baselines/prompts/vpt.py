@@ -15,21 +15,11 @@ from typing import TYPE_CHECKING
 from fedcore.clip.lora import check_attention_layers, scaled_layer
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import (
-    About,
-    Batch,
-    Generators,
-    LearningRate,
-    Method,
-    MethodConfig,
-    Params,
-    RunContext,
-    State,
-    Step,
-    cross_entropy,
-    hyper,
-    method,
-)
+from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
+from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy
+from fedcore.records.presentation import About
 
 if TYPE_CHECKING:
     from torch import Tensor
