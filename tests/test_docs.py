@@ -13,41 +13,43 @@ from tools.docs import experiment as experiment_doc
 from tools.docs import methods as methods_doc
 from tools.docs import rooms
 
-PAGE = methods_doc.PAGE.read_text(encoding="utf-8")
+METHOD_PAGES = methods_doc.PAGES
+DOCS = METHOD_PAGES.parent
+ROOT = DOCS.parent
 BUILT_IN = [
     name for name, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")
 ]
 
 
-def section(title: str) -> str:
-    """From a heading of the second level to the next one."""
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found, f"docs/methods.md has no section '## {title}'; write one (CONTRIBUTING.md, A method)"
-    return found[1]
-
-
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
+def test_every_method_has_a_page_with_its_idea_and_all_its_fields(name):
     cls = registry.get(name)
-    text = section(cls.about.title)
-    assert f"`{name}`" in text
+    page = METHOD_PAGES / f"{name}.md"
+    assert page.is_file(), f"write {page.relative_to(ROOT)} (CONTRIBUTING.md, A method)"
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {cls.about.title}\n\nName: `{name}`.\n")
     assert cls.about.summary in text
     missing = [field for field in cls.Config.model_fields if f"`{field}`" not in text]
+    index = (METHOD_PAGES / "index.md").read_text(encoding="utf-8")
     if issubclass(cls.Config, MethodConfig):
-        common = section("Fields of every trained method")
         own = cls.Config.model_fields
         inherited = MethodConfig.model_fields
         missing = [
             f
             for f in missing
-            if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in common
+            if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in index
         ]
-    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m tools.docs"
+    assert not missing, f"{page.name}: name {missing}; run python -m tools.docs"
+    assert f"| [{cls.about.title}]({name}.md) | `{name}` |" in index, "a row in the table of methods"
+    assert f"methods/{name}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), "in the navigation"
 
 
-def test_the_page_says_what_the_code_says():
-    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
-    assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
+def test_the_pages_of_methods_say_what_the_code_says():
+    for page in METHOD_PAGES.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert methods_doc.render(text) == text, f"{page.name} is out of date; run python -m tools.docs"
+    text = (METHOD_PAGES / "fedot.md").read_text(encoding="utf-8")
+    assert methods_doc.render(text.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == text
 
 
 def test_the_page_of_experiment_files_says_what_the_models_say():
@@ -60,7 +62,8 @@ def test_the_page_of_experiment_files_says_what_the_models_say():
 
 def test_every_test_that_the_page_names_is_there():
     root, file, named = Path(__file__).parent, None, 0
-    for name in re.findall(r"`((?:[\w/]+\.py)?(?:::test_\w+)?|test_\w+)`", section("What is checked")):
+    page = (DOCS / "checks.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:[\w/]+\.py)?(?:::test_\w+)?|test_\w+)`", page):
         path, _, test = name.partition("::")
         if path.endswith(".py"):
             file = next(root.rglob(Path(path).name)) if "/" not in path else root / path
@@ -77,25 +80,26 @@ def test_a_marker_without_its_method_is_noticed():
         methods_doc.render("<!-- fields: fedto -->\n<!-- end -->")
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}
+
+
 def test_documents_link_only_to_what_is_there():
-    for path in methods_doc.PAGE.parent.glob("*.md"):
-        text = path.read_text(encoding="utf-8")
-        headings = {
-            re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
-            for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        }
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            if target.startswith("#"):
-                assert target[1:] in headings, f"{path.name}: no heading for {target}"
-            elif not target.startswith(("http://", "https://")):
-                assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: no file at {target}"
+    for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+            if not target.startswith(("http://", "https://")):
+                name, _, anchor = target.partition("#")
+                page = path.parent / name if name else path
+                assert page.exists(), f"{path.name}: no file at {target}"
+                assert not anchor or anchor in anchors(page), f"{path.name}: no heading for {target}"
 
 
 def test_the_pictures_of_the_readme_are_there():
-    root = Path(__file__).resolve().parents[1]
-    pictures = re.findall(r'[("]([^"(]+\.(?:png|webp))[")]', (root / "README.md").read_text(encoding="utf-8"))
+    pictures = re.findall(r'[("]([^"(]+\.(?:png|webp))[")]', (ROOT / "README.md").read_text(encoding="utf-8"))
     assert pictures
-    assert [p for p in pictures if not (root / p).is_file()] == []
+    assert [p for p in pictures if not (ROOT / p).is_file()] == []
 
 
 def test_the_picture_of_the_rooms_shows_the_layers_of_the_lint_contract():

@@ -44,7 +44,7 @@ def hyper(
 ) -> T:
     """Declare a hyper-parameter: ``strength: float = hyper(0.5, "How far ...", ge=0, le=1)``.
 
-    It is a pydantic field, and ``pydantic.Field`` serves as well. Forms, tables, docs/methods.md and the
+    It is a pydantic field, and ``pydantic.Field`` serves as well. Forms, tables, docs/methods/ and the
     schema of TOML files are made from it.
 
     Args:

@@ -83,7 +83,7 @@ def _method_form(
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
-    text = guide.sections().get(entry.name)
+    text = guide.text(entry.name)
     if text:
         more = st.popover(
             "Equations and notes on the paper",

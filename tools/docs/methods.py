@@ -1,4 +1,4 @@
-"""The blocks of docs/methods.md: each method's idea and its table of fields."""
+"""The blocks of docs/methods/: each method's idea and its table of fields."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 from tools.docs.blocks import FOLDER, fill
 
-PAGE = FOLDER / "methods.md"
+PAGES = FOLDER / "methods"
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def render(text: str) -> str:
-    """Return the page with every block written from the code.
+    """Return a page with every block written from the code.
 
     Raises:
         FedLensError: for a marker that names no method.

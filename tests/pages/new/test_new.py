@@ -112,7 +112,7 @@ def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tm
 
 def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    text = guide.sections()["fedot"]
+    text = guide.text("fedot")
     assert text not in [m.value for m in app.markdown], "not before it is asked for"
     app.session_state["new1.1.1.guide"] = True  # the popover of the second method, first time open
     assert text in [m.value for m in app.run().markdown]
