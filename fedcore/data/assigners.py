@@ -1,4 +1,4 @@
-"""Assign the samples of a group of clients to them: one function per kind of partition."""
+"""Divide the samples of a group of clients among them: one function per kind of partition."""
 
 from __future__ import annotations
 
@@ -13,19 +13,55 @@ from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
+Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
 Form = Literal["per_class", "per_client"]
 Leftover = Literal["drop", "spread", "even", "last"]
 
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
 
-_SPLITS = (TRAIN, VALIDATION, TEST)
+MARKS = (TRAIN, VALIDATION, TEST)
 
 _Value = TypeVar("_Value")
 Cells = dict[tuple[int, int], _Value]
 """(class, split) -> value."""
 Purpose = tuple[int, str, int]
 """Seed, name and number of a draw."""
+
+
+@dataclass(frozen=True)
+class PartitionSettings:
+    """How samples are assigned to clients.
+
+    Attributes:
+        kind: ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given
+            ``alpha``. ``iid``, ``dirichlet`` and ``pathological`` (a few classes each, without overlap):
+            ``clients`` clients. ``natural``: the clients that the data set names (writers, a manifest's
+            column), or ``clients`` of them.
+        min_samples: minimum of training samples of each client; Dirichlet shares are redrawn (seeded, at most
+            ``MAX_DRAWS`` times) until it is reached, and a natural client below it is left out.
+        dirichlet_form: ``per_class`` (of FedAlign and SDFed): the clients' shares of each class are one draw
+            of Dirichlet(alpha, ..., alpha), and clients differ in size. ``per_client``: each client's shares
+            of the classes are one draw, and clients are of equal size.
+        leftover: the classes that remain when each client has its ``classes_per_client`` (1 for FedAlign's
+            Food101, 2 for Pets and for Flowers) are not assigned ("drop"), shared by all clients ("spread"),
+            dealt out in turn ("even"), or go to the last client ("last"). They stay in the domains' test
+            sets.
+        shots: maximum of training samples per class and client; validation and test are not reduced.
+        held_out: a domain that no client holds; its samples are in ``Assignment.domain_test`` only.
+    """
+
+    kind: Kind = "domain"
+    clients: int | None = None
+    clients_per_domain: int = 1
+    alpha: float | None = None
+    classes_per_client: int | None = None
+    min_samples: int = 1
+    dirichlet_form: Form = "per_class"
+    leftover: Leftover = "drop"
+    shots: int | None = None
+    held_out: str | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,34 +79,41 @@ class ClientGroup:
     rows: np.ndarray
 
 
-def assign_iid(images: ImageSet, split: np.ndarray, group: ClientGroup, seed: int) -> np.ndarray:
-    """Assign each class's shuffled samples to the clients in turn. Shape: -> (rows,) client index."""
-    rows = group.rows
+def assign(
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
+) -> np.ndarray:
+    """Assign a group's rows to its clients. Shape: -> (rows,) client index, -1 for nobody."""
+    if settings.kind == "pathological":
+        return _pathological(images, split, group, settings)
     if len(group.names) == 1:
-        return np.zeros(len(rows), dtype=np.int64)
+        return np.zeros(len(group.rows), dtype=np.int64)
+    if settings.kind == "dirichlet" or (settings.kind == "domain" and settings.alpha is not None):
+        return _dirichlet(images, split, group, settings)
+    return _iid(images, split, group, settings.seed)
+
+
+def _iid(images: ImageSet, split: np.ndarray, group: ClientGroup, seed: int) -> np.ndarray:
+    """Assign each class's shuffled samples to the clients in turn, who differ by at most one per split."""
+    rows = group.rows
     owner = np.empty(len(rows), dtype=np.int64)
     order = keyed_order([images.keys[r] for r in rows], seed, "deal")
     turn = numpy_generator(seed, "deal", *group.names).permutation(len(group.names))
-    for s in _SPLITS:
+    for s in MARKS:
         members = order[split[rows[order]] == s]
         members = members[np.argsort(images.labels[rows[members]], kind="stable")]
         owner[members] = turn[np.arange(len(members)) % len(turn)]
     return owner
 
 
-def assign_pathological(
-    images: ImageSet,
-    split: np.ndarray,
-    group: ClientGroup,
-    classes_per_client: int,
-    leftover: Leftover,
-    seed: int,
+def _pathological(
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
 ) -> np.ndarray:
-    """Assign disjoint classes to the clients. Shape: -> (rows,) client index, -1 for unassigned classes.
+    """Assign disjoint classes to the clients.
 
     With ``leftover = "last"`` the last client has the remaining classes, which may be more or fewer: the code
     that SDFed builds on covers K classes with round(K / n) for each client.
     """
+    classes_per_client, leftover = settings.classes_per_client or 1, settings.leftover
     n, classes = len(group.names), len(images.classes)
     needed = (n - 1) * classes_per_client + 1 if leftover == "last" else n * classes_per_client
     if needed > classes:
@@ -82,7 +125,7 @@ def assign_pathological(
             f"classes, but {images.name} has {classes}; set {' or '.join(remedies) or 'fewer of both'}",
             "partition.classes_per_client",
         )
-    order = keyed_order(images.classes, seed, "pathological")
+    order = keyed_order(images.classes, settings.seed, "pathological")
     place = np.arange(classes)
     client = place // classes_per_client
     owner_of_class = np.empty(classes, dtype=np.int64)
@@ -95,50 +138,38 @@ def assign_pathological(
     owner: np.ndarray = owner_of_class[images.labels[group.rows]]
     left = np.flatnonzero(owner < 0)
     if leftover == "spread" and len(left):
-        owner[left] = assign_iid(
-            images, split, ClientGroup(group.names, group.domain, group.rows[left]), seed
-        )
+        remaining = ClientGroup(group.names, group.domain, group.rows[left])
+        owner[left] = _iid(images, split, remaining, settings.seed)
     return owner
 
 
-def assign_dirichlet(
-    images: ImageSet,
-    split: np.ndarray,
-    group: ClientGroup,
-    alpha: float,
-    form: Form,
-    min_samples: int,
-    shots: int | None,
-    seed: int,
+def _dirichlet(
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
 ) -> np.ndarray:
-    """Assign samples by shares drawn from Dirichlet(alpha, ..., alpha). Shape: -> (rows,) client index.
-
-    Shares are redrawn until every client has ``min_samples`` training samples, at most ``MAX_DRAWS`` times.
-    """
-    rows, n = group.rows, len(group.names)
-    if n == 1:
-        return np.zeros(len(rows), dtype=np.int64)
+    """Assign samples by shares drawn from Dirichlet(alpha, ..., alpha), drawn again for small clients."""
+    assert settings.alpha is not None, "the config asks for it"
+    rows, n, seed = group.rows, len(group.names), settings.seed
     order = keyed_order([images.keys[r] for r in rows], seed, "dirichlet")
     labels, splits = images.labels[rows[order]], split[rows[order]]
     classes = np.unique(labels).tolist()
-    cells = {(c, s): order[(labels == c) & (splits == s)] for c in classes for s in _SPLITS}
+    cells = {(c, s): order[(labels == c) & (splits == s)] for c in classes for s in MARKS}
     sizes = {cell: len(members) for cell, members in cells.items()}
     names = {c: images.classes[c] for c in classes}
-    draw_counts = _per_class if form == "per_class" else _per_client
+    draw_counts = _per_class if settings.dirichlet_form == "per_class" else _per_client
     best = 0
     for draw in range(MAX_DRAWS):
-        counts = draw_counts(names, sizes, group.names, alpha, (seed, "dirichlet", draw))
-        smallest = int(sum(np.minimum(counts[c, TRAIN], shots or len(rows)) for c in classes).min())
+        counts = draw_counts(names, sizes, group.names, settings.alpha, (seed, "dirichlet", draw))
+        smallest = int(sum(np.minimum(counts[c, TRAIN], settings.shots or len(rows)) for c in classes).min())
         best = max(best, smallest)
-        if smallest >= min_samples:
+        if smallest >= settings.min_samples:
             owner = np.empty(len(rows), dtype=np.int64)
             for cell, members in cells.items():
                 owner[members] = np.repeat(np.arange(n), counts[cell])
             return owner
     train = int((splits == TRAIN).sum())
     raise FedLensError(
-        f"{MAX_DRAWS} draws of Dirichlet({alpha:g}) over {n} clients and {train} training samples "
-        f"left some client with fewer than {min_samples} (at best {best}); lower min_samples, "
+        f"{MAX_DRAWS} draws of Dirichlet({settings.alpha:g}) over {n} clients and {train} training samples "
+        f"left some client with fewer than {settings.min_samples} (at best {best}); lower min_samples, "
         "or set fewer clients or a larger alpha",
         "partition.min_samples",
     )
@@ -155,7 +186,7 @@ def _per_class(
     for c, name in classes.items():
         rng = numpy_generator(*purpose, *clients, name)
         shares, tie = rng.dirichlet(np.full(n, alpha)), rng.permutation(n)
-        counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in _SPLITS})
+        counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in MARKS})
     return counts
 
 
@@ -201,48 +232,3 @@ def _take(rng: np.random.Generator, shares: np.ndarray, left: np.ndarray, quota:
         taken += drawn
         quota -= int(drawn.sum())
     return taken
-
-
-def natural_groups(
-    images: ImageSet,
-    split: np.ndarray,
-    used: np.ndarray,
-    clients: int | None,
-    min_samples: int,
-    shots: int | None,
-    seed: int,
-) -> list[ClientGroup]:
-    """Return the clients that the data set names, each as a group: all, or ``clients`` drawn by the seed.
-
-    Clients with fewer than ``min_samples`` training samples, without a test sample, or without a validation
-    sample although the split has some, are left out; their samples are not assigned.
-    """
-    names, owner = images.owners()
-    if not names:
-        raise FedLensError(
-            f"{images.name} does not name clients; a 'natural' partition needs writers (femnist) or a "
-            "client column in a manifest or Hugging Face data set",
-            "partition.kind",
-        )
-    rows = used[np.argsort(owner[used], kind="stable")]
-    parts = np.split(rows, np.searchsorted(owner[rows], np.arange(len(names) + 1)))[1 : len(names) + 1]
-    validated = bool(np.any(split == VALIDATION))
-    large = []
-    for name, part in zip(names, parts, strict=True):
-        train, validation, test = (part[split[part] == s] for s in _SPLITS)
-        usable = int(np.minimum(np.bincount(images.labels[train]), shots or len(images)).sum())
-        if usable >= min_samples and len(test) and (len(validation) or not validated):
-            domains = np.unique(images.domain[part])
-            large.append(ClientGroup((name,), int(domains[0]) if len(domains) == 1 else -1, part))
-    if len(large) < (clients or 1):
-        each = f"{min_samples} training sample{'s' * (min_samples > 1)} and one test sample"
-        raise FedLensError(
-            f"{len(large)} of the {len(names)} clients that {images.name} names have {each}"
-            + (f", fewer than clients = {clients}; set fewer" if large else "; they need more samples")
-            + (" or lower min_samples" if min_samples > 1 else ""),
-            "partition.clients" if large else "partition.min_samples",
-        )
-    if clients is None:
-        return large
-    chosen = keyed_order([g.names[0] for g in large], seed, "natural")[:clients]
-    return [large[i] for i in np.sort(chosen)]

@@ -6,28 +6,17 @@ training set. Draws are keyed by sample key, class name and client name; the ord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from fedcore.data.assigners import (
-    ClientGroup,
-    Form,
-    Leftover,
-    assign_dirichlet,
-    assign_iid,
-    assign_pathological,
-    natural_groups,
-)
+from fedcore.data.assigners import MARKS, ClientGroup, PartitionSettings, assign
 from fedcore.data.images import ImageSet
-from fedcore.data.splits import few_shot
+from fedcore.data.splits import few_shot, keyed_order
 from fedcore.errors import FedLensError
+from fedcore.progress import counted
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
-
-Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
-SplitRows = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows of one client: train, validation, test."""
 
 
 @dataclass(frozen=True)
@@ -60,73 +49,25 @@ class Assignment:
     unassigned: np.ndarray
 
 
-def partition(
-    images: ImageSet,
-    split: np.ndarray,
-    *,
-    kind: Kind = "domain",
-    clients: int | None = None,
-    clients_per_domain: int = 1,
-    alpha: float | None = None,
-    classes_per_client: int | None = None,
-    min_samples: int = 1,
-    dirichlet_form: Form = "per_class",
-    leftover: Leftover = "drop",
-    shots: int | None = None,
-    held_out: str | None = None,
-    seed: int = 0,
-) -> Assignment:
-    """Assign the samples of a data set to clients.
-
-    - ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given ``alpha``.
-    - ``iid``: every class is assigned in turn; clients differ by at most one sample per class and split.
-    - ``dirichlet``: in the per-class form (of FedAlign and SDFed) the clients' shares of each class are one
-      draw of Dirichlet(alpha, ..., alpha), and clients differ in size; in the per-client form each client's
-      shares of the classes are one draw, and clients are of equal size.
-    - ``pathological``: ``classes_per_client`` classes each, without overlap. The remaining classes (1 for
-      FedAlign's Food101, 2 for Pets and for Flowers) are not assigned, are shared by all clients
-      (``leftover="spread"``), dealt out in turn ("even"), or go to the last client ("last"); they stay in the
-      domains' test sets.
-    - ``natural``: the clients that the data set names (writers, a manifest's column), or ``clients`` of them.
+def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings | None = None) -> Assignment:
+    """Assign the samples of a data set to clients; by default, each domain is one client.
 
     If a client's share has no test sample, it gets one of a class that it trains on, from the client with
     most test samples of that class. The same holds for validation if the split has validation samples.
 
     Args:
         split: (samples,) as ``splits.split`` returns it.
-        min_samples: minimum of training samples of each client; Dirichlet shares are redrawn (seeded, at most
-            ``assigners.MAX_DRAWS`` times) until it is reached, and a natural client below it is left out.
-        shots: maximum of training samples per class and client; validation and test are not reduced.
-        held_out: a domain that no client holds; its samples are in ``domain_test`` only.
     """
-    used = _used_rows(images, split, held_out)
-    if kind == "natural":
-        groups = natural_groups(images, split, used, clients, min_samples, shots, seed)
-    else:
-        groups = _groups(images, used, kind, clients, clients_per_domain)
-        _refuse_too_many_clients(images, split, groups, min_samples, kind)
-    parts: list[SplitRows] = []
-    for group in groups:
-        if kind == "pathological":
-            owner = assign_pathological(images, split, group, classes_per_client or 1, leftover, seed)
-        elif alpha is not None and kind in ("domain", "dirichlet"):
-            owner = assign_dirichlet(images, split, group, alpha, dirichlet_form, min_samples, shots, seed)
-        else:
-            owner = assign_iid(images, split, group, seed)
-        parts += _parts(images, split, group, owner)
+    settings = settings or PartitionSettings()
+    used = _used_rows(images, split, settings.held_out)
+    groups = _groups(images, split, used, settings)
+    parts = [part for group in groups for part in _parts(images, split, group, settings)]
     names = tuple(name for group in groups for name in group.names)
     train = [
-        few_shot(part[TRAIN], images.labels, images.keys, shots, seed, name)
+        few_shot(part[TRAIN], images.labels, images.keys, settings.shots, settings.seed, name)
         for name, part in zip(names, parts, strict=True)
     ]
-    sizes = [len(rows) for rows in train]
-    smallest = int(np.argmin(sizes))
-    if sizes[smallest] < min_samples:
-        raise FedLensError(
-            f"client '{names[smallest]}' has {sizes[smallest]} training samples of {sum(sizes)}, "
-            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
-            "partition.min_samples",
-        )
+    _refuse_small_client(names, train, settings.min_samples)
     validation, test = [part[VALIDATION] for part in parts], [part[TEST] for part in parts]
     held = np.concatenate([*train, *validation, *test])
     assert len(np.unique(held)) == len(held), "a sample has two owners"
@@ -138,7 +79,7 @@ def partition(
         test=test,
         domains=images.domains,
         domain_test=_domain_tests(images, split),
-        held_out=held_out,
+        held_out=settings.held_out,
         counts=np.array([np.bincount(images.labels[rows], minlength=len(images.classes)) for rows in train]),
         unassigned=np.setdiff1d(used, held),
     )
@@ -174,73 +115,137 @@ def _domain_tests(images: ImageSet, split: np.ndarray) -> list[np.ndarray]:
 
 
 def _groups(
-    images: ImageSet, used: np.ndarray, kind: Kind, clients: int | None, clients_per_domain: int
+    images: ImageSet, split: np.ndarray, used: np.ndarray, settings: PartitionSettings
 ) -> list[ClientGroup]:
-    present = [d for d in range(len(images.domains)) if np.any(images.domain[used] == d)]
-    if kind != "domain":
+    """Return the clients in groups, among each of which its own rows are divided."""
+    if settings.kind == "natural":
+        return _natural_groups(images, split, used, settings)
+    if settings.kind == "domain":
+        groups = _domain_groups(images, used, settings)
+    else:
+        clients = settings.clients
         if clients is None:
-            raise FedLensError(f"a '{kind}' partition needs clients = a number", "partition.clients")
+            raise FedLensError(f"a '{settings.kind}' partition needs clients = a number", "partition.clients")
         width = max(2, len(str(clients)))
         names = tuple(f"client-{i + 1:0{width}d}" for i in range(clients))
-        return [ClientGroup(names, present[0] if len(present) == 1 else -1, used)]
-    total = len(present) * clients_per_domain
-    if clients is not None and clients != total:
+        groups = [ClientGroup(names, _only_domain(images, used), used)]
+    for group in groups:
+        _refuse_too_many_clients(images, split, group, settings)
+    return groups
+
+
+def _only_domain(images: ImageSet, rows: np.ndarray) -> int:
+    """Return the index of the domain that all rows are of; -1 if they are of several."""
+    domains = np.unique(images.domain[rows])
+    return int(domains[0]) if len(domains) == 1 else -1
+
+
+def _domain_groups(images: ImageSet, used: np.ndarray, settings: PartitionSettings) -> list[ClientGroup]:
+    each = settings.clients_per_domain
+    present = np.unique(images.domain[used]).tolist()
+    total = len(present) * each
+    if settings.clients not in (None, total):
         raise FedLensError(
-            f"{clients} clients, but {len(present)} domains x {clients_per_domain} clients each "
+            f"{settings.clients} clients, but {len(present)} domains x {each} clients each "
             f"make {total}; leave clients empty and set clients_per_domain",
             "partition.clients",
         )
     groups = []
     for d in present:
         name = images.domains[d]
-        numbered = tuple(f"{name}-{i + 1}" for i in range(clients_per_domain))
-        groups.append(
-            ClientGroup((name,) if clients_per_domain == 1 else numbered, d, used[images.domain[used] == d])
-        )
+        names = (name,) if each == 1 else tuple(f"{name}-{i + 1}" for i in range(each))
+        groups.append(ClientGroup(names, d, used[images.domain[used] == d]))
     return groups
 
 
+def _natural_groups(
+    images: ImageSet, split: np.ndarray, used: np.ndarray, settings: PartitionSettings
+) -> list[ClientGroup]:
+    """Return the clients that the data set names, each as a group: all, or ``clients`` drawn by the seed.
+
+    Clients with fewer than ``min_samples`` training samples, without a test sample, or without a validation
+    sample although the split has some, are left out; their samples are not assigned.
+    """
+    clients, min_samples = settings.clients, settings.min_samples
+    names, owner = images.owners()
+    if not names:
+        raise FedLensError(
+            f"{images.name} does not name clients; a 'natural' partition needs writers (femnist) or a "
+            "client column in a manifest or Hugging Face data set",
+            "partition.kind",
+        )
+    rows = used[np.argsort(owner[used], kind="stable")]
+    parts = np.split(rows, np.searchsorted(owner[rows], np.arange(len(names) + 1)))[1 : len(names) + 1]
+    validated = bool(np.any(split == VALIDATION))
+    large = []
+    for name, part in zip(names, parts, strict=True):
+        train, validation, test = (part[split[part] == s] for s in MARKS)
+        usable = int(np.minimum(np.bincount(images.labels[train]), settings.shots or len(images)).sum())
+        if usable >= min_samples and len(test) and (len(validation) or not validated):
+            large.append(ClientGroup((name,), _only_domain(images, part), part))
+    if len(large) < (clients or 1):
+        each = f"{counted(min_samples, 'training sample')} and one test sample"
+        raise FedLensError(
+            f"{len(large)} of the {len(names)} clients that {images.name} names have {each}"
+            + (f", fewer than clients = {clients}; set fewer" if large else "; they need more samples")
+            + (" or lower min_samples" if min_samples > 1 else ""),
+            "partition.clients" if large else "partition.min_samples",
+        )
+    if clients is None:
+        return large
+    chosen = keyed_order([g.names[0] for g in large], settings.seed, "natural")[:clients]
+    return [large[i] for i in np.sort(chosen)]
+
+
 def _refuse_too_many_clients(
-    images: ImageSet, split: np.ndarray, groups: list[ClientGroup], min_samples: int, kind: Kind
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
 ) -> None:
     """Refuse more clients than the samples suffice for, and say how many are possible."""
-    for group in groups:
-        n, field = len(group.names), "partition.clients"
-        where = images.name
-        if kind == "domain":
-            field, where = "partition.clients_per_domain", f"domain '{images.domains[group.domain]}'"
-        train, validation, test = (int((split[group.rows] == s).sum()) for s in (TRAIN, VALIDATION, TEST))
-        most = max(1, min(train // min_samples, test, validation or test))
-        remedy = f"set at most {most} client{'s' if most > 1 else ''}"
-        if train < n * min_samples:
-            remedies = [f"lower min_samples to {train // n}"] if train >= n else []
-            remedies += [remedy] if most < n else []
+    n, field, where = len(group.names), "partition.clients", images.name
+    if settings.kind == "domain":
+        field, where = "partition.clients_per_domain", f"domain '{images.domains[group.domain]}'"
+    min_samples = settings.min_samples
+    train, validation, test = (int((split[group.rows] == s).sum()) for s in MARKS)
+    most = max(1, min(train // min_samples, test, validation or test))
+    remedy = f"set at most {counted(most, 'client')}"
+    if train < n * min_samples:
+        remedies = [f"lower min_samples to {train // n}"] if train >= n else []
+        remedies += [remedy] if most < n else []
+        raise FedLensError(
+            f"{where} has {train} training samples, too few for {counted(n, 'client')} "
+            f"with {min_samples} or more each; {' or '.join(remedies) or 'add training images'}",
+            field if train < n else "partition.min_samples",
+        )
+    for name, count in (("test", test), ("validation", validation)):
+        if count < n and (count or name == "test"):
             raise FedLensError(
-                f"{where} has {train} training samples, too few for {n} client{'s' if n > 1 else ''} "
-                f"with {min_samples} or more each; {' or '.join(remedies) or 'add training images'}",
-                field if train < n else "partition.min_samples",
+                f"{where} has {count} {name} samples for {n} clients, but each needs at least one; {remedy}",
+                field,
             )
-        for name, count in (("test", test), ("validation", validation)):
-            if count < n and (count or name == "test"):
-                raise FedLensError(
-                    f"{where} has {count} {name} samples for {n} clients, but each needs at least one; "
-                    f"{remedy}",
-                    field,
-                )
 
 
-def _parts(images: ImageSet, split: np.ndarray, group: ClientGroup, owner: np.ndarray) -> list[SplitRows]:
-    """Return the rows of every client of a group, each with at least one test (and validation) sample."""
-    owner = owner.copy()
+def _refuse_small_client(names: Sequence[str], train: Sequence[np.ndarray], min_samples: int) -> None:
+    sizes = [len(rows) for rows in train]
+    smallest = int(np.argmin(sizes))
+    if sizes[smallest] < min_samples:
+        raise FedLensError(
+            f"client '{names[smallest]}' has {sizes[smallest]} training samples of {sum(sizes)}, "
+            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
+            "partition.min_samples",
+        )
+
+
+def _parts(
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
+) -> list[list[np.ndarray]]:
+    """Return the rows of every client of a group by split, with a test (and validation) sample at least."""
+    owner = assign(images, split, group, settings)
     splits, labels = split[group.rows], images.labels[group.rows]
     for s in (VALIDATION, TEST):
         if np.any(splits == s):
             _ensure_one_each(owner, splits, labels, s, group.names)
-
-    def rows(client: int, s: int) -> np.ndarray:
-        return np.sort(group.rows[(owner == client) & (splits == s)])
-
-    return [(rows(k, TRAIN), rows(k, VALIDATION), rows(k, TEST)) for k in range(len(group.names))]
+    clients = range(len(group.names))
+    return [[group.rows[(owner == k) & (splits == s)] for s in MARKS] for k in clients]
 
 
 def _ensure_one_each(

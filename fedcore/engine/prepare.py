@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
+from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
@@ -58,14 +59,11 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
-    assignment = partition(
-        images,
-        split(images, run.data.split, run.seed, run.data.split_rounding),
-        held_out=run.held_out,
-        shots=run.data.shots,
-        seed=run.seed,
-        **run.partition.model_dump(),
+    marks = split(images, run.data.split, run.seed, run.data.split_rounding)
+    settings = PartitionSettings(
+        **run.partition.model_dump(), shots=run.data.shots, held_out=run.held_out, seed=run.seed
     )
+    assignment = partition(images, marks, settings)
     context = RunContext(
         sizes,
         images.classes,

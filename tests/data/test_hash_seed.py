@@ -34,9 +34,8 @@ quick += repr([catalog.facts("folder", own["folder"]), descriptions.read("shapes
 heavy = sorted({"torch", "sklearn", "pandas"} & set(sys.modules))
 
 from fedcore.data.drawn import shapes
-from fedcore.data.partition import partition
 from fedcore.data.splits import split
-from tests.support.data.partitions import KINDS, digest, pixel_digest
+from tests.support.data.partitions import KINDS, digest, partition, pixel_digest
 
 def loaded(name, root):
     i = catalog.load(name, root)

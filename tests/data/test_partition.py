@@ -10,12 +10,12 @@ from PIL import Image
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
-from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy, partition
+from fedcore.data.partition import MAX_COMPARED, label_distance, label_entropy
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST
 from tests.support.data.layouts import read_folder
-from tests.support.data.partitions import KINDS, drawn, grid, held, held_by
+from tests.support.data.partitions import KINDS, drawn, grid, held, held_by, partition
 
 PER_CLIENT = {"kind": "dirichlet", "clients": 5, "alpha": 0.3, "dirichlet_form": "per_client"}
 

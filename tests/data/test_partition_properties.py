@@ -10,11 +10,11 @@ import pytest
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.partition import Assignment, partition
+from fedcore.data.partition import Assignment
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
-from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by
+from tests.support.data.partitions import KINDS, digest, drawn, grid, held, held_by, partition
 
 FIRST_RELEASE = {
     "one client a domain": "2218564150ae1870",

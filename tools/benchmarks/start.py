@@ -42,13 +42,15 @@ def measure_imports() -> None:
 def measure_data() -> None:
     """Print the seconds to load, split and partition the embedded data, and drawings per second."""
     from fedcore.data import catalog
+    from fedcore.data.assigners import PartitionSettings
     from fedcore.data.partition import partition
     from fedcore.data.splits import split
 
     for name in ("rotated-digits", "shapes"):
         start = time.perf_counter()
         images = catalog.load(name)
-        partition(images, split(images, "60/20/20", 1), clients_per_domain=3, alpha=0.3, seed=1)
+        settings = PartitionSettings(clients_per_domain=3, alpha=0.3, seed=1)
+        partition(images, split(images, "60/20/20", 1), settings)
         ready = time.perf_counter() - start
         for i in range(0, len(images), 10):
             images.read(i)

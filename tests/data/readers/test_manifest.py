@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data.partition import partition
 from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
+from tests.support.data.partitions import partition
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 from PIL import Image
 
+from fedcore.data import partition as partitions
+from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 
@@ -33,6 +35,10 @@ def grid(per_cell: int = 10, classes: int = 3, domains: int = 2) -> ImageSet:
         [c for _ in range(domains) for c in range(classes) for _ in range(per_cell)],
         [d for d in range(domains) for _ in range(classes * per_cell)],
     )
+
+
+def partition(images: ImageSet, split: np.ndarray, **settings: object) -> Assignment:
+    return partitions.partition(images, split, PartitionSettings(**settings))
 
 
 KINDS = {
