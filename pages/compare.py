@@ -76,6 +76,7 @@ def page() -> None:
         return
     with beside:
         report_button(shown.store, shown.experiments, "report_page", shown.choice)
+    summary.draw_findings(shown)
     tabs = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
     for draw, tab in zip(TABS.values(), tabs, strict=True):
         if tab.open:

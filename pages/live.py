@@ -21,12 +21,12 @@ from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.progress import counted
 from fedcore.results import curves, diagnostics, progress
+from fedcore.results.finding import verdict
 from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel, ordered_panels
 from fedcore.results.panels.run_panels import run_panels
 from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import Snapshot
-from fedcore.results.verdict import verdict
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import actions
 from pages.live_view import chart as live_chart

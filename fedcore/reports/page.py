@@ -27,6 +27,7 @@ from fedcore.reports.reproduce import fedlens_bibtex
 from fedcore.reports.tables import TextCell, TextTable
 from fedcore.reports.views.view import Figure
 from fedcore.results.exports import summary_rows
+from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.run_files import trained_with
 
@@ -68,6 +69,7 @@ def report_html(report: Report) -> str:
     sections = [
         {
             "title": s.table.title,
+            "finding": finding(report.summary, s.table),
             "summary": tables.summary_table(report.summary, s.table),
             "breakdowns": tables.breakdown_tables(s.table),
             "drawings": [draw(d) for d in s.figures],

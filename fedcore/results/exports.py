@@ -18,6 +18,7 @@ from fedcore.config import backbone_names
 from fedcore.config.field_names import data_title
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.finding import findings
 from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValue
 from fedcore.results.statistics import PairedTest, Stat
@@ -259,6 +260,7 @@ def summary_json(store: Store, summary: Summary) -> str:
     configs = store.runs.configs([r.id for r in comparison.runs])
     content = {
         "format": "fedlens-summary-2",
+        "findings": findings(summary),
         "summary": summary_rows(summary),
         "breakdowns": breakdown_rows(comparison),
         "runs": [

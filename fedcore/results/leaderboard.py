@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, count, islice
+from itertools import count, islice
 from math import comb
 
 import numpy as np
@@ -32,18 +32,14 @@ from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (
     LEVEL,
     MIN_PAIRS,
+    Pair,
     PairedTest,
-    Test,
+    ValuesBySeed,
     group_by,
-    holm,
     mean_known,
-    paired_test,
+    pairwise_tests,
 )
 from fedcore.store import RunRow, Store
-
-ValuesBySeed = Mapping[int, float]
-Pair = tuple[str, str]
-"""Keys of two rows, in the order of the table."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +52,6 @@ class RankInterval:
     @property
     def text(self) -> str:
         return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
-
-
-def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[Pair, PairedTest]:
-    """Test every pair of rows over the seeds that both have, with Holm's correction over all pairs.
-
-    Args:
-        values: row -> seed -> accuracy; of a pair, ``difference`` is the first row's minus the second's.
-    """
-    pairs = list(combinations(values, 2))
-    tests = [paired_test(values[a], values[b], test) for a, b in pairs]
-    return dict(zip(pairs, holm(tests), strict=True))
 
 
 def rank_intervals(keys: list[str], tests: Mapping[Pair, PairedTest]) -> dict[str, RankInterval]:

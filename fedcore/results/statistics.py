@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal, TypeVar
 
 import numpy as np
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
+
+ValuesBySeed = Mapping[int, float]
+Pair = tuple[str, str]
+"""Keys of two rows, in the order of the table."""
 
 Test = Literal["t", "wilcoxon"]
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
@@ -126,3 +131,14 @@ def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
         highest = max(highest, min(1.0, (len(tested) - rank) * p))
         adjusted[i] = replace(tests[i], adjusted=highest)
     return adjusted
+
+
+def pairwise_tests(values: Mapping[str, ValuesBySeed], test: Test = "t") -> dict[Pair, PairedTest]:
+    """Test every pair of rows over the seeds that both have, with Holm's correction over all pairs.
+
+    Args:
+        values: row -> seed -> accuracy; of a pair, ``difference`` is the first row's minus the second's.
+    """
+    pairs = list(combinations(values, 2))
+    tests = [paired_test(values[a], values[b], test) for a, b in pairs]
+    return dict(zip(pairs, holm(tests), strict=True))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from fedcore.progress import counted
 from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.finding import findings
 from fedcore.results.metrics import (
     BREAKDOWNS,
     METRIC_HEADINGS,
@@ -21,7 +23,7 @@ from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
 from fedcore.store import RunRow
 from pages.compare_view import table as tables
-from pages.compare_view.controls import ShownComparison
+from pages.compare_view.controls import ShownComparison, Version
 from pages.compare_view.table import SummaryColumn
 from pages.widgets import marks, markup, session
 from pages.widgets.marks import STAR
@@ -30,17 +32,44 @@ DIGITS = 1
 """Decimals of the accuracies; the runs behind a number show two."""
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
+MANY_SETTINGS = 3
+"""Settings above which the findings of the others are folded."""
 MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
 
 
-def draw(shown: ShownComparison) -> None:
-    """Draw mean and spread of every method, a table per setting."""
-    choice, layout = shown.choice, shown.layout
-    summary = summarise(
+@st.cache_data(max_entries=32, show_spinner=False)
+def _findings(_shown: ShownComparison, of: Version, *choices: object) -> dict[str, str]:
+    return findings(_summary(_shown))
+
+
+def draw_findings(shown: ShownComparison) -> None:
+    """Draw what the comparison has found in words, above the tabs."""
+    choice = shown.choice
+    found = _findings(shown, shown.version, choice.baseline, choice.test, shown.metric)
+    several = len(shown.comparison.settings) > 1
+    texts = [
+        f"**{markup.md(title)}:** {markup.md(text)}" if several else markup.md(text)
+        for title, text in found.items()
+    ]
+    if texts:
+        st.info("  \n".join(texts[:MANY_SETTINGS]), icon=":material/lightbulb:")
+    if texts[MANY_SETTINGS:]:
+        with st.expander(f"Findings in {counted(len(texts) - MANY_SETTINGS, 'more setting')}"):
+            st.markdown("  \n".join(texts[MANY_SETTINGS:]))
+
+
+def _summary(shown: ShownComparison) -> Summary:
+    choice = shown.choice
+    return summarise(
         shown.comparison, choice.baseline, choice.test, shown.printed,
         metric=shown.metric, tested=[shown.metric], digits=DIGITS,
     )  # fmt: skip
+
+
+def draw(shown: ShownComparison) -> None:
+    """Draw mean and spread of every method, a table per setting."""
+    choice, layout, summary = shown.choice, shown.layout, _summary(shown)
     tables.follow_clicks()
     for i, table in enumerate(summary.tables):
         st.markdown(f"**{markup.md(table.title)}**")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from fedcore.reports.tables import notices
 from fedcore.reports.views.curves import Curves
 from fedcore.results import comparison
 from fedcore.results.comparison import compare
+from fedcore.results.finding import findings
 from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.database import writing
 from fedcore.store.integrity import Integrity
@@ -121,7 +123,11 @@ def personal(db: Path, label: str) -> float:
 
 
 def test_the_table_has_the_numbers_of_the_database(filled: Path) -> None:
-    page = Page(report_html(content(filled, baseline="PromptFL", metric="personal")))
+    report = content(filled, baseline="PromptFL", metric="personal")
+    text = report_html(report)
+    (found,) = findings(report.summary).values()
+    assert "is significantly worse than PromptFL" in found and html.escape(found) in text
+    page = Page(text)
     header, *rows = next(rows for title, rows in page.tables.items() if title.startswith("Summary of"))
     titles = [cell.text for cell in header]
     column, gap = titles.index("Personal, %"), titles.index("Personal: difference, points")

@@ -14,12 +14,12 @@ from fedcore.plots.theme import Theme
 from fedcore.results import leaderboard as boards
 from fedcore.results.leaderboard import (
     mean_order,
-    pairwise_tests,
     power,
     rank_intervals,
     seeds_for_power,
     separation,
 )
+from fedcore.results.statistics import pairwise_tests
 from fedcore.store import Store
 from tests.support import fill
 

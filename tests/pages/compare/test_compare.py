@@ -19,9 +19,12 @@ from fedcore.reports.views.view import View
 from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
+from fedcore.results.finding import findings
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.results.panels.matrices import method_by_domain_panel
+from fedcore.results.summary import summarise
 from fedcore.store import Store, database
+from pages.widgets import markup
 from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.compare import show, table
@@ -77,8 +80,11 @@ def test_nothing_is_claimed_of_few_seeds(open_page: Opened, tmp_path: Path) -> N
 
 
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
-    text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
+    app = open_page("compare", ids=["1"], baseline="PromptFL")
+    text = html(app)
     assert text.count("<b>*</b>") == 2
+    (found,) = findings(summarise(compare(Store(seeds), [1]), "PromptFL")).values()
+    assert found.count(" points, p ") == 2 and app.info[0].value == markup.md(found)
     said = r"paired t-test over 4 seeds, difference on these [+-]\d+\.\d\d points; uncorrected p"
     assert re.search(said, text)
 

@@ -1,0 +1,203 @@
+"""What a comparison has found, in words: for Compare, reports and exports, and for Live at the end.
+
+A finding names the leaders and what the seeds prove of it. It is made from the same summary as the tables, so
+that it cannot claim anything else than they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count, islice
+
+from fedcore.config import RunConfig
+from fedcore.progress import counted, duration
+from fedcore.results.comparison import compare
+from fedcore.results.differences import reason_not_comparable
+from fedcore.results.metrics import Metric
+from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed
+from fedcore.results.summary import Summary, SummaryRow, SummaryTable, shown_metrics, summarise
+from fedcore.store import ExperimentRow, Store
+
+LEADS: dict[Metric, str] = {
+    "personal": "on personal accuracy",
+    "generalisation": "on held-out domains (G)",
+    "global": "with the global model",
+    "personalisation": "on the clients' own domains (P)",
+    "comprehensive": "over all domains (C)",
+    "weighted": "on personal accuracy weighted by samples",
+    "worst": "on the worst client",
+    "classes": "on the clients' own classes",
+    "whole": "with the global model on the whole test set",
+}
+"""How a finding names each metric."""
+ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global")
+"""Metrics whose leaders a finding names beside that of the chosen one."""
+MOST_ROWS = 24
+"""Of more rows the pairs are not tested: hundreds of tests would find little, and take seconds."""
+MOST_NAMES = 4
+LONGEST_NAME = 60
+
+
+def findings(summary: Summary) -> dict[str, str]:
+    """Return the finding of each setting that has one, by the setting's title."""
+    found = {table.title: finding(summary, table) for table in summary.tables}
+    return {title: text for title, text in found.items() if text}
+
+
+def finding(summary: Summary, table: SummaryTable) -> str:
+    """Return who leads a setting by which metric, and whether the seeds prove it; empty for a single row."""
+    metric = summary.metric if summary.metric in table.metrics else next(iter(table.metrics), summary.metric)
+    if len(_measured(table, metric)) < 2:
+        return ""
+    leaders: dict[str, list[str]] = {}
+    for m in dict.fromkeys([metric, *(m for m in ALSO if m in table.metrics)]):
+        rows = _measured(table, m)
+        highest = max((row.means[m].stat.mean for row in rows), default=0.0)
+        names = [_name(row) for row in rows if f"{row.means[m].stat.mean:.1f}" == f"{highest:.1f}"]
+        if m == metric or len(names) < len(rows):
+            leaders.setdefault(_listed(names), []).append(f"{LEADS[m]} ({highest:.1f} %)")
+    (first, metrics), *others = leaders.items()
+    lead = "lead" if " and " in first else "leads"
+    said = [f"{first} {lead} {' and '.join(metrics)}", *(f"{who} {' and '.join(m)}" for who, m in others)]
+    if table.baseline is not None and all(metric in row.differences for row in table.rows):
+        worth = _against_baseline(table, metric, summary.test)
+    else:
+        worth = _against_others(table, metric, summary.test)
+    return f"{', '.join(said)}. {worth}"
+
+
+def verdict(store: Store, experiment: ExperimentRow) -> str | None:
+    """Return how long an experiment trained and what it found; None while runs train or none has finished."""
+    if any(not run.ended for run in experiment.runs):
+        return None
+    compared = compare(store, [experiment.id])
+    if not compared.rows:
+        return None
+    found = findings(summarise(compared, tested=(), metric=shown_metrics(compared.rows)[0]))
+    several = len(found) > 1
+    return " ".join(
+        [_took(experiment), *(f"{title}: {text}" if several else text for title, text in found.items())]
+    )
+
+
+def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
+    """Return the runs that an experiment lacks for a test: each method on the next seeds, up to three in all.
+
+    Empty if it has three seeds, or holds runs that were recorded elsewhere.
+    """
+    if any(run.origin != "engine" for run in experiment.runs):
+        return []
+    seeds = {run.seed for run in experiment.runs}
+    further = islice((seed for seed in count(1) if seed not in seeds), max(0, MIN_PAIRS - len(seeds)))
+    configs = store.runs.configs(run.id for run in experiment.runs).values()
+    alike = {config.model_copy(update={"seed": 0}).model_dump_json(): config for config in configs}
+    return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
+
+
+def _took(experiment: ExperimentRow) -> str:
+    done = sum(run.state == "done" for run in experiment.runs)
+    seconds = [s for run in experiment.runs if (s := run.elapsed()) is not None]
+    time = f" after {duration(sum(seconds))} of training" if seconds else ""
+    if done == len(experiment.runs):
+        return f"Done{time}."
+    return f"{done} of {counted(len(experiment.runs), 'run')} done{time}."
+
+
+def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
+    """Return which rows differ from the baseline, by the tests of the table."""
+    assert table.baseline is not None
+    others = [row for row in table.rows if not row.differences[metric].is_baseline]
+    made = [(_name(row), row.differences[metric].test) for row in others]
+    tested = [(name, found) for name, found in made if found is not None and found.adjusted is not None]
+    baseline = _short(table.baseline.label)
+    if not tested:
+        few = _few_seeds([row for row in table.rows if metric in row.means], metric)
+        return few or f"No row could be tested against {baseline}; the table says why."
+    better = [t for t in tested if t[1].significant and (t[1].difference or 0) > 0]
+    worse = [t for t in tested if t[1].significant and t not in better]
+    rest = [t for t in tested if not t[1].significant]
+    parts = []
+    for words, rows in (
+        ("significantly better than", better),
+        ("significantly worse than", worse),
+        ("not significantly different from", rest),
+    ):
+        if rows:
+            names = _listed([f"{name} ({_measured_gap(found)})" for name, found in rows])
+            parts.append(f"{names} {'is' if len(rows) == 1 else 'are'} {words} {baseline}")
+    how = _how([found for _, found in tested], test, counted(len(tested), "row"))
+    return f"{'; '.join(parts)} ({how}).{_rest(len(others) - len(tested))}"
+
+
+def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
+    """Return which rows the leader is better than, by tests of all pairs as on the leaderboard."""
+    rows = _measured(table, metric)
+    seeded = [row for row in rows if row.means[metric].stat.n >= MIN_PAIRS]
+    if not seeded:
+        return _few_seeds(rows, metric)
+    leader = max(seeded, key=lambda row: row.means[metric].stat.mean)
+    name = _name(leader)
+    compared = [row for row in seeded if not reason_not_comparable(row.row, leader.row)]
+    if len(compared) < 2:
+        return f"No other row with {MIN_PAIRS} seeds is comparable with {name}, so no difference is proven."
+    if len(compared) > MOST_ROWS:
+        return (
+            f"The highest of {len(compared)} means is partly luck; choose a baseline to test the differences."
+        )
+    compared.sort(key=lambda row: row is not leader)  # first, so that its differences are from the others
+    tests = pairwise_tests({row.row.key: row.means[metric].by_seed for row in compared}, test)
+    against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
+    better = [who for who, found in against if found.significant and (found.difference or 0) > 0]
+    open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if who not in better]
+    how = _how([found for _, found in against], test, counted(len(tests), "pair"))
+    if not open_:
+        beaten = better[0] if len(better) == 1 else f"each of the other {len(better)} rows"
+        closest = max((found for _, found in against), key=lambda found: found.adjusted or 0.0)
+        said, how = f"{name} is significantly better than {beaten}", f"{closest.text} at most; {how}"
+    elif better:
+        said = f"{name} is significantly better than {_listed(better)}, but not than {_listed(open_)}"
+    else:
+        said = f"No difference is proven: {name} is not significantly better than {_listed(open_)}"
+    return f"{said} ({how}).{_rest(len(table.rows) - len(compared))}"
+
+
+def _measured(table: SummaryTable, metric: Metric) -> list[SummaryRow]:
+    """Return the rows that have a metric and were evaluated on the setting's test sets."""
+    return [row for row in table.rows if metric in row.means and not row.row.other_tests]
+
+
+def _few_seeds(rows: Iterable[SummaryRow], metric: Metric) -> str:
+    fewest = min(row.means[metric].stat.n for row in rows)
+    if fewest >= MIN_PAIRS:
+        return ""
+    return f"{'One seed' if fewest == 1 else f'{fewest} seeds'}: no difference is proven."
+
+
+def _measured_gap(test: PairedTest) -> str:
+    points = "" if test.difference is None else f"{signed(test.difference)} points, "
+    return f"{points}{test.text}"
+
+
+def _how(tests: Sequence[PairedTest], test: Test, family: str) -> str:
+    pairs = sorted({found.n for found in tests})
+    seeds = str(pairs[0]) if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
+    return f"{TESTS[test]} over {seeds} seeds, Holm-corrected for {family}"
+
+
+def _rest(rows: int) -> str:
+    return f" {counted(rows, 'row')} could not be tested; the table says why." if rows else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        shown.append(f"{len(names) - MOST_NAMES} more")
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _name(row: SummaryRow) -> str:
+    return _short(row.row.label)
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LONGEST_NAME else f"{label[: LONGEST_NAME - 1]}…"
