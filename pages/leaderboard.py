@@ -86,7 +86,7 @@ def page() -> None:
 
 def results(made: Board, costs: Sequence[Cost]) -> None:
     """Draw the finding, the chart of ranks, and the table with a budget."""
-    st.markdown(f"**{markup.md(made.finding)}**")
+    markup.show_finding([markup.md(made.finding)])
     charts.table_switch()
     if made.ranks:
         charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))

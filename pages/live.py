@@ -341,7 +341,7 @@ def page() -> None:
     try:
         outcome = verdict(store, experiment)
         if outcome is not None:
-            st.success(markup.md(outcome), icon=":material/flag:")
+            markup.show_finding([markup.md(outcome)])
             actions.next_steps(experiment)
     except FedLensError as error:  # the heatmaps of the runs that can be read are still drawn
         markup.show_error(error)

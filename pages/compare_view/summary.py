@@ -52,8 +52,7 @@ def draw_findings(shown: ShownComparison) -> None:
         f"**{markup.md(title)}:** {markup.md(text)}" if several else markup.md(text)
         for title, text in found.items()
     ]
-    if texts:
-        st.info("  \n".join(texts[:MANY_SETTINGS]), icon=":material/lightbulb:")
+    markup.show_finding(texts[:MANY_SETTINGS])
     if texts[MANY_SETTINGS:]:
         with st.expander(f"Findings in {counted(len(texts) - MANY_SETTINGS, 'more setting')}"):
             st.markdown("  \n".join(texts[MANY_SETTINGS:]))

@@ -48,6 +48,12 @@ def show_error(error: FedLensError, where: object = st) -> None:
     where.error(md_with_code(str(error)), icon=":material/error:")  # type: ignore[attr-defined]
 
 
+def show_finding(texts: Sequence[str]) -> None:
+    """Show what was found, in words, the same way on every page; the texts are Markdown."""
+    if texts:
+        st.info("  \n".join(texts), icon=":material/lightbulb:")
+
+
 def fragment(
     function: Callable[Arguments, None] | None = None, run_every: float | None = None
 ) -> Callable[..., Any]:

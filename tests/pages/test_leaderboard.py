@@ -36,7 +36,7 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
         [made.rank_text(g), g.label, g.stats["personal"].text(), str(g.stats["personal"].n)]
         for g in made.rows
     ]
-    assert f"**{made.finding}**" in [m.value.replace("\\", "") for m in app.markdown]
+    assert made.finding == app.info[0].value.replace("\\", "")
     assert len(app.get("plotly_chart")) == 1
     costs = {r[1]: float(r[head.index("Traffic, MB")]) for r in rows}
     cheapest = min(costs, key=costs.__getitem__)

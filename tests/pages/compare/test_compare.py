@@ -129,7 +129,7 @@ def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Pa
     for view, charts in there.items():
         app = show(app, "Heatmaps", matrix=view)
         assert len(app.get("plotly_chart")) == charts, view
-        assert len(app.info) == (not charts), view
+        assert len(app.info) == 1 + (not charts), view
     comparison = compare(Store(seeds), [1])
     panel = method_by_domain_panel(Store(seeds), comparison, comparison.rows[0].setting)
     assert panel.values.shape == (3, 6)

@@ -97,4 +97,4 @@ def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Open
 
 def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Published")
-    assert "None of these experiments names published values" in app.info[0].value
+    assert "None of these experiments names published values" in app.info[-1].value
