@@ -76,12 +76,18 @@ def restore(
     """
     from fedcore.store import Store
     from fedcore.store import backup as backups
+    from fedcore.store.jobs import JOB_TABLES
 
     store = Store(db)
     if store.path.is_file():
         _refuse_while_running(store.path)
     before = backups.restore(store.path, user_path(backup, "backup").resolve())
     store.prepare()
+    for table in JOB_TABLES:  # nothing runs now, so a job that ran when the backup was made is interrupted
+        owners = [row["owner"] for row in store.jobs.live(table)]
+        store.jobs.reconcile(
+            exit_reason=lambda owner: "it was running when the backup was made", table=table, gone=owners
+        )
     print(f"{store.path} is now {backup}" + (f"; the replaced database is {before}" if before else ""))
     return DONE
 

@@ -31,7 +31,7 @@ from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import give_up_reserve
-from fedcore.store.run_rows import LOG_NAME
+from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
 from fedcore.system_errors import DiskFull, Locked, SystemFault, Transient, check_room, explain

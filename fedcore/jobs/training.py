@@ -12,7 +12,8 @@ from fedcore.engine.clients.local import Stopped
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
-from fedcore.store.run_rows import RunRow, Runs
+from fedcore.store.run_rows import RunRow
+from fedcore.store.runs import Runs
 from fedcore.store.writer import RunWriter
 
 Engine = Callable[..., Iterator[Event]]

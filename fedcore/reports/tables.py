@@ -200,7 +200,7 @@ def runs_table(report: Report) -> TextTable:
 
 def notices(report: Report) -> list[str]:
     """Return what a reader must know: of the comparison, then of single runs."""
-    said = [(str(n["message"]), run.id) for run in report.comparison.runs for n in run.notices]
+    said = [(n.message, run.id) for run in report.comparison.runs for n in run.notices]
     said += [
         (f"{run.state}: {run.status_text}", run.id)
         for run in report.comparison.runs

@@ -1,28 +1,22 @@
-"""The runs of a store: state, config and files, and the actions of a user on them."""
+"""One run as a row of the database, read into types."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
-from fedcore.config import RunConfig
-from fedcore.errors import FedLensError, check_types, reading_stored
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
+from fedcore.errors import check_types, reading_stored
+from fedcore.records.events import Notice
 from fedcore.store.liveness import state
-from fedcore.store.writer import forget_rounds, take_current_file
 
-LOG_NAME = "log.txt"
-JSON_TABLE = TypeAdapter(dict[str, Any])
-TAGS = TypeAdapter(list[Any])
+_NOTICES = TypeAdapter(tuple[Notice, ...])
+_TAGS = TypeAdapter(list[Any])
 
 RUN_COLUMNS = """
 r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
@@ -30,25 +24,6 @@ r.attempt, r.owner, r.pid, r.heartbeat_at, r.created_at, r.started_at, r.finishe
 r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.status_text,
 r.notices, r.starred, r.tags, r.notes
 """
-
-RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
-
-TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
-"""SQL: a process of this database trained the run. Merged and imported runs have no owner."""
-
-QUEUED_AGAIN = (
-    "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
-)
-
-
-class Notice(TypedDict):
-    """A notice of a run; ``repeats_exactly`` is False if the run may not repeat bit by bit."""
-
-    message: str
-    repeats_exactly: bool
-
-
-NOTICES = TypeAdapter(list[Notice])
 
 
 @dataclass(frozen=True)
@@ -83,7 +58,7 @@ class RunRow:
     best_test: float | None
     worst_client: float | None
     status_text: str | None
-    notices: tuple[dict[str, Any], ...]
+    notices: tuple[Notice, ...]
     starred: bool
     tags: tuple[str, ...]
     notes: str
@@ -112,298 +87,6 @@ class RunRow:
         return self.id, self.created_at, self.attempt, self.state, self.rounds_done, self.finished_at
 
 
-class RunVersion(NamedTuple):
-    """Values that change whenever a run has something new to show."""
-
-    status: str
-    rounds_done: int
-    attempt: int
-    status_text: str | None
-    created_at: float
-
-
-class RunState(NamedTuple):
-    """The state of a run in a list of many; ``state`` is ``status`` unless its process has died."""
-
-    state: str
-    status: str
-    rounds_done: int
-
-
-class Runs:
-    """The runs of a store (``Store.runs``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
-
-    def get(self, run_ids: Iterable[int]) -> list[RunRow]:
-        """Return the runs with these ids, in order of id; ids that do not exist are left out."""
-        return self._with("id", run_ids)
-
-    def listed(self, run_ids: Iterable[int]) -> tuple[list[RunRow], dict[int, str]]:
-        """Return the runs with these ids, and one line for each of them that is damaged, by its id."""
-        readable, damaged = [], {}
-        for row in self._rows("id", run_ids):
-            try:
-                readable.append(run_row(self._file.path, row))
-            except FedLensError as error:
-                damaged[row["id"]] = str(error)
-        return readable, damaged
-
-    def states(self, run_ids: Iterable[int]) -> dict[int, RunState]:
-        """Return the state of each of these runs; processes are looked up only for runs that may be alive."""
-        rows = self._file.rows(
-            f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
-        )
-        unsettled = [row["id"] for row in rows if row["status"] in ("running", "stopping")]
-        alive = {run.id: run.state for run in self.listed(unsettled)[0]} if unsettled else {}
-        return {i: RunState(alive.get(i, status), status, rounds) for i, status, rounds in rows}
-
-    def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
-        """Return the runs of these experiments, in order of id."""
-        return self._with("experiment_id", experiment_ids)
-
-    def newest_id(self) -> int:
-        """Return the highest id of a run, 0 if there is none."""
-        (row,) = self._file.rows("SELECT max(id) AS newest FROM runs")
-        return int(row["newest"] or 0)
-
-    def count_after(self, run_id: int) -> int:
-        """Count the runs with a higher id, including those of archived experiments."""
-        (row,) = self._file.rows("SELECT count(*) AS number FROM runs WHERE id > :id", {"id": run_id})
-        return int(row["number"])
-
-    def active_experiments(self) -> dict[int, str]:
-        """Return id and uuid of the experiments that have a queued or running run."""
-        rows = self._file.rows(
-            "SELECT id, uuid FROM experiments WHERE id IN "
-            "(SELECT experiment_id FROM runs WHERE status IN ('queued','running','stopping'))"
-        )
-        return {row["id"]: row["uuid"] for row in rows}
-
-    def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
-        """Return the version of each of these runs."""
-        return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})
-
-    def versions_in_experiment(self, experiment_id: int | None) -> dict[int, RunVersion]:
-        """Return the version of each run of an experiment, or of all experiments if it is None."""
-        if experiment_id is None:
-            return self._versions("true", {})
-        return self._versions("experiment_id=:id", {"id": experiment_id})
-
-    def config(self, run_id: int) -> RunConfig:
-        """Return the stored config that repeats a run."""
-        return _config(run_id, self._texts(run_id)["config"])
-
-    def configs(self, run_ids: Iterable[int], *, skip_damaged: bool = False) -> dict[int, RunConfig]:
-        """Return the stored configs of some runs, by run."""
-        rows = self._file.rows(
-            f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id",
-            {"ids": as_json(run_ids)},
-            damaged_texts=True,
-        )
-        configs = {}
-        for row in rows:
-            try:
-                configs[row["id"]] = _config(row["id"], row["config"])
-            except FedLensError:
-                if not skip_damaged:
-                    raise
-        return configs
-
-    def environment(self, run_id: int) -> dict[str, Any]:
-        """Return versions, device, threads and chunk that a run used; empty before it started."""
-        with reading_stored(f"the environment of run {run_id}"):
-            return JSON_TABLE.validate_json(self._texts(run_id)["environment"] or "{}")
-
-    def error(self, run_id: int) -> str | None:
-        """Return the traceback of a failed run."""
-        return cast("str | None", self._texts(run_id)["error"])
-
-    def trained_locally(self, latest: int) -> list[int]:
-        """Return the newest finished runs that workers of this database trained, newest first."""
-        rows = self._file.rows(
-            f"SELECT id FROM runs WHERE {TRAINED_HERE} AND status='done' ORDER BY id DESC LIMIT :latest",
-            {"latest": latest},
-        )
-        return [row["id"] for row in rows]
-
-    def peak_memory(self, latest: int = 200) -> dict[int, int]:
-        """Return the peak memory of the newest runs that workers of this database trained, in bytes."""
-        rows = self._file.rows(
-            f"SELECT id, peak_memory FROM runs WHERE {TRAINED_HERE} AND peak_memory IS NOT NULL "
-            "ORDER BY id DESC LIMIT :latest",
-            {"latest": latest},
-        )
-        return {row["id"]: row["peak_memory"] for row in rows}
-
-    def folder(self, run_id: int) -> Path:
-        """Return the folder of a run's checkpoints and log; it may not exist yet."""
-        return run_folder(self._file.path, run_id)
-
-    def log_path(self, run_id: int) -> Path:
-        """Return the path of a run's log file; it may not exist yet."""
-        return self.folder(run_id) / LOG_NAME
-
-    def last_round(self, run_id: int) -> int | None:
-        """Return the last recorded round; None if there is none (``rounds_done`` is 0 also after round 0)."""
-        (row,) = self._file.rows("SELECT max(round) AS last FROM rounds WHERE run_id=:run", {"run": run_id})
-        last: int | None = row["last"]
-        return last
-
-    def checkpoints(self, run_id: int) -> list[tuple[int, Path]]:
-        """Return round and file of a run's checkpoints, the newest first, up to the last recorded round.
-
-        A crash may leave a checkpoint one round ahead of the database; that round is trained again.
-        """
-        last = self.last_round(run_id)
-        files = [
-            (int(path.stem.removeprefix("round-")), path)
-            for path in self.folder(run_id).glob("round-*.safetensors")
-            if path.stem.removeprefix("round-").isdigit()
-        ]
-        return sorted((f for f in files if last is not None and f[0] <= last), reverse=True)
-
-    def newest_checkpoint(self, run_id: int) -> tuple[int, Path] | None:
-        """Return round and file of the newest of ``checkpoints``, intact or not; None if there is none."""
-        return next(iter(self.checkpoints(run_id)), None)
-
-    def stop(self, run_ids: Iterable[int]) -> list[int]:
-        """Stop runs: a queued run at once, a running one between two training steps.
-
-        Returns: the ids of the runs that were stopped; the others had already ended.
-        """
-        return self._change(
-            run_ids,
-            "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
-            "finished_at = CASE status WHEN 'queued' THEN :now ELSE NULL END, "
-            "status_text = CASE status WHEN 'queued' THEN 'stopped before it began' "
-            "ELSE 'stop requested' END",
-            "status IN ('queued','running')",
-        )
-
-    def stop_others_of_method(self, run_id: int, owner: str) -> list[int]:
-        """Stop the runs that would fail as one of their experiment did, by a fault of their method.
-
-        Args:
-            owner: the owner of the failed run; runs that wait in the same process are stopped too.
-
-        Returns: the runs with the same method and config that had not begun; ``resume`` queues them again.
-        """
-        with self._file.writing() as database:
-            rows = database.execute(
-                "UPDATE runs SET status='stopped', finished_at=:now, status_text=:why FROM "
-                "(SELECT experiment_id AS of, json_extract(config, '$.method') AS method FROM runs "
-                "WHERE id=:run) AS failed WHERE runs.experiment_id=failed.of "
-                "AND json_extract(runs.config, '$.method')=failed.method AND (runs.status='queued' "
-                "OR (runs.status='running' AND runs.owner=:owner AND runs.pid IS NULL)) RETURNING id",
-                {
-                    "run": run_id, "owner": owner, "now": time.time(),
-                    "why": f"not begun: the method itself failed in run {run_id}, which names the line; "
-                    "correct its file, then resume this run",
-                },
-            ).fetchall()  # fmt: skip
-        return [row["id"] for row in rows]
-
-    def resume(self, run_ids: Iterable[int]) -> list[int]:
-        """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint.
-
-        A run that has not trained a round begins again with the current file of its method.
-
-        Raises:
-            NotAgreed: if such a file has changed and the user has not agreed to run it; no run is queued.
-        """
-        with self._file.writing() as database:
-            ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
-            for run_id in ids:
-                begun = database.execute("SELECT rounds_done FROM runs WHERE id=?", [run_id]).fetchone()[0]
-                if not begun and take_current_file(database, run_id, self.config(run_id)):
-                    forget_rounds(database, run_id)
-        return ids
-
-    def retry(self, run_ids: Iterable[int]) -> list[int]:
-        """Queue stopped, interrupted and failed runs from the beginning; their rounds are deleted.
-
-        They use the current file of their method.
-
-        Raises:
-            NotAgreed: if such a file has changed and the user has not agreed to run it; no run is queued.
-        """
-        with self._file.writing() as database:
-            ids = change_runs(database, run_ids, QUEUED_AGAIN, RESUMABLE)
-            for run_id in ids:
-                take_current_file(database, run_id, self.config(run_id))
-                forget_rounds(database, run_id)
-            for run_id in ids:
-                # before the commit makes it 'queued' for others: a worker may use the folder a moment later
-                remove_folder(self.folder(run_id))
-        return ids
-
-    def delete(self, run_ids: Iterable[int]) -> None:
-        """Delete runs with their rounds, checkpoints and logs; all of them, or none."""
-        ids = as_json(set(run_ids))
-        folders = [run_folder(self._file.path, run_id) for run_id in json.loads(ids)]
-        with self._file.writing() as database:
-            for row in database.execute(
-                f"SELECT id, status, experiment_id, EXISTS(SELECT 1 FROM runs o WHERE o.experiment_id = "
-                f"r.experiment_id AND o.id NOT IN {ID_LIST}) AS others FROM runs r WHERE id IN {ID_LIST}",
-                {"ids": ids},
-            ).fetchall():
-                if row["status"] in ("running", "stopping"):
-                    raise FedLensError(f"run {row['id']} is running; stop it first, then delete it", "id")
-                if not row["others"]:
-                    raise FedLensError(
-                        f"experiment {row['experiment_id']} would have no runs; delete the experiment", "id"
-                    )
-            database.execute(f"DELETE FROM runs WHERE id IN {ID_LIST}", {"ids": ids})
-        for folder in folders:
-            remove_folder(folder)
-
-    def mark(
-        self,
-        run_ids: Iterable[int],
-        *,
-        starred: bool | None = None,
-        tags: Sequence[str] | None = None,
-        notes: str | None = None,
-    ) -> list[int]:
-        """Set star, tags or notes of some runs; None leaves a value unchanged. Return the runs that exist."""
-        values = {
-            "starred": None if starred is None else int(starred),
-            "tags": None if tags is None else json.dumps(_clean(tags), ensure_ascii=False),
-            "notes": None if notes is None else notes.strip(),
-        }
-        given = {name: value for name, value in values.items() if value is not None}
-        if not given:
-            return []
-        statement = f"UPDATE runs SET {', '.join(f'{name}=:{name}' for name in given)} WHERE id=:id"
-        with self._file.writing() as database:
-            return [i for i in run_ids if database.execute(statement, {**given, "id": int(i)}).rowcount]
-
-    def _change(self, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:
-        with self._file.writing() as database:
-            return change_runs(database, run_ids, assignments, condition)
-
-    def _with(self, column: str, ids: Iterable[int]) -> list[RunRow]:
-        now = time.time()
-        return [run_row(self._file.path, row, now) for row in self._rows(column, ids)]
-
-    def _rows(self, column: str, ids: Iterable[int]) -> list[sqlite3.Row]:
-        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
-        return self._file.rows(statement, {"ids": as_json(ids)}, damaged_texts=True)
-
-    def _versions(self, condition: str, values: dict[str, object]) -> dict[int, RunVersion]:
-        columns = ", ".join(RunVersion._fields)
-        rows = self._file.rows(f"SELECT id, {columns} FROM runs WHERE {condition} ORDER BY id", values)
-        return {run_id: RunVersion(*version) for run_id, *version in rows}
-
-    def _texts(self, run_id: int) -> sqlite3.Row:
-        rows = self._file.rows("SELECT config, environment, error FROM runs WHERE id=:id", {"id": run_id})
-        if not rows:
-            raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
-        return rows[0]
-
-
 def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
     """Turn a row with RUN_COLUMNS into ``RunRow``, with the state that its process is in now.
 
@@ -421,34 +104,15 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
         return RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__})
 
 
-def _notices(text: str) -> tuple[dict[str, Any], ...]:
+def _notices(text: str) -> tuple[Notice, ...]:
     """Return a run's notices; if they are damaged, one notice says so, and the run stays listed."""
     with suppress(ValidationError):
-        return tuple(dict(notice) for notice in NOTICES.validate_json(text))
-    return ({"message": "the notices of this run are damaged", "repeats_exactly": False},)
-
-
-def _clean(tags: Sequence[str]) -> list[str]:
-    """Return tags without surrounding blanks or duplicates."""
-    return [tag for tag in dict.fromkeys(" ".join(tag.split()) for tag in tags) if tag]
+        return _NOTICES.validate_json(text)
+    return (Notice("the notices of this run are damaged", repeats_exactly=False),)
 
 
 def _tags(text: str) -> tuple[str, ...]:
     """Return a run's tags without damaged ones, which `fedlens doctor` reports."""
     with suppress(ValidationError):
-        return tuple(tag for tag in TAGS.validate_json(text) if isinstance(tag, str))
+        return tuple(tag for tag in _TAGS.validate_json(text) if isinstance(tag, str))
     return ()
-
-
-def _config(run_id: int, text: str) -> RunConfig:
-    with reading_stored(f"the config of run {run_id}"):
-        return RunConfig.model_validate_json(text)
-
-
-def change_runs(
-    database: sqlite3.Connection, run_ids: Iterable[int], assignments: str, condition: str
-) -> list[int]:
-    """Update those runs that meet a condition, within the caller's transaction; return their ids."""
-    statement = f"UPDATE runs SET {assignments} WHERE id=:id AND {condition}"
-    now = time.time()
-    return [i for i in run_ids if database.execute(statement, {"id": int(i), "now": now}).rowcount]

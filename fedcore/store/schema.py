@@ -3,7 +3,7 @@
 Integer entity codes and WITHOUT ROWID keep a million accuracy rows at about 20 MB and one heatmap under a
 millisecond. split: 0 train, 1 validation, 2 test. stage: 0 before aggregation, 1 after it.
 
-A digest covers the columns of a row in their order, so a later version may only add columns at the end.
+A later version may add columns, at the end of a table only; see ``VERSION``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from fedcore.store.damage import create_triggers
 from fedcore.store.exchange import from_0_1
 
 VERSION = 1
-"""Version of the tables, which SQLite's ``user_version`` stores in the file."""
+"""Version of the tables, which SQLite's ``user_version`` stores in the file.
+
+Whoever changes a table raises it, and adds a function here that brings a database of the version before up
+to date. ``database._create`` calls it within its transaction, and ``imports.copy_of`` for a merged database.
+It adds the column (ALTER TABLE ... ADD COLUMN, which appends it), writes the definitions in ``copies`` anew
+(``damage.create_triggers``), and, since a digest covers all columns of a row, also the digests of all rounds,
+after it has compared the old ones.
+"""
 
 SCHEMA = """
 CREATE TABLE experiments(

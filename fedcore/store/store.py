@@ -15,9 +15,9 @@ from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import Jobs
 from fedcore.store.queue import Queue
 from fedcore.store.rounds import Diagnostics, Rounds
-from fedcore.store.run_rows import Runs
+from fedcore.store.runs import Runs
+from fedcore.store.saved_views import SavedViews
 from fedcore.store.tasks import Tasks
-from fedcore.store.views import Views
 
 
 class Store:
@@ -43,7 +43,7 @@ class Store:
         self.cells = Cells(file)
         self.diagnostics = Diagnostics(file)
         self.imports = Imports(file)
-        self.views = Views(file)
+        self.saved_views = SavedViews(file)
         self.integrity = Integrity(file)
 
     @contextmanager

@@ -19,7 +19,7 @@ from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import DatabaseFile, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
-from fedcore.store.run_rows import JSON_TABLE, LOG_NAME
+from fedcore.store.runs import JSON_TABLE, LOG_NAME
 
 if TYPE_CHECKING:
     import numpy as np

@@ -241,14 +241,14 @@ def saved_views() -> None:
     st.code(f"{(st.context.url or '').partition('?')[0]}?{query}", language=None, wrap_lines=True)
     st.markdown("**Saved views**")
     store, writable = session.store(), session.writable()
-    for view in store.views.of_page(PAGE):
+    for view in store.saved_views.of_page(PAGE):
         with st.container(horizontal=True, vertical_alignment="center"):
             address = f"{session.base_path()}/{PAGE}?{view.query}"
             st.html(f'<a href="{markup.esc(address)}" target="_self">{markup.esc(view.name)}</a>')
             if writable and st.button(
                 "Delete", icon=":material/delete:", type="tertiary", key=f"view_delete_{view.id}",
             ):  # fmt: skip
-                store.views.delete(view.id)
+                store.saved_views.delete(view.id)
                 st.rerun()
     if not writable:
         return
@@ -256,7 +256,7 @@ def saved_views() -> None:
         name = st.text_input("Save this view as", placeholder="name", max_chars=200)
         if st.form_submit_button("Save", icon=":material/bookmark:"):
             try:
-                store.views.save(PAGE, name, query)
+                store.saved_views.save(PAGE, name, query)
                 st.rerun()
             except FedLensError as error:
                 markup.show_error(error)

@@ -188,7 +188,7 @@ def log(runs: list[RunRow]) -> None:
             if st.button("Open run", icon=":material/arrow_forward:", key="live_log_run"):
                 st.switch_page("pages/run.py", query_params={"id": str(run.id)})
         for note in run.notices:
-            st.markdown(f"- {markup.md(str(note['message']))}")
+            st.markdown(f"- {markup.md(note.message)}")
         trace = store.runs.error(run.id)
         if run.state == "failed":
             st.error(

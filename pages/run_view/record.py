@@ -73,7 +73,7 @@ def log(run: RunRow) -> None:
     """Draw the notices, the error, the end of the log, and the files of a run."""
     store = session.store()
     for note in run.notices:
-        st.markdown(f"- {markup.md(str(note['message']))}")
+        st.markdown(f"- {markup.md(note.message)}")
     trace, tail = store.runs.error(run.id), progress.log_tail(store, run.id, LOG_LINES)
     if trace and trace.strip() not in tail:
         st.code(trace, language=None, wrap_lines=True)

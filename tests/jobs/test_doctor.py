@@ -115,3 +115,17 @@ def test_backup_restore_and_vacuum_on_the_command_line(store, tmp_path, capsys):
     assert main(["vacuum", "--db", db]) == 0
     assert main(["backup", copy, "--db", db]) == 2
     assert main(["restore", str(tmp_path / "nothing.db"), "--db", db]) == 2
+
+
+def test_a_run_that_trained_when_the_backup_was_made_is_interrupted_after_a_restore(store, tmp_path, capsys):
+    db, copy = str(store.path), str(tmp_path / "copy.db")
+    _, (writer,) = fill.start(store.path, fill.an_experiment("Training", ("fedot",), (1,), rounds=2))
+    assert main(["backup", copy, "--db", db]) == 0
+    writer.claim.finish("done")
+    assert main(["restore", copy, "--db", db]) == 0
+    assert main(["list", "--db", db]) == 0
+    assert (
+        "interrupted  0/2  (it was running when the backup was made; resume continues after the last round)"
+        in capsys.readouterr().out
+    )
+    assert store.runs.resume([writer.run_id]) == [writer.run_id]

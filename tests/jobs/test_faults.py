@@ -182,7 +182,7 @@ def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch
     engine = partial(failing, error=OSError(errno.EMFILE, "Too many open files"), times=[1, 2])
     assert execute_next(db, handler=partial(training.train, engine=engine)) == "done"
     assert recorded(db, run_id) == expected
-    notices = [notice["message"] for notice in row(db, run_id).notices]
+    notices = [notice.message for notice in row(db, run_id).notices]
     assert [f"({i} of 3)" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
 
 
@@ -216,7 +216,7 @@ def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, mo
     handler = partial(training.train, engine=partial(greedy, allocate=allocate))
     assert execute_next(db, handler=handler) == "interrupted"
     assert "the memory of this machine is used up" in row(db, run_id).status_text
-    assert "(3 of 3)" in row(db, run_id).notices[-1]["message"]
+    assert "(3 of 3)" in row(db, run_id).notices[-1].message
 
 
 WITHOUT_MEMORY_FOR_TORCH = """

@@ -100,4 +100,4 @@ def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db):
     assert train_here(db, run_id) == "failed"  # the real engine: the fake one's checkpoint is another run's
     assert "was made with another config" in row(db, run_id).status_text
     assert recorded(db, run_id) == before and row(db, run_id).rounds_done == 5
-    assert not [n for n in row(db, run_id).notices if "trained again" in n["message"]]
+    assert not [n for n in row(db, run_id).notices if "trained again" in n.message]

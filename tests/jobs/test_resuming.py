@@ -37,7 +37,7 @@ def interrupted(db, queued) -> tuple[int, Path, dict]:
 
 
 def notices(db: Path, run_id: int) -> list[str]:
-    return [n["message"] for n in Store(db).runs.get([run_id])[0].notices if n["message"] != "a remark"]
+    return [n.message for n in Store(db).runs.get([run_id])[0].notices if n.message != "a remark"]
 
 
 def flip_last_bit(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fedcore.engine.plan import Plan, plan
 from fedcore.jobs import forecast
 from fedcore.store import Store
-from fedcore.store.run_rows import Runs
+from fedcore.store.runs import Runs
 from tests.support import fill
 
 

@@ -5,7 +5,7 @@ import pytest
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.store import Store, run_rows
+from fedcore.store import Store, runs
 from fedcore.store.database import reading
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -102,13 +102,13 @@ def test_retry_deletes_rounds_and_checkpoints(db, queued):
 def test_retry_empties_the_folder_before_a_worker_can_take_the_run(db, queued, monkeypatch):
     (run_id,) = queued(rounds=3, fail_at=2)
     assert train(db) == "failed"
-    seen, remove = [], run_rows.remove_folder
+    seen, remove = [], runs.remove_folder
 
     def look(folder) -> None:
         seen.append(states(db))
         remove(folder)
 
-    monkeypatch.setattr(run_rows, "remove_folder", look)
+    monkeypatch.setattr(runs, "remove_folder", look)
     assert Store(db).runs.retry([run_id]) == [run_id]
     assert (seen, states(db)) == ([["failed"]], ["queued"])
 

@@ -202,7 +202,7 @@ def test_a_run_with_damaged_texts_stays_listed(ours):
     run_sql(ours, "UPDATE runs SET notices='[1]', environment='[1]', config='{}'")
     store = Store(ours)
     ((run,),) = [e.runs for e in store.experiments.all()]
-    assert run.notices[0]["message"] == "the notices of this run are damaged"
+    assert run.notices[0].message == "the notices of this run are damaged"
     for read in (store.runs.environment, store.runs.config):
         with pytest.raises(FedLensError, match="run 1 cannot be read"):
             read(run.id)

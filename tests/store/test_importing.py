@@ -218,10 +218,8 @@ def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path,
     created = Store(db).imports.csv(file(tmp_path, text), "a test")
     (run,) = Store(db).runs.get(created.run_ids)
     (notice,) = run.notices
-    assert notice["message"].startswith(
-        "results.csv names 'elsewhere', which the runs of experiment 'a test'"
-    )
-    assert caplog.messages == [notice["message"]]
+    assert notice.message.startswith("results.csv names 'elsewhere', which the runs of experiment 'a test'")
+    assert caplog.messages == [notice.message]
     assert (run.state, run.last_test) == ("done", pytest.approx(0.9))
 
 

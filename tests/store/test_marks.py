@@ -85,7 +85,7 @@ def test_runs_are_filtered_by_their_marks(marked: Store) -> None:
 
 
 def test_views_are_saved_replaced_and_deleted(marked: Store) -> None:
-    views = marked.views
+    views = marked.saved_views
     views.save("compare", " Table  1 ", "ids=1&by=Worst+client")
     views.save("compare", "Table 1", "ids=1")
     views.save("live", "Table 1", "id=1")

@@ -80,7 +80,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "diagnostics.names": lambda store: store.diagnostics.names(1),
     "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
     "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
-    "views.of_page": lambda store: store.views.of_page("compare"),
+    "saved_views.of_page": lambda store: store.saved_views.of_page("compare"),
     "diagnostics.at_round": lambda store: store.diagnostics.at_round(1, "alpha", 3),
 }
 """A call of every query."""
@@ -93,7 +93,7 @@ CHANGES = {
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
     "integrity": {"findings", "require", "warning", "watched"},
-    "views": {"save", "delete"},
+    "saved_views": {"save", "delete"},
 }
 """Methods that write: by experiment, run or task, found by its key; and those that read all to check it."""
 

@@ -205,7 +205,7 @@ def test_an_unknown_data_set_is_said_at_once_and_kept(db):
         run = Recorder(db, method="mine", seed=1, dataset="rotated-digit", experiment="Mine")
     run.finish()
     (row,) = Store(db).runs.get([run.run_id])
-    assert "did you mean 'rotated-digits'?" in row.notices[0]["message"]
+    assert "did you mean 'rotated-digits'?" in row.notices[0].message
     assert Store(db).runs.config(run.run_id).data.name == "rotated-digit", "it may be the user's own data"
 
 

@@ -13,7 +13,7 @@ from fedcore.config import expand
 from fedcore.paths import PROJECT
 from fedcore.progress import Progress
 from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, Notice, RoundFinished, Started
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim
@@ -281,14 +281,14 @@ def test_rewind_forgets_what_has_no_checkpoint(writer):
     assert Store(writer.claim.db).cells.entities(writer.run_id) == []
 
 
-def notices(writer: RunWriter) -> tuple[dict, ...]:
+def notices(writer: RunWriter) -> tuple[Notice, ...]:
     return Store(writer.claim.db).runs.get([writer.run_id])[0].notices
 
 
 def test_notices_are_kept_in_order_with_their_promise(writer):
     writer.notice("a 'quoted' \"remark\"", True)
     writer.notice("out of memory", False)
-    assert [(n["message"], n["repeats_exactly"]) for n in notices(writer)] == [
+    assert [(n.message, n.repeats_exactly) for n in notices(writer)] == [
         ("a 'quoted' \"remark\"", True),
         ("out of memory", False),
     ]
@@ -299,7 +299,7 @@ def test_what_a_resumed_run_says_again_is_kept_once(writer):
     for text in texts:
         writer.notice(text, True)
     writer.notice("out of memory", False)
-    kept = [(n["message"], n["repeats_exactly"]) for n in notices(writer)]
+    kept = [(n.message, n.repeats_exactly) for n in notices(writer)]
     assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
 
 

@@ -65,7 +65,7 @@ def resumed(lab: Lab, db: Path, done: str) -> Verdict:
     process.wait()
     check_at_rest(db, [process])
     row = run(db)
-    notices = "; ".join(str(note["message"]) for note in row.notices)
+    notices = "; ".join(note.message for note in row.notices)
     if row.status != "done":
         if TRACEBACK in (Store(db).runs.error(RUN) or "") + (db.parent / "process.log").read_text():
             return Verdict(Outcome.RAW, f"{done}: {row.status}: {row.status_text}; {tail(process.log)}")
@@ -74,7 +74,7 @@ def resumed(lab: Lab, db: Path, done: str) -> Verdict:
         lab.check_rows(db)
     except Difference as difference:
         raise Difference(f"{done}: {difference}; notices: {notices or 'none'}") from None
-    said = {str(note["message"]) for note in row.notices} - lab.notices
+    said = {note.message for note in row.notices} - lab.notices
     return Verdict(Outcome.MENDED if said else Outcome.UNAFFECTED, f"{done}; {'; '.join(said)}")
 
 

@@ -155,7 +155,7 @@ class Lab:
         """The notices of a run that is resumed without a fault."""
         db = copy(self.interrupted, self.folder / "resumed")
         assert resume(db).wait() == 0, tail(db.parent / "process.log")
-        return {str(note["message"]) for note in run(db).notices}
+        return {note.message for note in run(db).notices}
 
     @cached_property
     def exported(self) -> str:

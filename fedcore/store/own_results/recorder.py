@@ -38,7 +38,7 @@ from fedcore.store.own_results.attach import (
     insert_own_runs,
     whole_number,
 )
-from fedcore.store.run_rows import Runs
+from fedcore.store.runs import Runs
 from fedcore.store.writer import RunWriter, claim_new, insert_entities, set_config
 
 Counts = tuple[int, int]

@@ -121,7 +121,7 @@ def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) 
     (link,) = [c.value for c in app.code if "compare" in c.value or "?" in c.value]
     next(t for t in app.text_input if t.label == "Save this view as").set_value("<b>Two</b> blocks")
     next(b for b in app.button if b.label == "Save").click().run()
-    (view,) = swept.views.of_page("compare")
+    (view,) = swept.saved_views.of_page("compare")
     assert link.endswith(f"?{view.query}") and view.name == "<b>Two</b> blocks"
     assert parse_qs(view.query) == {
         "ids": ["1"], "where": ["blocks = 2"], "sort": ["-personal"], "by": ["Worst client"]
@@ -131,7 +131,7 @@ def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) 
     (anchor,) = [e for e in elements(html(app)) if (e.attributes.get("href") or "").startswith("/compare?")]
     assert anchor.attributes["href"] == f"/compare?{view.query}"
     next(b for b in app.button if b.label == "Delete").click().run()
-    assert swept.views.of_page("compare") == []
+    assert swept.saved_views.of_page("compare") == []
 
 
 def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: Store) -> None:

@@ -13,7 +13,7 @@ LONGEST_QUERY = 20_000
 
 
 @dataclass(frozen=True)
-class View:
+class SavedView:
     """A saved view; ``query`` is the part of its address after the question mark."""
 
     id: int
@@ -22,8 +22,8 @@ class View:
     query: str
 
 
-class Views:
-    """The saved views of a store (``Store.views``).
+class SavedViews:
+    """The saved views of a store (``Store.saved_views``).
 
     They refer to experiments by id, which is valid in one database only, so they are never exported.
     """
@@ -31,12 +31,12 @@ class Views:
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
-    def of_page(self, page: str) -> list[View]:
+    def of_page(self, page: str) -> list[SavedView]:
         """Return the saved views of a page, by name."""
         rows = self._file.rows(
             "SELECT id, page, name, query FROM views WHERE page=:page ORDER BY name", {"page": page}
         )
-        return [View(**dict(row)) for row in rows]
+        return [SavedView(**dict(row)) for row in rows]
 
     def save(self, page: str, name: str, query: str) -> None:
         """Save a view; one of the same name is replaced."""
