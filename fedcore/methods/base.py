@@ -7,12 +7,14 @@ calls its hooks in this order:
 ==================  ===================================================================================
 when                hooks
 ==================  ===================================================================================
-planning            ``check``, ``freeze_config``, ``plan_warnings``, ``reads``: nothing is loaded yet
+planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``, ``reads``: nothing
+                    is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
 a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``);
                     ``upload``; ``before_aggregation``
 a round, server     ``aggregate``; ``diagnostics``, ``round_log``
-evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once
+evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once; for test
+                    sets with other class names ``class_axes`` and ``retarget`` come first
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
 ==================  ===================================================================================
 
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -106,6 +108,14 @@ class Method(Generic[ConfigT]):
         They are shown before launch and repeated in the run's log.
         """
         return []
+
+    @classmethod
+    def bound_to_classes(cls, config: ConfigT) -> str:
+        """Return why a model has no value on classes that it was not trained on; default: "", it has one.
+
+        For example "its classifier starts at random". It is shown where the value would be.
+        """
+        return ""
 
     @classmethod
     def reads(cls, config: ConfigT, spec: BackboneSpec) -> str:
@@ -241,6 +251,47 @@ class Method(Generic[ConfigT]):
         """
         shared = {name: value[None] for name, value in state.shared.items()}
         return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
+
+    def class_axes(self) -> dict[str, int]:
+        """Return the parameters that have an entry for each class, with the axis of the classes from the end.
+
+        For example ``{"classifier": -2, "bias": -1}``. Default: none.
+        """
+        return {}
+
+    def retarget(self, state: State, to: Self) -> State:
+        """Return the state of the same models for other class names, from which ``to`` makes its ``models``.
+
+        Default: entries of ``class_axes`` follow the names of their classes, and a class that was not trained
+        on gets its entry in ``to.init``; everything else stays.
+
+        Args:
+            to: the same method and config, made for the other names.
+        """
+        axes, classes = self.class_axes(), to.problem.classes
+        if not axes or classes == self.problem.classes:
+            return state
+        first = to.init(to.problem.generator)
+        place = {name: i for i, name in enumerate(self.problem.classes)}
+        known = [i for i, name in enumerate(classes) if name in place]
+        entries = torch.tensor([place[classes[i]] for i in known], dtype=torch.int64)
+        positions = torch.tensor(known, dtype=torch.int64)
+
+        def moved(part: str) -> Params:
+            values: Params = dict(getattr(state, part))
+            for name in values.keys() & axes.keys():
+                trained = values[name].index_select(axes[name], entries.to(values[name].device))
+                start = getattr(first, part)[name].to(trained)
+                values[name] = start.index_copy(axes[name], positions.to(trained.device), trained)
+            return values
+
+        return replace(
+            state,
+            shared=moved("shared"),
+            personal=moved("personal"),
+            local=moved("local"),
+            server=moved("server"),
+        )
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return constants of prediction, such as class features, once for many calls of ``logits``.

@@ -212,6 +212,11 @@ class FedOT(Method[FedOTConfig]):
                 "blocks",
             )
 
+    @classmethod
+    def bound_to_classes(cls, config: FedOTConfig) -> str:
+        """Refuse new classes for a classifier that is not made of class prompts."""
+        return "" if config.init == "text" else "its classifier starts at random"
+
     def init(self, generator: Generators) -> State:
         """Return a classifier made of the class prompts, and identity transforms.
 
@@ -252,6 +257,9 @@ class FedOT(Method[FedOTConfig]):
         else:
             h = apply_blocks(params["matrix"], batch.x)
         return Step({self.names: cross_entropy(self._classify(params, h), batch.labels, batch.mask)})
+
+    def class_axes(self) -> dict[str, int]:
+        return {"classifier": -2}
 
     def lr_factors(self) -> dict[str, float]:
         """Return the learning rate of the transform's parameters as a multiple of the classifier's."""

@@ -62,6 +62,11 @@ class CLIPFC(Method[CLIPFCConfig]):
         super().__init__(config, problem)
         self.shared = ("weight", "bias") if config.bias else ("weight",)
 
+    @classmethod
+    def bound_to_classes(cls, config: CLIPFCConfig) -> str:
+        """Refuse new classes for a layer that is not made of class prompts."""
+        return "" if config.init == "text" else "its classifier starts at random"
+
     def init(self, generator: Generators) -> State:
         """Return one layer for all; made of the class prompts, it starts as zero-shot CLIP.
 
@@ -80,6 +85,9 @@ class CLIPFC(Method[CLIPFCConfig]):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
+
+    def class_axes(self) -> dict[str, int]:
+        return {"weight": -2, "bias": -1}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""

@@ -82,6 +82,11 @@ class FedAKT(Method[FedAKTConfig]):
     Config = FedAKTConfig
     shared = ADAPTER
 
+    @classmethod
+    def bound_to_classes(cls, config: FedAKTConfig) -> str:
+        """Refuse new classes: the header is not made of class prompts."""
+        return "its header starts at random"
+
     def init(self, generator: Generators) -> State:
         """Draw adapter and header as torch.nn.Linear does; the server keeps the header as it was drawn.
 
@@ -116,6 +121,9 @@ class FedAKT(Method[FedAKTConfig]):
         """Return the adapter with the untrained header as the global model, and each client's header."""
         common = {name: value[None] for name, value in (state.shared | state.server).items()}
         return Models(common, state.local)
+
+    def class_axes(self) -> dict[str, int]:
+        return {"head_w": -2, "head_b": -1}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return the adapter, through which the global model looks at an image; nothing for a client."""

@@ -35,6 +35,8 @@ WEIGHTS = {"resnet50": "resnet50-0676ba61.pth", "vit_b_16": "vit_b_16-c867db91.p
 """Network -> torchvision's file of its first ImageNet weights (IMAGENET1K_V1)."""
 STATISTICS = ("running_mean", "running_var")
 """Buffers of batch normalisation, which are averaged like all weights."""
+CLASSIFIERS = ("fc.", "heads.")
+"""Beginnings of the names of the last layer's weights in torchvision's networks."""
 
 
 class FedAvgVisionConfig(MethodConfig):
@@ -88,6 +90,11 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         self.statistics = tuple(n for n in names if n.endswith(STATISTICS))
         self.weights = tuple(n for n in names if n not in self.statistics)
         self.shared = (*self.weights, *self.statistics)
+
+    @classmethod
+    def bound_to_classes(cls, config: FedAvgVisionConfig) -> str:
+        """Refuse new classes: the network knows no class names."""
+        return "its classifier is not made of class names"
 
     @classmethod
     def check(cls, config: FedAvgVisionConfig, context: RunContext) -> None:
@@ -153,6 +160,10 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
             moved.append(values)
         statistics = {name: torch.stack([values[name] for values in moved]) for name in self.statistics}
         return Step({self.weights: torch.stack(losses)}, moved=statistics)
+
+    def class_axes(self) -> dict[str, int]:
+        last = [name for name in self.weights if name.startswith(CLASSIFIERS)]
+        return {name: -2 if name.endswith("weight") else -1 for name in last}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return class scores. Shape: x (models, samples, 3, side, side) -> (models, samples, classes)."""

@@ -242,6 +242,10 @@ class FedAlign(Described):
             {**named("image", common), "text": text[None]}, {**serving, **self.repeat({"text": text})}
         )
 
+    def retarget(self, state: State, to: FedAlign) -> State:
+        """Encode the other names with the trained text tower."""
+        return replace(state, shared={"text": to.towers.text(parts_of("text", state.server), to.texts)})
+
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
         return cosine_logits(*self.features(params, head, x), self.scale)

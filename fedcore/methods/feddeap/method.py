@@ -304,6 +304,11 @@ class FedDEAP(Method[FedDEAPConfig]):
             domains = len(set(domain_columns(config, first)))
         check_frames(config, len(context.classes), domains, spec.embed_dim)
 
+    @classmethod
+    def bound_to_classes(cls, config: FedDEAPConfig) -> str:
+        """Refuse new classes: each class has prompts of its own."""
+        return "it learns a prompt for each class"
+
     def init(self, generator: Generators) -> State:
         """Draw prompts from N(0, 0.02) and networks as torch.nn.Linear does, the same for every client.
 
@@ -365,6 +370,9 @@ class FedDEAP(Method[FedDEAPConfig]):
         if config.test_order == "shuffled":
             return ""
         return "tested on images sorted by class: the mean of a batch can reveal their class"
+
+    def class_axes(self) -> dict[str, int]:
+        return {"p_s": -3, "p_d": -3}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""

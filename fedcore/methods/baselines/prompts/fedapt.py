@@ -111,6 +111,11 @@ class FedAPT(Method[FedAPTConfig]):
         check_prompts(context.spec)
         tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
+    @classmethod
+    def bound_to_classes(cls, config: FedAPTConfig) -> str:
+        """Refuse new classes: the meta prompt has a part for each class."""
+        return "it learns a prompt for each class"
+
     def init(self, generator: Generators) -> State:
         """Return a random meta prompt, a query drawn as a linear layer, and keys of zero if they are trained.
 
@@ -167,6 +172,9 @@ class FedAPT(Method[FedAPTConfig]):
             rows = uploads.clients.to(self.problem.device)
             averaged["keys"] = state.shared["keys"].index_copy(0, rows, uploads.dense("key"))
         return replace(state, shared=averaged)
+
+    def class_axes(self) -> dict[str, int]:
+        return {"context": -3}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(image, class with the image's key)."""

@@ -70,6 +70,11 @@ class PromptFL(Prompted):
     shared: tuple[str, ...] = ("context",)
 
     @classmethod
+    def bound_to_classes(cls, config: PromptFLConfig) -> str:
+        """Refuse new classes for a context of each class."""
+        return "it learns a context for each class" if config.class_specific else ""
+
+    @classmethod
     def _pattern(cls, config: PromptFLConfig) -> str:
         """Return the text behind the context."""
         return SUFFIXES[config.suffix]
@@ -86,6 +91,9 @@ class PromptFL(Prompted):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
         return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def class_axes(self) -> dict[str, int]:
+        return {"context": -3} if self.config.class_specific else {}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""

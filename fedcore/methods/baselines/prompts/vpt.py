@@ -103,6 +103,9 @@ class VPT(Method[VPTConfig]):
         logits = self.logits(params, {}, batch.x)
         return Step({("classifier", "prompts"): cross_entropy(logits, batch.labels, batch.mask)})
 
+    def class_axes(self) -> dict[str, int]:
+        return {"classifier": -2}
+
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
         h, classifier = self.features(params, head, x)
