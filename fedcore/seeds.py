@@ -6,6 +6,7 @@ No draw depends on the draws before it, so neither the order of clients nor the 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,13 @@ def derive(seed: int, *purpose: str | int) -> int:
 def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
     """Return a NumPy generator for one purpose (partitions and splits, without torch)."""
     return np.random.default_rng(derive(seed, *purpose))
+
+
+def draw_names(names: Sequence[str], count: int, seed: int, *purpose: str | int) -> list[int]:
+    """Draw some names, the same whatever their order; return their positions, ascending."""
+    by_name = sorted(range(len(names)), key=names.__getitem__)
+    drawn = numpy_generator(seed, *purpose).choice(len(names), count, replace=False)
+    return sorted(by_name[i] for i in drawn)
 
 
 def torch_generator(seed: int, *purpose: str | int) -> Generator:

@@ -7,8 +7,6 @@ import os
 import pytest
 import torch
 
-from tests.support import tiny
-
 pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
 
 
@@ -22,18 +20,3 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Verdicts on files and the token are kept away from the user's."""
     os.environ.setdefault("FEDLENS_CACHE", str(tmp_path_factory.mktemp("cache")))
     os.environ.setdefault("FEDLENS_STATE", str(tmp_path_factory.mktemp("state")))
-
-
-@pytest.fixture
-def tiny_backbone():
-    return tiny.tiny_backbone
-
-
-@pytest.fixture
-def tiny_federation():
-    return tiny.tiny_federation
-
-
-@pytest.fixture
-def run_rounds():
-    return tiny.run_rounds

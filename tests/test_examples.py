@@ -13,7 +13,7 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.clients.schedule import batch_slots
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 FILES = {"text-shift": "text_shift.py", "fedper": "fedper.py", "ditto": "ditto.py"}
@@ -30,7 +30,7 @@ def examples():
 
 @pytest.fixture
 def federation():
-    return tiny_federation(tiny_backbone())
+    return tiny_federation()
 
 
 def make(name: str, federation, **values: object):

@@ -1,38 +1,24 @@
-"""Checkpoints: everything that a run remembers between rounds, in one safetensors file per round.
+"""The files of checkpoints: written whole or not at all, and read with a digest of all their bytes.
 
-If the clients' own state (local parameters and optimisers) is large, writing all of it every round would cost
-more than training. ``rows-N.safetensors`` then holds the rows of the clients that changed in round N, and the
-checkpoint of a round names, for each client, the file with its row. A client that has never trained has no
-row; its initial parameters follow from the seed. Row files are deleted with the last checkpoint that needs
-them. So that a checkpoint never needs more and more of them, a round also rewrites the rows of the oldest
-file as soon as all clients could have trained since.
-
-No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws
-the same numbers after a restart as without one.
+``RunState`` decides what a checkpoint holds; here are the files' names, bytes, damage and deletion.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cache.integrity import new_digest
-from fedcore.engine.clients.memory import size_of
-from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
-from fedcore.methods.base import STATE_PARTS, Params, State
 
 if TYPE_CHECKING:
     import torch
 
-LARGE = 2**28
-"""Bytes of local parameters and optimiser states from which on a round writes only the rows that changed."""
-_WRITTEN = "written"
+WRITTEN = "written"
 """Name of the tensor that holds, for each client, the round whose row file has its row; -1: none."""
 _ROW_FILE = re.compile(r"rows-(\d+)\.safetensors")
 _NO_DIGEST = "0" * 32
@@ -55,61 +41,8 @@ def row_files(folder: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in found if match}
 
 
-def needs_row_files(state: State, optimiser: ClientOptimiser) -> bool:
-    """Return whether the clients' rows are too large to be written in full every round."""
-    return size_of(state.local) + size_of(optimiser.slots) > LARGE
-
-
-def save(
-    folder: Path,
-    state: State,
-    optimiser: ClientOptimiser,
-    round_: int,
-    run: str,
-    written: torch.Tensor | None = None,
-) -> Path:
-    """Write the state after a round; when this returns, it survives a power failure.
-
-    Args:
-        written: the round whose row file has each client's row, -1 if the row is still to be written; it is
-            updated. None: all rows are written into the checkpoint. Shape: (clients,).
-    """
-    tensors: dict[str, torch.Tensor] = {}
-    parts = [part for part in STATE_PARTS if part != "local" or written is None]
-    for part in parts:
-        tensors |= {f"{part}/{n}": t for n, t in getattr(state, part).items()}
-    tensors["taken"] = state.rounds_trained  # type: ignore[assignment]  # set when the loop is made
-    if written is None:
-        tensors |= {f"optimiser/{n}": t for n, t in optimiser.slots.items()}
-    else:
-        clients = due_rows(written, tensors["taken"], round_)
-        if len(clients):
-            rows = {f"local/{n}": v[clients.to(v.device)] for n, v in state.local.items()}
-            rows |= {f"optimiser/{n}": v[clients.to(v.device)] for n, v in optimiser.slots.items()}
-            _write(row_file(folder, round_), rows | {"clients": clients}, round_, run)
-        written[clients] = round_
-        tensors[_WRITTEN] = written
-    # The row file comes first: a checkpoint that exists must never name a row that is not on the disk yet.
-    return _write(path_of(folder, round_), tensors, round_, run)
-
-
-def due_rows(written: torch.Tensor, trained: torch.Tensor, round_: int) -> torch.Tensor:
-    """Return the clients whose rows a round writes.
-
-    Args:
-        written: see ``save``.
-        trained: rounds in which each client took part.
-
-    Shape: (clients,) each -> (rows,), ascending.
-    """
-    due = (trained > 0) & (written < 0)
-    old = written[written >= 0]
-    if len(old) and (round_ - int(old.min())) * int(due.sum()) > len(written):
-        due = due | (written == old.min())
-    return due.nonzero()[:, 0]
-
-
-def _write(path: Path, tensors: dict[str, torch.Tensor], round_: int, run: str) -> Path:
+def write(path: Path, tensors: dict[str, torch.Tensor], round_: int, run: str) -> Path:
+    """Write tensors of a round and of a run; when this returns, they survive a power failure."""
     from safetensors.torch import save as to_bytes
 
     content = to_bytes(
@@ -170,9 +103,9 @@ def rows_needed(path: Path) -> list[int]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            if _WRITTEN not in file.keys():  # noqa: SIM118 - it is not a dict
+            if WRITTEN not in file.keys():  # noqa: SIM118 - it is not a dict
                 return []
-            written = file.get_tensor(_WRITTEN)
+            written = file.get_tensor(WRITTEN)
     except (OSError, SafetensorError) as error:
         raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
     return sorted({int(round_) for round_ in written if round_ >= 0})
@@ -233,62 +166,8 @@ def _read(path: Path) -> tuple[bytes, dict[str, str]]:
     return content, metadata
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """The content of a checkpoint.
-
-    Attributes:
-        state: without local parameters if these are in row files.
-        slots: the optimisers' state, unless it is in row files.
-        rows: round and content of the row files that it needs.
-        written: the row file that has each client's row, see ``save``; None without row files.
-    """
-
-    state: State
-    slots: dict[str, torch.Tensor]
-    round: int
-    rows: Iterator[tuple[int, dict[str, torch.Tensor]]]
-    written: torch.Tensor | None
-
-    def put_rows(self, local: Params, optimiser: ClientOptimiser) -> None:
-        """Copy the rows of the row files to where they belong.
-
-        Args:
-            local: initial parameters, which clients that have never trained keep.
-        """
-        assert self.written is not None, "the checkpoint has row files"
-        for round_, content in self.rows:
-            clients = content["clients"].cpu()
-            current = self.written[clients] == round_
-            slots: Params = {}
-            for name, values in content.items():
-                part, _, rest = name.partition("/")
-                if part == "local":
-                    local[rest][clients[current].to(local[rest].device)] = values[current.to(values.device)]
-                elif rest:
-                    slots[rest] = values[current.to(values.device)]
-            optimiser.put(clients[current], ClientOptimiser(optimiser.config, int(current.sum()), slots))
-
-
-def load(path: str | Path, run: str, device: torch.device) -> Loaded:
-    """Read a checkpoint; one that is damaged or of another config, weights or images is refused."""
-    path = Path(path)
-    tensors, round_ = _load(path, run, device)
-    parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*STATE_PARTS, "optimiser")}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition("/")
-        if rest:
-            parts[part][rest] = tensor
-    slots = parts.pop("optimiser")
-    written = tensors[_WRITTEN].cpu() if _WRITTEN in tensors else None
-    rounds = [] if written is None else sorted({int(r) for r in written.tolist() if r >= 0})
-    # Row files are read one at a time as they are copied: together they may not fit into memory twice.
-    rows = ((r, _load(row_file(path.parent, r), run, device)[0]) for r in rounds)
-    return Loaded(State(**parts, rounds_trained=tensors["taken"].cpu()), slots, round_, rows, written)
-
-
-def _load(path: Path, run: str, device: torch.device) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the tensors of a file and its round, once its digest and its run have been compared."""
+def load(path: Path, run: str, device: torch.device) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the tensors and the round of a file; one that is damaged or of another run is refused."""
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 

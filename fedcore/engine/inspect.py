@@ -153,8 +153,8 @@ def restore(
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
-    loop.local.need(torch.arange(len(loop.written)))
-    return RunSnapshot(loop.cohorts, loop.state, setup.images, loop.done)
+    loop.run_state.need()
+    return RunSnapshot(loop.cohorts, loop.state, setup.images, loop.run_state.done)
 
 
 def predictions(snapshot: RunSnapshot) -> Work[Arrays]:

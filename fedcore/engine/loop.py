@@ -11,22 +11,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.engine import checkpoint
-from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
-from fedcore.engine.clients.contract import check_aggregated, check_state
+from fedcore.engine.clients.cohorts import Cohort, without_samples
+from fedcore.engine.clients.contract import check_aggregated
 from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, needs_only_means, traffic
 from fedcore.engine.clients.local import Trained
-from fedcore.engine.clients.memory import CHUNK, LocalRows
+from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
+from fedcore.engine.run_state import RunState
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State, Uploads
 from fedcore.methods.tensors import compared
@@ -40,7 +40,7 @@ from fedcore.records.events import (
     Notice,
     RoundFinished,
 )
-from fedcore.seeds import numpy_generator
+from fedcore.seeds import draw_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,16 +50,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Loop:
-    """One run in progress, with the state that the next round starts from.
+    """One run in progress.
 
     Attributes:
         method, federation: the server's, which are also every client's unless there are cohorts.
-        cohorts: in client order, covering all clients; empty: all clients are one cohort.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
-        whole_checkpoints: whether a checkpoint is always one file, because it travels between machines.
-        executor: trains the chunks; initially in this process.
+        folder: of the checkpoints; None: there are none.
         run_key: identity of the run's config and content, stored in checkpoints.
-        written: see ``checkpoint.save``.
+        cohorts: in client order, covering all clients; empty: all clients are one cohort.
+        whole_checkpoints: whether a checkpoint is always one file, because it travels between machines.
+        run_state: what the next round starts from.
+        worker: evaluates and, unless another executor takes its place, trains the chunks in this process.
     """
 
     method: Method
@@ -74,55 +75,32 @@ class Loop:
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
     whole_checkpoints: bool = False
-    mixed: bool = field(init=False)
-    written: Tensor = field(init=False)
-    state: State = field(init=False)
-    local: LocalRows = field(init=False)
-    optimiser: ClientOptimiser = field(init=False)
-    evaluated: Tensor = field(init=False)
+    run_state: RunState = field(init=False)
+    worker: Worker = field(init=False)
     executor: Executor = field(init=False)
-    done: int = field(init=False, default=0)
-    resumed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        problem = self.federation.problem
-        everyone = range(len(problem.clients))
+        everyone = range(len(self._clients))
         self.cohorts = self.cohorts or (Cohort(self.method, self.federation, everyone),)
         assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
-        with torch.no_grad():
-            state = check_state(self.method, self.method.init(problem.generator))
-        self.evaluated = evaluated_clients(problem)
-        trained = torch.zeros(len(problem.clients), dtype=torch.int64)
-        self.state = replace(state, local=self._local_rows(state.local), rounds_trained=trained)
-        self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
-        self.written = torch.full_like(trained, -1)
-        self.mixed = is_mixed(self.cohorts)
+        measured = self.federation.train.counts.argmax()[None]  # see ``bytes_of_client``
+        always = torch.cat([evaluated_clients(self.federation.problem), measured])
+        self.run_state = RunState(self.method, always, self.folder)
         self.worker = Worker(self.cohorts)
         self.executor = InProcess(self.worker)
 
-    def _local_rows(self, local: Params) -> Params:
-        """Return a copy of local parameters, with the rows of the clients that are read before they train."""
-        self.local = LocalRows(local, self.folder)
-        self.local.need(self.evaluated)
-        self.local.need(self.federation.train.counts.argmax()[None])  # measured by ``bytes_of_client``
-        return self.local.values
+    @property
+    def _clients(self) -> tuple[str, ...]:
+        return self.federation.problem.clients
+
+    @property
+    def state(self) -> State:
+        """The method's state after the last complete round."""
+        return self.run_state.state
 
     def resume(self, path: str | Path) -> None:
         """Continue after the round of a checkpoint."""
-        loaded = checkpoint.load(path, self.run_key, self.federation.problem.device)
-        local = loaded.state.local
-        if loaded.written is not None:
-            # Row files hold only the clients that have trained. The others get their initial rows, which
-            # follow from the seed, before the stored rows are copied over them.
-            with torch.no_grad():
-                local = self.method.init(self.federation.problem.generator).local
-        self.state = replace(loaded.state, local=self._local_rows(local))
-        self.optimiser.slots, self.done, self.resumed = loaded.slots, loaded.round, True
-        self.written.fill_(-1)
-        if loaded.written is not None:
-            self.local.need((loaded.written >= 0).nonzero()[:, 0])
-            loaded.put_rows(self.state.local, self.optimiser)
-            self.written.copy_(loaded.written)
+        self.run_state.resume(Path(path), self.run_key)
 
     def events(self) -> Iterator[Event]:
         """Run round 0 (the evaluation before training) unless resumed, then every round.
@@ -130,29 +108,14 @@ class Loop:
         Raises:
             Stopped: between two steps, if ``should_stop`` says so; the current round is discarded.
         """
-        clients, evaluated = len(self.federation.problem.clients), len(self.evaluated)
+        evaluated, clients = len(evaluated_clients(self.federation.problem)), len(self._clients)
         if evaluated < clients:
             yield Notice(
                 f"{evaluated} of the {clients:,} clients are evaluated, drawn once for all rounds; "
                 "means over clients are means over these"
             )
-        if not self.resumed:
-            begin = time.perf_counter()
-            cells, path = self._evaluate_all(self.state, full=True), self._save(0)
-            yield RoundFinished(
-                round=0,
-                seconds_train=0.0,
-                seconds_aggregate=0.0,
-                seconds_evaluate=time.perf_counter() - begin,
-                scalars_up=0,
-                scalars_down=0,
-                bytes_up=0,
-                bytes_down=0,
-                cells=tuple(cells),
-                checkpoint=path,
-            )
-        for round_ in range(self.done + 1, self.rounds + 1):
-            yield from self._round(round_)
+        for round_ in range(self.run_state.done + 1, self.rounds + 1):
+            yield from self._round(round_) if round_ else self._round_0()
         yield Finished(self.rounds)
 
     def participants(self, round_: int) -> Tensor:
@@ -160,45 +123,58 @@ class Loop:
 
         Shape: -> (participants,), in client order.
         """
-        names = self.federation.problem.clients
         if self.participation >= 1:
-            return torch.arange(len(names))
-        count = max(1, math.floor(self.participation * len(names) + 0.5))
-        seed = self.federation.problem.seed
-        order = sorted(range(len(names)), key=lambda i: names[i])
-        chosen = numpy_generator(seed, "participants", round_).choice(len(names), count, replace=False)
-        return torch.tensor(sorted(order[i] for i in chosen), dtype=torch.int64)
+            return torch.arange(len(self._clients))
+        count = max(1, math.floor(self.participation * len(self._clients) + 0.5))
+        chosen = draw_names(self._clients, count, self.federation.problem.seed, "participants", round_)
+        return torch.tensor(chosen, dtype=torch.int64)
+
+    def _round_0(self) -> Iterator[Event]:
+        begin = time.perf_counter()
+        cells = self._evaluate_all(self.state, full=True)
+        self.run_state.done = 0
+        path = self._save()
+        yield RoundFinished(
+            round=0,
+            seconds_train=0.0,
+            seconds_aggregate=0.0,
+            seconds_evaluate=time.perf_counter() - begin,
+            scalars_up=0,
+            scalars_down=0,
+            bytes_up=0,
+            bytes_down=0,
+            cells=tuple(cells),
+            checkpoint=path,
+        )
 
     def _round(self, round_: int) -> Iterator[Event]:
         """Train the participants, aggregate, evaluate, save."""
-        clients = self.participants(round_)
-        self.local.need(clients)
+        clients, trains = self.participants(round_), self.method.trains
+        self.run_state.need(clients)
         before, begin = self.state, time.perf_counter()
         received = self.transport.down(before, clients)
         data = self.federation.local_data(clients)
-        data = without_samples(data, self.method) if self.mixed else data
+        data = without_samples(data, self.method) if self.worker.mixed else data
         gathered = yield from self._train_within_memory(received, clients, round_)
         trained, uploads, up = gathered.trained, gathered.uploads, gathered.traffic
         gathered_at = time.perf_counter()
         after = self._aggregate(before, uploads, round_)
         aggregated_at = time.perf_counter()
         diagnostics = self._diagnostics(before, trained, uploads, data)
-        if self.method.trains:
-            self.local.write(clients, trained.params)  # in place: from here on ``before`` is lost
-            self.written[clients] = -1
+        # In place: from here on the local parameters of ``before`` are lost.
+        self.run_state.advance(round_, after, clients, trained.params if trains else {})
         cells = gathered.cells
         if self._is_evaluated(round_):
-            full = round_ == self.rounds or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
+            full = round_ == self.rounds or len(self._clients) <= FULL_MATRIX_CLIENTS
             cells = [*self._evaluate_all(after, full), *cells]
-        self.state, self.done = after, round_
-        path = self._save(round_)
+        path = self._save()
         saved_at = time.perf_counter()
         down = traffic(received, len(clients))
         # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
         evaluating = min(gathered.seconds_evaluate / self.executor.width, gathered_at - begin)
         yield RoundFinished(
             round=round_,
-            train_loss=float(trained.loss.mean()) if self.method.trains else None,
+            train_loss=float(trained.loss.mean()) if trains else None,
             seconds_train=gathered_at - begin - evaluating,
             seconds_aggregate=aggregated_at - gathered_at,
             seconds_evaluate=saved_at - aggregated_at + evaluating,
@@ -206,7 +182,7 @@ class Loop:
             scalars_down=int(down.scalars.sum()),
             bytes_up=int(up.bytes.sum()),
             bytes_down=int(down.bytes.sum()),
-            clients=_client_rounds(clients, trained, down, up) if self.method.trains else (),
+            clients=_client_rounds(clients, trained, down, up) if trains else (),
             cells=tuple(cells),
             diagnostics=tuple(diagnostics),
             checkpoint=path,
@@ -236,7 +212,7 @@ class Loop:
         if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
             members = (clients[span] for _, span in self._spans(clients))
             for chunk, slots in zip(members, gathered.slots, strict=True):
-                self.optimiser.put(chunk, ClientOptimiser(self.method.config, len(chunk), slots))
+                self.run_state.optimiser.put(chunk, ClientOptimiser(self.method.config, len(chunk), slots))
         return gathered
 
     @property
@@ -255,7 +231,7 @@ class Loop:
                 round=round_,
                 received={n: v[span] for n, v in received.items()},
                 local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
-                slots=self.optimiser.select(members).slots if stores else {},
+                slots=self.run_state.optimiser.select(members).slots if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self._is_evaluated(round_),
                 only_means=only_means,
@@ -313,14 +289,10 @@ class Loop:
                 values |= self.method.diagnostics(before, trained.params, uploads, data)
         return [d for name, value in values.items() for d in _rows(name, value, codes)]
 
-    def _save(self, round_: int) -> str | None:
+    def _save(self) -> str | None:
         if self.folder is None:
             return None
-        in_files = not self.whole_checkpoints and checkpoint.needs_row_files(self.state, self.optimiser)
-        written = self.written if in_files else None
-        if written is None:
-            self.local.need(torch.arange(len(self.written)))
-        return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key, written))
+        return str(self.run_state.save(self.folder, self.run_key, self.whole_checkpoints))
 
 
 def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:

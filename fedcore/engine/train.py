@@ -68,7 +68,7 @@ def train(
         if spread is None:
             yield started
             yield from unsuited_arithmetic(run, resolved, device)
-            yield from environment_differences(before, resolved, loop.done)
+            yield from environment_differences(before, resolved, loop.run_state.done)
             yield from _rounds(run, setup, loop)
             return
         yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
@@ -78,7 +78,7 @@ def train(
             if unlike:
                 recorded["processors"] = processors
             yield started
-            yield from environment_differences(before, resolved, loop.done)
+            yield from environment_differences(before, resolved, loop.run_state.done)
             yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
             yield from unsuited_arithmetic(run, resolved, spread.device)
             yield from _spread_notices(loop, spread, device, unlike)

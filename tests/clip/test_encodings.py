@@ -25,13 +25,14 @@ from fedcore.errors import FedLensError
 from fedcore.progress import result_of
 from tests.support.clip import encoded, noise, pixel_backbone
 from tests.support.jobs import wait_for
+from tests.support.tiny import tiny_backbone
 
 ABOUT = {"key": "k", "data": "d"}
 
 
 @pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:1", "pixels"])
-def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
-    backbone, images = pixel_backbone(tiny_backbone), noise()
+def test_the_estimate_is_what_the_real_path_writes(tmp_path, reads):
+    backbone, images = pixel_backbone(), noise()
     encoded(backbone, images, reads, tmp_path)
     written = encodings.cache_path(tmp_path, backbone, images, reads).stat().st_size
     assert written == encodings.estimate(backbone.spec, len(images), reads)
@@ -68,24 +69,22 @@ def test_regions_of_a_tower_without_any_are_refused():
     assert caught.value.field == "backbone.name"
 
 
-def test_an_encoding_over_the_limit_is_refused_before_anything_is_written(
-    tiny_backbone, tmp_path, monkeypatch
-):
+def test_an_encoding_over_the_limit_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv(encodings.LIMIT, "0.000001")
     with pytest.raises(
         FedLensError, match=r"takes 0\.0 GB, the limit is 1e-06 GB.*set FEDLENS_ENCODING_LIMIT_GB"
     ):
-        encoded(pixel_backbone(tiny_backbone), noise(), "layer:1", tmp_path)
+        encoded(pixel_backbone(), noise(), "layer:1", tmp_path)
     assert not [p for p in tmp_path.iterdir() if p.suffix != ".lock"]
     monkeypatch.setenv(encodings.LIMIT, "a lot")
     with pytest.raises(FedLensError, match="is 'a lot'; give a number of GB"):
         encodings.limit()
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(tiny_backbone, tmp_path, monkeypatch):
+def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
     with pytest.raises(FedLensError, match=r"has 1\.0 GB free .*delete encodings"):
-        encoded(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)
+        encoded(pixel_backbone(), noise(), "embedding", tmp_path)
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -110,8 +109,8 @@ def start(folder: Path, backbone: Backbone, pause: float) -> multiprocessing.Pro
     return child
 
 
-def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone, tmp_path):
-    backbone, decoded = pixel_backbone(tiny_backbone), []
+def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tmp_path):
+    backbone, decoded = pixel_backbone(), []
     plain = noise().read
     images = noise(300, lambda i: (decoded.append(i), plain(i))[1])
     path = encodings.cache_path(tmp_path, backbone, images, "layer:1")
@@ -126,8 +125,8 @@ def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone,
     assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
 
 
-def test_two_processes_make_one_encoding(tiny_backbone, tmp_path):
-    both = [start(tmp_path, pixel_backbone(tiny_backbone), 0.001) for _ in range(2)]
+def test_two_processes_make_one_encoding(tmp_path):
+    both = [start(tmp_path, pixel_backbone(), 0.001) for _ in range(2)]
     for child in both:
         child.join(60)
     assert [child.exitcode for child in both] == [0, 0]
@@ -136,8 +135,8 @@ def test_two_processes_make_one_encoding(tiny_backbone, tmp_path):
     assert len(list(tmp_path.glob("*.npy"))) == 1
 
 
-def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path):
-    backbone, images = pixel_backbone(tiny_backbone), noise(300)
+def test_who_waits_for_another_process_sees_its_progress(tmp_path):
+    backbone, images = pixel_backbone(), noise(300)
     path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     with arrays.write_lock(path) as acquired:
         assert acquired
@@ -150,8 +149,8 @@ def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path
         waiting.close()
 
 
-def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbone, tmp_path):
-    backbone, images = pixel_backbone(tiny_backbone), noise()
+def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tmp_path):
+    backbone, images = pixel_backbone(), noise()
     path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     mapped = encoded(backbone, images, "embedding", tmp_path)
     with pytest.raises(FedLensError, match="is in use by a run"):
@@ -169,8 +168,8 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_bits_do_not_depend_on_workers_or_neighbours(tiny_backbone, tmp_path, workers):
-    backbone, images = pixel_backbone(tiny_backbone), noise(150)
+def test_bits_do_not_depend_on_workers_or_neighbours(tmp_path, workers):
+    backbone, images = pixel_backbone(), noise(150)
     found = encoded(backbone, images, "layer:2", tmp_path / "a", workers=workers)
     for row in (0, 63, 64, 128, 149):  # alone in its batch instead of among others
         alone = noise(1, lambda _, row=row: images.read(row), fingerprint=f"alone {row}")
@@ -228,7 +227,7 @@ def most_memory(folder: Path, backbone: Backbone, count: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
-def test_memory_does_not_grow_with_the_number_of_images(tiny_backbone, tmp_path):
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
     flat = replace(
         tiny_backbone(dtype=torch.float32),
         spec=replace(backbone_spec("mini-vit"), embed_dim=3 * 64 * 64),
@@ -251,8 +250,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_encoding_is_made_again_and_says_so(tiny_backbone, tmp_path, damage):
-    backbone, images, notes = pixel_backbone(tiny_backbone), noise(), []
+def test_a_damaged_encoding_is_made_again_and_says_so(tmp_path, damage):
+    backbone, images, notes = pixel_backbone(), noise(), []
     whole = encoded(backbone, images, "embedding", tmp_path).clone()
     path = encodings.cache_path(tmp_path, backbone, images, "embedding")
     DAMAGE[damage](path)
@@ -262,15 +261,15 @@ def test_a_damaged_encoding_is_made_again_and_says_so(tiny_backbone, tmp_path, d
     assert integrity.verify(path) == []
 
 
-def test_a_disk_that_does_not_keep_what_is_written_is_refused(tiny_backbone, tmp_path, monkeypatch):
+def test_a_disk_that_does_not_keep_what_is_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "publish", lambda part, path: os.truncate(part, 200) or part.rename(path))
     with pytest.raises(FedLensError, match="does not keep what is written to it"):
-        encoded(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)
+        encoded(pixel_backbone(), noise(), "embedding", tmp_path)
 
 
 @pytest.mark.parametrize("reads", ["embedding", "regions", "layer:2", "patches", "pixels"])
-def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbone, tmp_path, reads):
-    backbone, images = pixel_backbone(tiny_backbone), noise()
+def test_rows_follow_their_images_and_the_second_call_reads_no_image(tmp_path, reads):
+    backbone, images = pixel_backbone(), noise()
     first = encoded(backbone, images, reads, tmp_path)
     for row in (0, 63, 64, 69):  # both sides of a batch boundary
         pixels = backbone.preprocess(images.read(row))[None]
@@ -290,7 +289,7 @@ def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbo
     assert torch.equal(first, again)
 
 
-def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
+def test_a_crash_leaves_no_cache_file(tmp_path):
     calls = []
 
     def fail_late(i: int) -> Image.Image:
@@ -299,7 +298,7 @@ def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
             raise OSError("disk gone")
         return Image.new("RGB", (16, 16))
 
-    backbone = pixel_backbone(tiny_backbone)
+    backbone = pixel_backbone()
     with pytest.raises(OSError, match="disk gone"):
         encoded(backbone, noise(read=fail_late), "embedding", tmp_path)
     assert set(calls) == set(range(66))
@@ -307,8 +306,8 @@ def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
     assert encoded(backbone, noise(), "embedding", tmp_path).shape == (70, 16)
 
 
-def test_the_cache_tells_data_sets_backbones_and_depths_apart(tiny_backbone, tmp_path):
-    backbone, images = pixel_backbone(tiny_backbone), noise()
+def test_the_cache_tells_data_sets_backbones_and_depths_apart(tmp_path):
+    backbone, images = pixel_backbone(), noise()
     paths = {
         encodings.cache_path(tmp_path, backbone, images, "embedding"),
         encodings.cache_path(tmp_path, backbone, images, "layer:1"),

@@ -7,6 +7,7 @@ import torch
 
 from fedcore.clip import prefixed
 from fedcore.clip.prompts import class_suffix, encode_context
+from tests.support.tiny import tiny_backbone
 
 NAMES = ("x", "a much longer name of a class", "snow owl", "cat", "two words")
 
@@ -33,7 +34,7 @@ def both_ways(backbone, suffix, context, lengths=None):
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("activation", ["GELU", "QuickGELU"])
-def test_client_by_client_equals_one_batch_with_its_gradients(tiny_backbone, always, layers, activation):
+def test_client_by_client_equals_one_batch_with_its_gradients(always, layers, activation):
     backbone = tiny_backbone(text_layers=layers)
     if activation == "QuickGELU":
         from open_clip.transformer import QuickGELU
@@ -48,7 +49,7 @@ def test_client_by_client_equals_one_batch_with_its_gradients(tiny_backbone, alw
     torch.testing.assert_close(our_gradient, gradient, atol=1e-10, rtol=0)
 
 
-def test_contexts_of_different_lengths_equal_those_of_one_batch(tiny_backbone, always):
+def test_contexts_of_different_lengths_equal_those_of_one_batch(always):
     backbone = tiny_backbone()
     suffix, lengths = class_suffix(backbone, NAMES), torch.tensor([2, 5, 1, 5])
     context = torch.randn(4, 5, 16, dtype=torch.float64)
@@ -60,9 +61,7 @@ def test_contexts_of_different_lengths_equal_those_of_one_batch(tiny_backbone, a
     assert not our_gradient[0, 2:].any() and our_gradient[0, :2].all()
 
 
-def test_clients_with_the_same_context_share_a_forward_pass_and_have_gradients_of_their_own(
-    tiny_backbone, always, monkeypatch
-):
+def test_clients_with_the_same_context_share_a_forward_pass_and_have_own_gradients(always, monkeypatch):
     backbone, passes = tiny_backbone(), []
     forward = prefixed.PrefixEncoder.forward
     monkeypatch.setattr(prefixed.PrefixEncoder, "forward", lambda *a: (passes.append(a), forward(*a))[1])
@@ -76,14 +75,14 @@ def test_clients_with_the_same_context_share_a_forward_pass_and_have_gradients_o
     assert not torch.equal(our_gradient[0], our_gradient[2])
 
 
-def test_a_client_alone_has_the_same_bits_as_among_others(tiny_backbone, always):
+def test_a_client_alone_has_the_same_bits_as_among_others(always):
     backbone = tiny_backbone(torch.float32)
     suffix, context = class_suffix(backbone, NAMES), torch.randn(4, 3, 16)
     together = encode_context(backbone, context, suffix)
     assert torch.equal(together[2], encode_context(backbone, context[2:3], suffix)[0])
 
 
-def test_a_tower_with_other_parts_or_few_tokens_is_encoded_in_one_batch(tiny_backbone, monkeypatch):
+def test_a_tower_with_other_parts_or_few_tokens_is_encoded_in_one_batch(monkeypatch):
     backbone = tiny_backbone()
     suffix, context = class_suffix(backbone, NAMES), torch.randn(2, 3, 16, dtype=torch.float64)
     assert not prefixed.pays(backbone.text, suffix.order, context)

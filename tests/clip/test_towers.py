@@ -9,6 +9,7 @@ from fedcore.clip.prompts import class_suffix, encode_class_context, encode_cont
 from fedcore.clip.towers import TextTower, resnet_regions
 from fedcore.errors import FedLensError
 from fedcore.seeds import torch_generator
+from tests.support.tiny import tiny_backbone
 
 TEXTS = ["a photo of a cat.", "a much longer sentence about a snow owl that sits on a fire engine", "x"]
 
@@ -22,14 +23,14 @@ def _reference(backbone, embeddings: torch.Tensor, eot: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("embed_dim", [16, 20])
-def test_plain_texts_equal_open_clip(tiny_backbone, embed_dim):
+def test_plain_texts_equal_open_clip(embed_dim):
     backbone = tiny_backbone(embed_dim=embed_dim)
     expected = backbone.model.encode_text(backbone.tokenize(TEXTS))
     torch.testing.assert_close(encode_texts(backbone, TEXTS), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("start", [0, 1, 3])
-def test_image_tail_equals_open_clip(tiny_backbone, start):
+def test_image_tail_equals_open_clip(start):
     backbone = tiny_backbone()
     pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
     hidden = backbone.image.activations(pixels, start)
@@ -37,7 +38,7 @@ def test_image_tail_equals_open_clip(tiny_backbone, start):
     torch.testing.assert_close(ours, backbone.model.encode_image(pixels), rtol=0, atol=1e-12)
 
 
-def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip(tiny_backbone):
+def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip():
     backbone = tiny_backbone()
     pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
     patches, tower = backbone.image.patches(pixels), backbone.image
@@ -66,7 +67,7 @@ def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip(tin
 
 
 @pytest.mark.parametrize("alike", [0, 1, 3])
-def test_layers_that_all_clients_share_see_an_image_once(tiny_backbone, monkeypatch, alike):
+def test_layers_that_all_clients_share_see_an_image_once(monkeypatch, alike):
     tower = tiny_backbone().image
     layers, clients = len(tower.blocks), 3
     assert layers == 4
@@ -97,7 +98,7 @@ def test_layers_that_all_clients_share_see_an_image_once(tiny_backbone, monkeypa
         assert (ours[0] - ours[1]).abs().max() > 1e-3
 
 
-def test_shared_layers_keep_each_clients_gradient_apart(tiny_backbone):
+def test_shared_layers_keep_each_clients_gradient_apart():
     tower = tiny_backbone().image
     generator = torch_generator(0, "gradients")
     hidden = torch.randn(1, 5, 5, 24, dtype=torch.float64, generator=generator).expand(2, -1, -1, -1)
@@ -109,7 +110,7 @@ def test_shared_layers_keep_each_clients_gradient_apart(tiny_backbone):
     assert gradient[1].abs().max() == 0
 
 
-def test_texts_with_other_embeddings_equal_patched_open_clip(tiny_backbone):
+def test_texts_with_other_embeddings_equal_patched_open_clip():
     backbone, patched = tiny_backbone(), tiny_backbone().model
     table = torch.randn(49408, 16, dtype=torch.float64, generator=torch_generator(0, "table"))
     positions = torch.randn(77, 16, dtype=torch.float64, generator=torch_generator(0, "positions"))
@@ -121,7 +122,7 @@ def test_texts_with_other_embeddings_equal_patched_open_clip(tiny_backbone):
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
-def test_contexts_of_different_lengths_in_one_batch_equal_single_sequences(tiny_backbone):
+def test_contexts_of_different_lengths_in_one_batch_equal_single_sequences():
     backbone = tiny_backbone()
     classes = ("cat", "snow owl", "very long fire engine of the city")
     suffix = class_suffix(backbone, classes)
@@ -137,7 +138,7 @@ def test_contexts_of_different_lengths_in_one_batch_equal_single_sequences(tiny_
             torch.testing.assert_close(ours[c, k], _reference(backbone, sequence, eot), rtol=0, atol=1e-12)
 
 
-def test_class_contexts_equal_single_sequences(tiny_backbone):
+def test_class_contexts_equal_single_sequences():
     backbone = tiny_backbone()
     suffix = class_suffix(backbone, ("cat", "snow owl"), "a photo of a {}.")
     context = torch.randn(3, 2, 5, 16, dtype=torch.float64, generator=torch_generator(0, "context"))
@@ -150,7 +151,7 @@ def test_class_contexts_equal_single_sequences(tiny_backbone):
             torch.testing.assert_close(ours[c, k], expected, rtol=0, atol=1e-12)
 
 
-def test_gradient_of_padding_rows_is_zero_and_of_used_rows_is_not(tiny_backbone):
+def test_gradient_of_padding_rows_is_zero_and_of_used_rows_is_not():
     backbone = tiny_backbone()
     suffix = class_suffix(backbone, ("cat", "dog"))
     context = torch.randn(1, 6, 16, dtype=torch.float64).requires_grad_()
@@ -159,19 +160,19 @@ def test_gradient_of_padding_rows_is_zero_and_of_used_rows_is_not(tiny_backbone)
     assert (context.grad[0, :4].abs().amax(1) > 0).all()
 
 
-def test_a_context_that_does_not_fit_names_the_class_and_the_limit(tiny_backbone):
+def test_a_context_that_does_not_fit_names_the_class_and_the_limit():
     backbone = tiny_backbone()
     suffix = class_suffix(backbone, ("cat", "very long fire engine of the city"))
     with pytest.raises(FedLensError, match=r"class 'very long fire engine of the city'.*use at most 67"):
         encode_context(backbone, torch.zeros(1, 68, 16, dtype=torch.float64), suffix)
 
 
-def test_a_template_that_clip_would_cut_is_refused(tiny_backbone):
+def test_a_template_that_clip_would_cut_is_refused():
     with pytest.raises(FedLensError, match="needs 1[0-9]+ tokens"):
         encode_texts(tiny_backbone(), ["word " * 100])
 
 
-def test_zero_lora_changes_nothing_and_lora_equals_patched_weights(tiny_backbone):
+def test_zero_lora_changes_nothing_and_lora_equals_patched_weights():
     backbone, patched = tiny_backbone(), tiny_backbone()
     pixels = torch.randn(4, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
     hidden = backbone.image.activations(pixels, 1)
@@ -186,7 +187,7 @@ def test_zero_lora_changes_nothing_and_lora_equals_patched_weights(tiny_backbone
     torch.testing.assert_close(moved[0], patched.model.encode_image(pixels), rtol=0, atol=1e-12)
 
 
-def test_clients_have_their_own_lora(tiny_backbone):
+def test_clients_have_their_own_lora():
     backbone = tiny_backbone()
     hidden = torch.randn(2, 3, 5, 24, dtype=torch.float64, generator=torch_generator(0, "hidden"))
     draws = [init_lora(2, 24, 2, torch_generator(0, i), torch.float64)[0] for i in range(2)]
@@ -205,12 +206,12 @@ def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
     assert not b.any()
 
 
-def test_a_resnet_has_no_tail(tiny_backbone):
+def test_a_resnet_has_no_tail():
     with pytest.raises(FedLensError, match="choose a ViT"):
         _ = tiny_backbone(vision="resnet").image
 
 
-def test_padding_is_left_out_where_that_pays(tiny_backbone, monkeypatch):
+def test_padding_is_left_out_where_that_pays(monkeypatch):
     backbone = tiny_backbone()
     suffix = class_suffix(backbone, ("x", "a much longer name of a class", "snow owl"))
     encode, packed = TextTower.encode, []
@@ -238,7 +239,7 @@ def test_padding_is_left_out_where_that_pays(tiny_backbone, monkeypatch):
     assert packed[-1] is None  # no padding
 
 
-def test_regions_of_a_vit_are_the_projected_tokens_of_open_clip(tiny_backbone):
+def test_regions_of_a_vit_are_the_projected_tokens_of_open_clip():
     backbone = tiny_backbone()
     pixels = torch.randn(3, 3, 16, 16, dtype=torch.float64)
     visual = backbone.model.visual
@@ -247,7 +248,7 @@ def test_regions_of_a_vit_are_the_projected_tokens_of_open_clip(tiny_backbone):
     torch.testing.assert_close(backbone.embed_regions(pixels), tokens @ visual.proj)
 
 
-def test_regions_of_a_resnet_are_attention_pooling_asked_at_each_position(tiny_backbone):
+def test_regions_of_a_resnet_are_attention_pooling_asked_at_each_position():
     backbone = tiny_backbone(vision="resnet")
     visual = backbone.model.visual
     feature_map = torch.randn(2, visual.attnpool.q_proj.in_features, 1, 1, dtype=torch.float64)

@@ -15,6 +15,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from tests.support.clip import encoded
 from tests.support.data.layouts import WRITE, WRITERS, colour
+from tests.support.tiny import tiny_backbone
 
 
 def on_disk(name: str, root: Path, images: ImageSet, row: int) -> Image.Image:
@@ -37,7 +38,7 @@ def small(image: Image.Image) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["pacs", "ddr", "femnist", "cifar10"])
-def test_an_image_on_disk_is_the_feature_of_its_row(name: str, tiny_backbone, tmp_path: Path):
+def test_an_image_on_disk_is_the_feature_of_its_row(name: str, tmp_path: Path):
     """Nearest to the feature of a row is that of its own image, among all the images looked at."""
     backbone = replace(tiny_backbone(dtype=torch.float32), preprocess=small)
     root = WRITE[name](tmp_path / "set")

@@ -90,7 +90,7 @@ def test_every_round_draws_its_own_participants_until_all_have_taken_part(five):
     assert all(a < b for a, b in drawn)
     assert {c for pair in drawn for c in pair} == set(range(5))
     order = (2, 0, 4, 1, 3)
-    turned = tiny_federation(tiny_backbone(), samples=(9, 5, 7, 12, 4), order=order)
+    turned = tiny_federation(samples=(9, 5, 7, 12, 4), order=order)
     other = Loop(BiasMethod(BiasConfig(), turned.problem), turned, 1, participation=0.4)
     names = {five.problem.clients[i] for i in drawn[0]}
     assert names == {turned.problem.clients[i] for i in other.participants(1)}, "drawn by name"
@@ -231,7 +231,7 @@ def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
     events = (seen.append(event.round) for event in loop.events())
     with pytest.raises(Stopped):
         list(events)
-    assert seen == [0, 1, 2, 3] and loop.done == 3
+    assert seen == [0, 1, 2, 3] and loop.run_state.done == 3
 
 
 def _after(steps: int):

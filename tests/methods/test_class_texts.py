@@ -20,6 +20,7 @@ from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
 from fedcore.records.events import Notice
 from tests.support.against import build
+from tests.support.tiny import tiny_federation
 from tests.support.web.pictures import image_folder
 from tests.support.work import collect
 
@@ -134,13 +135,11 @@ def test_a_text_that_would_be_cut_off_is_refused_at_planning(tmp_path, long):
 
 
 @pytest.mark.parametrize("name", ["fedalign", "zero-shot"])
-def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(
-    tiny_backbone, tiny_federation, name
-):
+def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(name):
     reads = "layer:1" if name == "fedalign" else "embedding"
     long = "antidisestablishmentarianism " * 30  # few words, many tokens
     for seed in range(4):
-        federation = tiny_federation(tiny_backbone(), reads, descriptions={"cat": ["a pet.", long]})
+        federation = tiny_federation(reads=reads, descriptions={"cat": ["a pet.", long]})
         federation = replace(federation, problem=replace(federation.problem, seed=seed))
         with pytest.raises(FedLensError, match=r"class 'cat': the description .* tokens, tiny-vit reads 77"):
             build(name, federation, class_text="description")
@@ -163,17 +162,17 @@ def test_a_caveat_counts_classes_that_took_the_prompt():
     assert caveat(name="zero-shot") == "" != caveat(name="zero-shot", class_text="description")
 
 
-def test_zero_shot_and_fedalign_draw_the_same_texts(tiny_backbone, tiny_federation):
+def test_zero_shot_and_fedalign_draw_the_same_texts():
     written = {"cat": ["a pet.", "a tiger."], "snow owl": ["a bird."]}
-    own = tiny_federation(tiny_backbone(), descriptions=written)
-    aligned = build("fedalign", tiny_federation(tiny_backbone(), "layer:1", descriptions=written))
+    own = tiny_federation(descriptions=written)
+    aligned = build("fedalign", tiny_federation(reads="layer:1", descriptions=written))
     described, plain_text = build("zero-shot", own, class_text="description"), build("zero-shot", own)
     assert list(described.drawn_texts().values()) == aligned.texts == list(aligned.drawn_texts().values())
     assert (
         described.drawn_texts()["fire engine"] == "a photo of a fire engine."
         and plain_text.drawn_texts() == {}
     )
-    plain = build("zero-shot", tiny_federation(tiny_backbone()))
+    plain = build("zero-shot", tiny_federation())
     assert (described.text[2] == plain.text[2]).all() and not (described.text[1] == plain.text[1]).all()
     assert (plain_text.text == plain.text).all()
 

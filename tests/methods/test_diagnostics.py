@@ -14,12 +14,13 @@ from tests.support.against import build, diagnostics, engine_batches, samples
 from tests.support.oracles import fedalign as aligned
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed
+from tests.support.tiny import run_rounds, tiny_federation
 
 STILL = {"lr": 0.0, "batch_size": 64}
 
 
-def test_fedalign_s_terms_prototypes_and_uploaded_features(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
+def test_fedalign_s_terms_prototypes_and_uploaded_features():
+    federation = tiny_federation(reads="layer:1", samples=(12, 5, 7))
     method = build("fedalign", federation, rank=2, class_text="template", **STILL)
     event = run_rounds(method, federation, 1).finished[-1]
     state = method.init(federation.problem.generator)
@@ -46,10 +47,8 @@ def test_fedalign_s_terms_prototypes_and_uploaded_features(tiny_backbone, tiny_f
     assert any(classes < found for classes, found in seen), "the case tells classes from features"
 
 
-def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out(
-    tiny_backbone, tiny_federation, run_rounds
-):
-    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
+def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out():
+    federation = tiny_federation(reads="layer:1", samples=(12, 5, 7))
     event = run_rounds(
         build("fedalign", federation, rank=2, class_text="template", **STILL), federation, 1
     ).finished[-1]
@@ -62,9 +61,9 @@ def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out(
     assert (start.diagonal()[~fell_back] == 0).all() and (serving.diagonal()[~fell_back] > 0).any()
 
 
-def test_sdfed_s_terms(tiny_backbone, tiny_federation, run_rounds):
+def test_sdfed_s_terms():
     """Cross-entropy of both prompts, L_str and L_sep."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     method = build("sdfed", federation, global_length=3, local_length="2,5,3", margin=1.5, **STILL)
     event = run_rounds(method, federation, 1).finished[-1]
     problem, state = federation.problem, method.init(federation.problem.generator)
@@ -87,9 +86,9 @@ def test_sdfed_s_terms(tiny_backbone, tiny_federation, run_rounds):
             assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
 
 
-def test_terms_are_means_over_a_client_s_own_steps(tiny_backbone, tiny_federation, run_rounds):
+def test_terms_are_means_over_a_client_s_own_steps():
     """Two epochs of three, two and two batches, the last of them short: every step weighs the same."""
-    federation = tiny_federation(tiny_backbone(), "layer:1")
+    federation = tiny_federation(reads="layer:1")
     method = build(
         "fedalign", federation, rank=2, class_text="template", lr=0.0, batch_size=4, local_epochs=2
     )

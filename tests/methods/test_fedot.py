@@ -17,6 +17,7 @@ from tests.support.against import (
     samples,
 )
 from tests.support.oracles import fedot as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4}
@@ -45,10 +46,8 @@ def whole(kind, blocks):
     ("kind", "blocks"),
     [("cayley", 1), ("cayley", 4), ("linear", 1), ("linear", 2), ("adapter", 1), ("none", 1)],
 )
-def test_agrees_with_the_naive_implementation(
-    tiny_backbone, tiny_federation, run_rounds, kind, blocks, share
-):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(kind, blocks, share):
+    federation = tiny_federation()
     weighting = "samples" if blocks == 4 else "uniform"
     method = build(
         "fedot", federation, **FAST, local_transform=kind, blocks=blocks, share=share, weighting=weighting
@@ -83,10 +82,8 @@ def test_agrees_with_the_naive_implementation(
         ("linear", {"lr_transform": 0.2}),
     ],
 )
-def test_matched_steps_agree_with_the_naive_implementation(
-    tiny_backbone, tiny_federation, run_rounds, kind, config
-):
-    federation = tiny_federation(tiny_backbone())
+def test_matched_steps_agree_with_the_naive_implementation(kind, config):
+    federation = tiny_federation()
     name = kind.partition("/")[0]
     method = build("fedot", federation, **FAST, local_transform=name, **config)
     rate = config.get("lr_transform")
@@ -137,7 +134,7 @@ def test_orthogonal_in_single_precision_for_large_matrices(size):
     assert error < 1e-5
 
 
-def test_stays_orthogonal_after_every_step(tiny_backbone, tiny_federation, run_rounds):
+def test_stays_orthogonal_after_every_step():
     federation = tiny_federation(tiny_backbone(torch.float32))
     method = build("fedot", federation, lr=1.0, batch_size=100)  # one step per round
     loop = run_rounds(method, federation, 6)
@@ -150,8 +147,8 @@ def test_stays_orthogonal_after_every_step(tiny_backbone, tiny_federation, run_r
 
 
 @pytest.mark.parametrize("kind", ["cayley", "linear", "adapter", "none"])
-def test_no_learning_rate_leaves_zero_shot(tiny_backbone, tiny_federation, run_rounds, kind):
-    federation = tiny_federation(tiny_backbone())
+def test_no_learning_rate_leaves_zero_shot(kind):
+    federation = tiny_federation()
     still = run_rounds(build("fedot", federation, lr=0, local_transform=kind), federation, 2)
     zero = run_rounds(build("zero-shot", federation), federation, 2)
     assert cells(still) == cells(zero)
@@ -163,7 +160,7 @@ def test_no_learning_rate_leaves_zero_shot(tiny_backbone, tiny_federation, run_r
     )
 
 
-def test_blocks_of_one_are_no_transform(tiny_backbone, tiny_federation, run_rounds):
+def test_blocks_of_one_are_no_transform():
     federation = tiny_federation(tiny_backbone(torch.float32))
     blocks = run_rounds(build("fedot", federation, **FAST, blocks=16), federation, 3)
     none = run_rounds(build("fedot", federation, **FAST, local_transform="none"), federation, 3)
@@ -176,8 +173,8 @@ def test_blocks_of_one_are_no_transform(tiny_backbone, tiny_federation, run_roun
         assert hits[0] == hits[1]
 
 
-def test_one_client_is_centralised_training(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), samples=(11,))
+def test_one_client_is_centralised_training():
+    federation = tiny_federation(samples=(11,))
     method = build("fedot", federation, **FAST)
     state = run_rounds(method, federation, 3).state
     first = method.init(federation.problem.generator)
@@ -206,7 +203,7 @@ def test_one_client_is_centralised_training(tiny_backbone, tiny_federation, run_
         ({"share": "all_local"}, 0),
     ],
 )
-def test_only_what_is_shared_is_sent(tiny_backbone, tiny_federation, run_rounds, config, scalars):
+def test_only_what_is_shared_is_sent(config, scalars):
     federation = tiny_federation(tiny_backbone(torch.float32))
     loop = run_rounds(build("fedot", federation, **config), federation, 1)
     assert [row.bytes_up for row in loop.finished[-1].clients] == [scalars * 4] * 3
@@ -214,7 +211,7 @@ def test_only_what_is_shared_is_sent(tiny_backbone, tiny_federation, run_rounds,
     assert all(model != 0 for model, _ in cells(loop)) == (scalars == 0)  # nothing shared, no global model
 
 
-def test_random_classifiers_have_unit_rows_and_follow_the_seed(tiny_backbone, tiny_federation):
+def test_random_classifiers_have_unit_rows_and_follow_the_seed():
     backbone = tiny_backbone()
     drawn = []
     for seed in (1, 2):
@@ -227,8 +224,8 @@ def test_random_classifiers_have_unit_rows_and_follow_the_seed(tiny_backbone, ti
     assert not torch.equal(*drawn)
 
 
-def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it():
+    federation = tiny_federation()
     method = build("fedot", federation, init="linear")
     rows = method.init(federation.problem.generator).shared["classifier"]
     bound = rows.shape[1] ** -0.5
@@ -236,15 +233,15 @@ def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it(tiny_backbone, t
     assert 0.8 * bound < rows.abs().max() <= bound and not torch.equal(rows[0], rows[1])
 
 
-def test_tau_is_clips_scale_unless_given(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_tau_is_clips_scale_unless_given():
+    federation = tiny_federation()
     assert build("fedot", federation).tau == pytest.approx(torch.tensor(2.0).exp().item())
     assert build("fedot", federation, tau=1.5).tau == 1.5
 
 
 @pytest.mark.parametrize("kind", ["cayley", "linear"])
-def test_diagnostics_equal_their_definitions(tiny_backbone, tiny_federation, run_rounds, kind):
-    federation = tiny_federation(tiny_backbone())
+def test_diagnostics_equal_their_definitions(kind):
+    federation = tiny_federation()
     method = build("fedot", federation, lr=0.3, batch_size=4, local_transform=kind, blocks=2)
     before = run_rounds(method, federation, 1).state
     loop = run_rounds(method, federation, 2)
@@ -275,8 +272,8 @@ def test_diagnostics_equal_their_definitions(tiny_backbone, tiny_federation, run
     assert diagnostics(event, "orthogonality_error") == pytest.approx(errors, abs=1e-12)
 
 
-def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_gradient_conflict_is_the_mean_cosine_of_the_updates():
+    federation = tiny_federation()
     method = build("fedot", federation, **FAST)
     event = run_rounds(method, federation, 1).finished[-1]
     alone = build(
@@ -295,8 +292,8 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny
 @pytest.mark.parametrize(
     ("d", "blocks", "near"), [(512, 3, "2 or 4"), (512, 600, "512"), (1024, 1000, "512 or 1024")]
 )
-def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d, blocks, near):
-    base = run_context(tiny_federation(tiny_backbone(), samples=(2,)))
+def test_blocks_that_do_not_divide_are_refused(d, blocks, near):
+    base = run_context(tiny_federation(samples=(2,)))
     spec = type(base.spec)(**{**vars(base.spec), "embed_dim": d})
     with pytest.raises(
         FedLensError, match=f"do not divide tiny-vit's embedding width {d}; use {near}$"

@@ -19,7 +19,7 @@ from fedcore.methods.fedot import FedOT
 from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.method_cases import CASES
-from tests.support.tiny import tiny_cohorts
+from tests.support.tiny import tiny_backbone, tiny_cohorts, tiny_federation
 
 ROUNDS = 3
 SHORTEST = 8
@@ -152,16 +152,16 @@ def leaks(
     return found, road
 
 
-def federation_for(name: str, config: dict[str, object], tiny_backbone, tiny_federation) -> Federation:
+def federation_for(name: str, config: dict[str, object]) -> Federation:
     backbone = tiny_backbone()
     cls = registry.get(name)
     return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_local_crosses(case, tiny_backbone, tiny_federation):
+def test_nothing_local_crosses(case):
     name, config, up, down, local = CASES[case]
-    federation = federation_for(name, config, tiny_backbone, tiny_federation)
+    federation = federation_for(name, config)
     method = build(name, federation, **config)
     found, road = leaks(method, federation)
     assert found == []
@@ -175,7 +175,7 @@ def test_nothing_local_crosses(case, tiny_backbone, tiny_federation):
     assert set(method.init(federation.problem.generator).local) == local
 
 
-def test_nothing_local_crosses_between_backbones(tiny_backbone):
+def test_nothing_local_crosses_between_backbones():
     """Samples as either CLIP encodes them, and prompts of clients with either."""
     config = registry.build_config("sdfed", CASES["sdfed"][1])
     parts = [(tiny_backbone(), 1, {}), (tiny_backbone(seed=5, embed_dim=24), 2, {"max_steps": 1})]
@@ -204,7 +204,7 @@ LEAKS = {
 
 @pytest.mark.parametrize("kind", LEAKS)
 @pytest.mark.parametrize("named", ["extra", "classifier"])
-def test_a_leak_is_heard(kind, named, tiny_backbone, tiny_federation):
+def test_a_leak_is_heard(kind, named):
     """The test above can fail: a FedOT that sends X, openly or inside the classifier."""
 
     class Leaky(FedOT):
@@ -220,7 +220,7 @@ def test_a_leak_is_heard(kind, named, tiny_backbone, tiny_federation):
         def aggregate(self, state, uploads, generator):
             return state
 
-    federation = federation_for("fedot", CASES["fedot"][1], tiny_backbone, tiny_federation)
+    federation = federation_for("fedot", CASES["fedot"][1])
     method = Leaky(registry.build_config("fedot", CASES["fedot"][1]), federation.problem)
     found, _ = leaks(method, federation)
     assert any(f"matrix after the round went up as {named}" in line for line in found)

@@ -14,6 +14,7 @@ from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
 from fedcore.progress import result_of
+from tests.support.tiny import tiny_backbone
 
 
 def noise(n: int = 70, read: Callable[[int], Image.Image] | None = None, fingerprint: str = "v1") -> ImageSet:
@@ -35,7 +36,7 @@ def noise(n: int = 70, read: Callable[[int], Image.Image] | None = None, fingerp
     )
 
 
-def pixel_backbone(tiny_backbone: Callable[..., Backbone]) -> Backbone:
+def pixel_backbone() -> Backbone:
     """A tiny float32 ViT that takes images of 16 x 16 as they are."""
 
     def pixels(image: Image.Image) -> torch.Tensor:

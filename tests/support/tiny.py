@@ -93,7 +93,7 @@ def drawn_backbone(
 
 
 def tiny_federation(
-    backbone: Backbone,
+    backbone: Backbone | None = None,
     reads: str = "embedding",
     samples: tuple[int, ...] = (9, 5, 7),
     classes: tuple[str, ...] = CLASSES,
@@ -104,9 +104,11 @@ def tiny_federation(
     """Clients client-a, client-b, ... with a few random images each; two domains, alternating.
 
     Args:
+        backbone: default: a ``drawn_backbone``, which a test must not change.
         samples: training samples per client; each has 4 test and 3 validation samples besides.
         order: another order of the same clients with the same samples.
     """
+    backbone = backbone or drawn_backbone()
     clients = len(samples)
     per_client = [n + 7 for n in samples]
     generator = torch.Generator().manual_seed(seed)

@@ -21,7 +21,7 @@ from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.records.events import MAX_EVALUATED_CLIENTS, Cell
-from fedcore.seeds import numpy_generator
+from fedcore.seeds import draw_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,14 +50,10 @@ def evaluated_clients(problem: Problem) -> Tensor:
     """
     # Drawn once per run, so that its rounds can be compared, and by name, so that the order of clients in the
     # config does not change the sample. Evaluation would otherwise grow with the square of the clients.
-    names = problem.clients
-    if len(names) <= MAX_EVALUATED_CLIENTS:
-        return torch.arange(len(names))
-    order = sorted(range(len(names)), key=lambda i: names[i])
-    drawn = numpy_generator(problem.seed, "evaluated clients").choice(
-        len(names), MAX_EVALUATED_CLIENTS, replace=False
-    )
-    return torch.tensor(sorted(order[i] for i in drawn), dtype=torch.int64)
+    if len(problem.clients) <= MAX_EVALUATED_CLIENTS:
+        return torch.arange(len(problem.clients))
+    chosen = draw_names(problem.clients, MAX_EVALUATED_CLIENTS, problem.seed, "evaluated clients")
+    return torch.tensor(chosen, dtype=torch.int64)
 
 
 @dataclass(frozen=True)

@@ -151,18 +151,20 @@ class Worker:
 
     Attributes:
         numerics: the properties that affect bitwise results, see ``environment.numerics``.
+        mixed: whether the cohorts have different backbones.
     """
 
     cohorts: Sequence[Cohort]
     numerics: dict[str, str] = field(default_factory=dict)
+    mixed: bool = field(init=False)
     evaluators: list[Evaluator] = field(init=False)
     _first_steps: dict[int, FirstStep] = field(default_factory=dict, repr=False)
     _head: tuple[str, Params] = field(default=("", {}), repr=False)
 
     def __post_init__(self) -> None:
-        evaluated, mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
+        evaluated, self.mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
         self.evaluators = [
-            Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not mixed and i == 0)
+            Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not self.mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
 

@@ -10,7 +10,7 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.tensors import weighted_mean
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -36,7 +36,7 @@ def test_a_method_that_reads_more_than_the_mean_keeps_its_uploads():
         def diagnostics(self, before, trained, uploads, data):
             return {"largest": uploads.dense("weight").abs().amax((1, 2))}
 
-    config, problem = BiasConfig(), tiny_federation(tiny_backbone()).problem
+    config, problem = BiasConfig(), tiny_federation().problem
     assert needs_only_means(BiasMethod(config, problem))
     assert not needs_only_means(Reading(config, problem))
 
@@ -51,7 +51,7 @@ class KeepsUploads(BiasMethod):
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 @pytest.mark.parametrize("chunk", [1, 2, 32])
 def test_a_run_that_sums_its_uploads_equals_one_that_keeps_them(weighting, chunk):
-    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 7, 12, 4))
+    federation = tiny_federation(samples=(9, 5, 7, 12, 4))
     config = BiasConfig(weighting=weighting, optimiser_state="kept")
     plain, summed = (
         run_rounds(cls(config, federation.problem), federation, 3, participation=0.6, chunk=chunk)
@@ -69,7 +69,7 @@ def test_a_run_that_sums_its_uploads_equals_one_that_keeps_them(weighting, chunk
 
 @pytest.mark.parametrize("name", ["fedot", "promptfl", "sdfed"])
 def test_models_evaluated_chunk_by_chunk_are_those_evaluated_together(name):
-    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 7))
+    federation = tiny_federation(samples=(9, 5, 7))
     method = registry.get(name)(registry.build_config(name, {}), federation.problem)
     chunks = run_rounds(method, federation, 2, chunk=2)
     together = run_rounds(method, federation, 2, chunk=3)

@@ -134,7 +134,7 @@ def test_a_global_prompt_is_as_many_models_as_there_are_backbones(narrow, wide, 
         assert {model for model, _ in found} == {1, 2, 3, 4}
     for cohort in cohorts:
         alone = Loop(cohort.method, cohort.federation, 1)
-        alone.state = loop.state
+        alone.run_state = loop.run_state
         expected = {k: c for k, c in cells_of(alone).items() if k[0] - 1 in cohort.clients}
         assert {k: c for k, c in found.items() if k[0] - 1 in cohort.clients} == expected
 

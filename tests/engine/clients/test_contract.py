@@ -198,9 +198,9 @@ MISTAKES = [
 @pytest.mark.parametrize(("cls", "message"), MISTAKES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, message):
     if cls is OneBias:  # as many clients as classes would hide it
-        federation = tiny_federation(tiny_backbone(), samples=(9, 5))
+        federation = tiny_federation(samples=(9, 5))
     else:
-        federation = tiny_federation(tiny_backbone())
+        federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
     assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
@@ -214,7 +214,7 @@ class NotANumber(BiasMethod):
 
 def test_scores_that_are_not_numbers_are_no_accuracy():
     """A model of NaN predicts the first class always; in the last round no loss would show it."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     with pytest.raises(FedLensError, match=r"class scores of a model are not numbers \(NaN\)") as error:
         run_rounds(NotANumber(BiasConfig(), federation.problem), federation, 1)
     assert error.value.field == "lr"
@@ -223,19 +223,19 @@ def test_scores_that_are_not_numbers_are_no_accuracy():
 @pytest.mark.parametrize("proximal", [0.0, 0.1])
 @pytest.mark.parametrize(("cls", "line"), [(Scalar, "scalar"), (NeedsItsBias, "missing")])
 def test_the_line_is_the_one_at_fault_also_with_a_proximal_term(cls, line, proximal):
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=rf"test_contract\.py:{line_of(line)}, in "):
         run_rounds(cls(BiasConfig(proximal=proximal), federation.problem), federation, 1)
 
 
 def test_a_method_may_declare_that_it_has_no_global_model():
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     loop = run_rounds(WithoutGlobal(BiasConfig(), federation.problem), federation, 1)
     assert {cell.model for cell in loop.finished[-1].cells} == {1, 2, 3}
 
 
 def test_a_chunk_without_samples_leaves_the_check_to_the_next():
-    federation = tiny_federation(tiny_backbone(), samples=(0, 5, 7))
+    federation = tiny_federation(samples=(0, 5, 7))
     assert len(run_rounds(BiasMethod(BiasConfig(), federation.problem), federation, 1, chunk=1).finished) == 2
     with pytest.raises(FedLensMethodError, match="no loss moves 'bias'"):
         run_rounds(LeavesOut(BiasConfig(), federation.problem), federation, 1, chunk=1)
@@ -251,7 +251,7 @@ class Raises(BiasMethod):
 def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
     """Its traceback stays there; the name of the line comes back."""
     monkeypatch.setitem(registry._METHODS, Raises.name, Raises)
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     method = Raises(BiasConfig(), federation.problem)
     serving = Serving(lambda: Worker([Cohort(method, federation, range(3))]))
     parallel = Parallel([lambda content: _done(serving.answer(content))], torch.device("cpu"))

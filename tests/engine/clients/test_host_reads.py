@@ -12,6 +12,7 @@ from fedcore.methods import registry
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support import device
 from tests.support.against import build
+from tests.support.tiny import tiny_backbone, tiny_federation
 
 ONCE = 12
 """Copies and reads of a whole round, more than any method needs."""
@@ -49,7 +50,7 @@ QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap", *IN_STEPS)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
 )
-def test_traffic_does_not_grow_with_the_steps(name, tiny_backbone, tiny_federation):
+def test_traffic_does_not_grow_with_the_steps(name):
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
     few, many = traffic(name, tiny_federation(backbone, reads, samples=(7, 5, 6)), backbone)

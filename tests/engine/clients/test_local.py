@@ -13,7 +13,7 @@ from fedcore.records.events import Notice, RoundFinished, Started
 from fedcore.results.settings import row_key
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support.against import build, diagnostics
-from tests.support.tiny import run_rounds
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 LOSSES = 0.05
 """Largest difference of a loss, as a share of it: a number of bf16 has 8 bits."""
@@ -28,7 +28,7 @@ QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TRAINED]
 )
-def test_every_method_has_nearly_the_same_losses_in_bf16(name, tiny_backbone, tiny_federation):
+def test_every_method_has_nearly_the_same_losses_in_bf16(name):
     small = SMALL.get(name, {})
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
@@ -89,7 +89,7 @@ def test_a_processor_that_is_not_made_for_it_says_so(tmp_path, monkeypatch):
         assert [text[:32] for text in said("bf16")] == words
 
 
-def test_a_gpu_may_round_to_tf32_in_local_training_alone(tiny_backbone, tiny_federation, monkeypatch):
+def test_a_gpu_may_round_to_tf32_in_local_training_alone(monkeypatch):
     seen, step = [], local._step
 
     def looking(*arguments):
@@ -97,7 +97,7 @@ def test_a_gpu_may_round_to_tf32_in_local_training_alone(tiny_backbone, tiny_fed
         return step(*arguments)
 
     monkeypatch.setattr(local, "_step", looking)
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     for kind in ("fp32", "tf32"):
         loop = run_rounds(build("clip-fc", federation, batch_size=4, arithmetic=kind), federation, 1)
         assert loop.finished and not torch.backends.cuda.matmul.allow_tf32
@@ -119,8 +119,8 @@ def test_runs_without_the_field_are_those_in_fp32():
         assert row_key(bare) == row_key(one) == row_key(other) != row_key(rounded)
 
 
-def test_it_holds_any_method_near_what_it_received(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_it_holds_any_method_near_what_it_received():
+    federation = tiny_federation()
     moved = []
     for mu in (0.0, 10.0):
         method = build("clip-fc", federation, batch_size=4, lr=0.05, proximal=mu)
@@ -131,8 +131,8 @@ def test_it_holds_any_method_near_what_it_received(tiny_backbone, tiny_federatio
     assert moved[1] < 0.9 * moved[0]
 
 
-def test_a_client_s_own_parameters_are_left_alone(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_a_client_s_own_parameters_are_left_alone():
+    federation = tiny_federation()
     free, held = (
         run_rounds(build("coop", federation, batch_size=4, lr=0.1, proximal=mu), federation, 2).state
         for mu in (0.0, 10.0)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from fedcore.engine import checkpoint
+from fedcore.engine import run_state
 from fedcore.engine.clients import evaluator, memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
 from fedcore.engine.loop import Loop
@@ -17,12 +17,12 @@ from fedcore.methods import registry, tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
 from fedcore.records.events import RoundFinished
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 
 @pytest.fixture(scope="module")
 def federation():
-    return tiny_federation(tiny_backbone(), samples=(9, 5, 7))
+    return tiny_federation(samples=(9, 5, 7))
 
 
 def loop_of(federation, name: str = "promptfl", **fields: object) -> Loop:
@@ -77,7 +77,7 @@ def test_two_runs_side_by_side_each_count_on_half_of_the_memory(federation, monk
 
 @pytest.fixture(scope="module")
 def five():
-    return tiny_federation(tiny_backbone(), samples=(9, 5, 7, 12, 4))
+    return tiny_federation(samples=(9, 5, 7, 12, 4))
 
 
 def run(five, folder, **options):
@@ -122,7 +122,7 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(five, tmp_p
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
     inside = run(five, tmp_path / "inside")
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
-    monkeypatch.setattr(checkpoint, "LARGE", large)
+    monkeypatch.setattr(run_state, "LARGE", large)
     mapped = run(five, tmp_path / "mapped")
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished

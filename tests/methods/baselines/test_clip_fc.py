@@ -5,6 +5,7 @@ import torch
 
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg as oracle
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 
@@ -25,8 +26,8 @@ def naive_scores(values: list[torch.Tensor], x: torch.Tensor, scale: float | Non
     ],
     ids=["paper", "as-clip", "weighted"],
 )
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options, weights):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(options, weights):
+    federation = tiny_federation()
     method = build("clip-fc", federation, **SETTINGS, **options)
     first = method.init(federation.problem.generator).shared
     scale = federation.problem.backbone.logit_scale if method.config.features == "normalised" else None
@@ -49,8 +50,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
 
 
-def test_from_the_class_prompts_it_starts_as_zero_shot(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_from_the_class_prompts_it_starts_as_zero_shot():
+    federation = tiny_federation()
     zero = build("zero-shot", federation)
     expected = global_logits(zero, zero.init(federation.problem.generator), federation)
     method = build("clip-fc", federation, init="text", features="normalised")
@@ -58,8 +59,8 @@ def test_from_the_class_prompts_it_starts_as_zero_shot(tiny_backbone, tiny_feder
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
-def test_is_fedot_without_a_transform(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_is_fedot_without_a_transform():
+    federation = tiny_federation()
     ours = build("clip-fc", federation, **SETTINGS, init="text", features="normalised", bias=False)
     fedot = build("fedot", federation, **SETTINGS, local_transform="none")
     one, other = (run_rounds(m, federation, 2).state.shared for m in (ours, fedot))

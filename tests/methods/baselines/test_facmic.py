@@ -11,6 +11,7 @@ from fedcore.methods.baselines.facmic import FACMIC, FACMICConfig, lmmd
 from tests.support.against import build, diagnostics, engine_batches, global_logits, run_context, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import weighted
+from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.01}
 NAMES = ("w1", "b1", "gamma", "beta", "w2", "b2")
@@ -60,8 +61,8 @@ READINGS = [
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda r: "-".join(r.values()))
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, reading):
-    federation = tiny_federation(tiny_backbone(), samples=(5, 4, 7))
+def test_agrees_with_the_naive_implementation(reading):
+    federation = tiny_federation(samples=(5, 4, 7))
     problem = federation.problem
     rows = federation.test.index[0][federation.test.mask[0]]
     federation = replace(federation, unlabelled=rows)
@@ -142,8 +143,8 @@ def test_equal_domains_have_no_discrepancy_and_other_classes_do_not_count():
     assert lmmd(x, labels, mask, x + 1, elsewhere) == 0
 
 
-def test_alignment_needs_a_held_out_domain_and_is_named_beside_results(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_alignment_needs_a_held_out_domain_and_is_named_beside_results():
+    federation = tiny_federation()
     with pytest.raises(FedLensError, match="no domain is held out") as error:
         build("facmic", federation, target="held_out")
     assert error.value.field == "target"

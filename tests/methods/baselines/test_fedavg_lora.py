@@ -10,12 +10,13 @@ from fedcore.methods.baselines.fedavg_lora import FedAvgLoRA, FedAvgLoRAConfig, 
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
 NEAR = {"atol": 1e-6, "rtol": 0}
 
 
-def federation_of(backbone, tiny_federation, **options):
+def federation_of(backbone, **options):
     return tiny_federation(backbone, "layer:1", **options)  # layer 2 of 12 is layer 1 of 4
 
 
@@ -38,8 +39,8 @@ def product(values) -> torch.Tensor:
     ],
     ids=["fedavg", "fedprox", "fedprox-sgd"],
 )
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, name, options, mu):
-    federation = federation_of(tiny_backbone(), tiny_federation)
+def test_agrees_with_the_naive_implementation(name, options, mu):
+    federation = federation_of(tiny_backbone())
     problem = federation.problem
     method = build(name, federation, **{**SMALL, **options})
     first = list(method.init(problem.generator).shared.values())
@@ -69,8 +70,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(own, predicted, **NEAR)
 
 
-def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation)
+def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg():
+    federation = federation_of(tiny_backbone())
     average = run_rounds(build("fedavg-lora", federation, **SMALL), federation, 2)
     moved = []
     for mu in (0.0, 100.0):
@@ -82,9 +83,9 @@ def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg(tiny_backbone,
     assert moved[1]["image_b"].norm() < 0.9 * moved[0]["image_b"].norm()
 
 
-def test_without_rounds_it_predicts_as_zero_shot(tiny_backbone, tiny_federation, run_rounds):
+def test_without_rounds_it_predicts_as_zero_shot():
     backbone = tiny_backbone()
-    federation, plain = federation_of(backbone, tiny_federation), tiny_federation(backbone)
+    federation, plain = federation_of(backbone), tiny_federation(backbone)
     zero = build("zero-shot", plain)
     expected = global_logits(zero, zero.init(plain.problem.generator), plain)
     method = build("fedavg-lora", federation, **SMALL, scale=backbone.logit_scale)

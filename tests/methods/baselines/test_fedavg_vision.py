@@ -14,12 +14,13 @@ from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.fedavg_vision import WEIGHTS, FedAvgVision, FedAvgVisionConfig, weights_file
 from tests.support.against import build, engine_batches, global_logits, samples
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"batch_size": 2, "lr": 0.02, "weighting": "samples"}
 
 
 @pytest.fixture
-def backbone(tiny_backbone):
+def backbone():
     """The tiny CLIP, with images that a ResNet reduces to four positions."""
     tiny = tiny_backbone()
     return replace(tiny, spec=replace(tiny.spec, image_size=48))
@@ -34,7 +35,7 @@ def module_of(method, values):
 @pytest.mark.parametrize(
     ("network", "rounds"), [pytest.param("resnet18", 2, marks=pytest.mark.slow), ("vit_tiny", 2)]
 )
-def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rounds, network, rounds):
+def test_agrees_with_the_naive_implementation(backbone, network, rounds):
     """Copies of torchvision's module, torch's own optimiser, and a mean over whole state dicts."""
     federation = tiny_federation(backbone, "pixels", samples=(4, 2, 4))
     method = build("fedavg-vision", federation, **SMALL, network=network)
@@ -67,7 +68,7 @@ def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rou
 
 
 def test_pretrained_weights_come_from_torchs_cache_and_keep_a_fresh_classifier(
-    backbone, tiny_federation, tmp_path: Path, monkeypatch
+    backbone, tmp_path: Path, monkeypatch
 ):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     backbone.model.visual.preprocess_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}

@@ -7,6 +7,7 @@ from fedcore.methods.baselines.fedclip import contrastive
 from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg as oracle
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.01, "batch_size": 4}
 
@@ -41,8 +42,8 @@ def naive_loss(kind: str, images, texts, labels, scale: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["contrastive", "ce"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, kind):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(kind):
+    federation = tiny_federation()
     problem, scale = federation.problem, federation.problem.backbone.logit_scale
     method = build("fedclip", federation, **SETTINGS, loss=kind)
     first = method.init(problem.generator).shared

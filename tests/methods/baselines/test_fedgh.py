@@ -5,12 +5,13 @@ import torch
 from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import headers as oracle
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4, "server_lr": 0.1, "server_epochs": 2}
 
 
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation():
+    federation = tiny_federation()
     problem = federation.problem
     method = build("fedgh", federation, **SETTINGS)
     first = method.init(problem.generator).shared
@@ -34,9 +35,9 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     assert [row.bytes_up for row in loop.finished[-1].clients] == [n * (16 + 1) * 8 for n in sent]
 
 
-def test_clients_train_the_header_that_they_received(tiny_backbone, tiny_federation, run_rounds):
+def test_clients_train_the_header_that_they_received():
     """Before aggregation a client predicts with what it trained: CLIP-FC with the settings of the authors."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     authors = {"lr": 0.05, "batch_size": 4, "momentum": 0.9, "weight_decay": 1e-3, "local_epochs": 10}
     gh = build("fedgh", federation, **{**SETTINGS, "server_epochs": 0})
     fc = build("clip-fc", federation, **authors)
@@ -48,19 +49,19 @@ def test_clients_train_the_header_that_they_received(tiny_backbone, tiny_federat
     assert before[0] == before[1] and before[0]
 
 
-def test_a_class_of_one_image_is_not_sent_unless_asked_for(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), samples=(1, 6, 7))
+def test_a_class_of_one_image_is_not_sent_unless_asked_for():
+    federation = tiny_federation(samples=(1, 6, 7))
     loop = run_rounds(build("fedgh", federation, **SETTINGS), federation, 1)
     assert diagnostics(loop.finished[-1], "class_means")[0] == 0
     all_of_them = run_rounds(build("fedgh", federation, **SETTINGS, fewest_images=1), federation, 1)
     assert diagnostics(all_of_them.finished[-1], "class_means")[0] == 1
 
 
-def test_clients_without_a_mean_are_named(tiny_backbone, tiny_federation):
+def test_clients_without_a_mean_are_named():
     from fedcore.engine.loop import Loop
     from fedcore.records.events import Notice
 
-    federation = tiny_federation(tiny_backbone(), samples=(1, 1, 1))
+    federation = tiny_federation(samples=(1, 1, 1))
     method = build("fedgh", federation, **SETTINGS)
     loop = Loop(method, federation, 1)
     start = loop.state.shared

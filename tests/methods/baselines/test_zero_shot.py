@@ -3,6 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.support.against import build, cells, client_logits, global_logits
+from tests.support.tiny import run_rounds, tiny_federation
 
 
 def naive_scores(federation):
@@ -18,8 +19,8 @@ def naive_scores(federation):
     return torch.stack(rows)
 
 
-def test_scores_are_clips_own(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_scores_are_clips_own():
+    federation = tiny_federation()
     method = build("zero-shot", federation)
     state = run_rounds(method, federation, 1).state
     expected = naive_scores(federation)
@@ -28,8 +29,8 @@ def test_scores_are_clips_own(tiny_backbone, tiny_federation, run_rounds):
         torch.testing.assert_close(own, expected, atol=1e-9, rtol=0)
 
 
-def test_nothing_is_sent_and_nothing_changes(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_nothing_is_sent_and_nothing_changes():
+    federation = tiny_federation()
     loop = run_rounds(build("zero-shot", federation), federation, 2)
     before, *after = loop.finished
     assert len(after) == 2

@@ -9,6 +9,7 @@ from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {
     "rank": 2,
@@ -20,7 +21,7 @@ SMALL = {
 }
 
 
-def federation_of(backbone, tiny_federation, trainable="attention", **options):
+def federation_of(backbone, trainable="attention", **options):
     reads = "patches" if trainable == "table4" else "layer:1"  # layer 2 of 12 is layer 1 of 4
     return tiny_federation(backbone, reads, **options)
 
@@ -105,9 +106,9 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
         "table4-factors",
     ],
 )
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options):
+def test_agrees_with_the_naive_implementation(options):
     table4 = options.get("trainable") == "table4"
-    federation = federation_of(tiny_backbone(), tiny_federation, options.get("trainable", "attention"))
+    federation = federation_of(tiny_backbone(), options.get("trainable", "attention"))
     method = build("fedalign", federation, **{**SMALL, **options})
     first = method.init(federation.problem.generator)
     world = run_oracle(federation, method, 2)
@@ -147,9 +148,9 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
-def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation, run_rounds, trainable):
+def test_without_rounds_or_steps_it_is_zero_shot(trainable):
     backbone = tiny_backbone()
-    federation = federation_of(backbone, tiny_federation, trainable)
+    federation = federation_of(backbone, trainable)
     plain = tiny_federation(backbone)
     zero = build("zero-shot", plain)
     expected = global_logits(zero, zero.init(plain.problem.generator), plain)
@@ -162,10 +163,8 @@ def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation,
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
-def test_one_client_has_equal_personal_and_global_updates(
-    tiny_backbone, tiny_federation, run_rounds, trainable
-):
-    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(9,))
+def test_one_client_has_equal_personal_and_global_updates(trainable):
+    federation = federation_of(tiny_backbone(), trainable, samples=(9,))
     method = build("fedalign", federation, **SMALL, ex_query=False, trainable=trainable)
     state = run_rounds(method, federation, 2).state
     common = tower(state.server, "global")
@@ -174,11 +173,9 @@ def test_one_client_has_equal_personal_and_global_updates(
     torch.testing.assert_close(tower(state.server, "serving", 0), common)
 
 
-def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone(
-    tiny_backbone, tiny_federation, run_rounds
-):
+def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone():
     """Different prototypes make different alpha: between clients, and from the mean by sample counts."""
-    federation = federation_of(tiny_backbone(), tiny_federation)
+    federation = federation_of(tiny_backbone())
     method = build("fedalign", federation, **SMALL, average="product")
     state = run_rounds(method, federation, 2).state
     common = products(state.server["global_a"], state.server["global_b"])
@@ -192,8 +189,8 @@ def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone(
     assert (scores - global_logits(method, state, federation)).abs().amax((1, 2)).min() > 1e-5
 
 
-def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation, samples=(9,))
+def test_one_client_without_its_own_share_takes_the_global_mean():
+    federation = federation_of(tiny_backbone(), samples=(9,))
     loop = run_rounds(build("fedalign", federation, **SMALL, ex_query=True), federation, 2)
     state = loop.state
     common = products(state.server["global_a"], state.server["global_b"])
@@ -202,10 +199,8 @@ def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, t
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
-def test_a_client_that_sat_out_keeps_what_it_last_received(
-    tiny_backbone, tiny_federation, run_rounds, trainable
-):
-    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(6, 5, 5, 4))
+def test_a_client_that_sat_out_keeps_what_it_last_received(trainable):
+    federation = federation_of(tiny_backbone(), trainable, samples=(6, 5, 5, 4))
     method = build("fedalign", federation, **SMALL, trainable=trainable)
     first = method.init(federation.problem.generator)
     loop = run_rounds(method, federation, 1, participation=0.5)
@@ -216,10 +211,10 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(
         assert torch.equal(moved, went)
 
 
-def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
+def test_order_of_clients_does_not_matter():
     backbone, states = tiny_backbone(), []
     for order in (None, (2, 0, 1)):
-        federation = federation_of(backbone, tiny_federation, order=order)
+        federation = federation_of(backbone, order=order)
         # one batch of all pairs: the server's shuffle runs over pairs in client order
         method = build("fedalign", federation, **{**SMALL, "server_batch_size": 64})
         states.append(run_rounds(method, federation, 2).state)
@@ -244,8 +239,8 @@ class Listening(Transport):
         return received
 
 
-def test_only_what_the_paper_names_crosses(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation)
+def test_only_what_the_paper_names_crosses():
+    federation = federation_of(tiny_backbone())
     method, road = build("fedalign", federation, **SMALL), Listening()
     loop = run_rounds(method, federation, 1, transport=road)
     (sent,), (received,) = road.sent, road.received
@@ -265,10 +260,8 @@ def test_only_what_the_paper_names_crosses(tiny_backbone, tiny_federation, run_r
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])
-def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
-    tiny_backbone, tiny_federation, run_rounds, ratio
-):
-    federation = federation_of(tiny_backbone(), tiny_federation)
+def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(ratio):
+    federation = federation_of(tiny_backbone())
     full = run_rounds(build("fedalign", federation, **SMALL), federation, 1).finished[-1]
     some = run_rounds(build("fedalign", federation, **SMALL, upload_ratio=ratio), federation, 1).finished[-1]
     assert diagnostics(some, "prototypes") == diagnostics(full, "prototypes")
@@ -276,8 +269,8 @@ def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
     assert diagnostics(some, "uploaded_features") == expected
 
 
-def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny_federation):
-    federation = federation_of(tiny_backbone(), tiny_federation)
+def test_no_correct_prediction_falls_back_to_the_global_mean():
+    federation = federation_of(tiny_backbone())
     method = build("fedalign", federation, **SMALL, average="product")
     data = federation.local_data(torch.arange(3))
     state = method.init(federation.problem.generator)
@@ -302,11 +295,9 @@ def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny
     assert found["attention"][0, 1] == 0  # nobody listens to a client without prototypes
 
 
-def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_starts_from(
-    tiny_backbone, tiny_federation, run_rounds
-):
+def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_starts_from():
     """Clients train alike under both readings in round 1; what predicts after it differs."""
-    federation = federation_of(tiny_backbone(), tiny_federation)
+    federation = federation_of(tiny_backbone())
     states = {
         average: run_rounds(build("fedalign", federation, **SMALL, average=average), federation, 1).state
         for average in ("exact", "product")
@@ -321,17 +312,17 @@ def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_star
     assert (served - own).norm() / served.norm() > 0.01
 
 
-def test_personal_models_are_cut_where_exact_ones_would_be_large(tiny_backbone, tiny_federation, monkeypatch):
+def test_personal_models_are_cut_where_exact_ones_would_be_large(monkeypatch):
     """Three clients of rank 2, with a limit below rank 6; the global model stays exact."""
     monkeypatch.setattr(fedalign, "LARGEST_SERVED_RANK", 5)
-    federation = federation_of(tiny_backbone(), tiny_federation)
+    federation = federation_of(tiny_backbone())
     server = build("fedalign", federation, **SMALL).init(federation.problem.generator).server
     assert server["serving_a"].shape[-2] == 2 and server["global_a"].shape[-2] == 6
 
 
-def test_gradients_are_finite_for_one_class_batches(tiny_backbone, tiny_federation):
+def test_gradients_are_finite_for_one_class_batches():
     for classes in (("cat",), ("cat", "snow owl", "fire engine")):
-        federation = federation_of(tiny_backbone(), tiny_federation, classes=classes)
+        federation = federation_of(tiny_backbone(), classes=classes)
         method = build("fedalign", federation, **SMALL)
         state = method.init(federation.problem.generator)
         x = federation.pool.values[:4].expand(3, -1, -1, -1)

@@ -18,6 +18,7 @@ from fedcore.methods.fedalign.towers import orthogonality
 from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import fedalign as oracle
+from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {
     "rank": 2,
@@ -41,11 +42,9 @@ class Listening(Transport):
         return self.received
 
 
-def test_before_aggregation_a_model_is_scored_with_the_text_it_received(
-    tiny_backbone, tiny_federation, run_rounds
-):
+def test_before_aggregation_a_model_is_scored_with_the_text_it_received():
     """Own update and the text features of the round before, before aggregation, sample by sample."""
-    federation, road = tiny_federation(tiny_backbone(), "layer:1"), Listening()
+    federation, road = tiny_federation(reads="layer:1"), Listening()
     method = build("fedalign", federation, **SMALL)
     loop = run_rounds(method, federation, 2, transport=road)
     tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
@@ -76,9 +75,9 @@ def uploaded(method: FedAlign, data, correct: torch.Tensor) -> list[list[int]]:
     return [[int(feature[0]) for feature in features] for features in sent["features"].per_client()]
 
 
-def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federation):
+def test_a_share_of_the_hits_is_drawn_once_by_seed():
     """Not the first of them, not other ones every round; a hit more leaves the others' order as it is."""
-    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(20, 16, 12))
+    federation = tiny_federation(reads="layer:1", samples=(20, 16, 12))
     data = federation.local_data(torch.arange(3))
     config = FedAlignConfig(**SMALL, upload_ratio=0.5)
     method = FedAlign(config, federation.problem)
@@ -93,9 +92,9 @@ def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federatio
     assert set(chosen[0][1:]) <= set(uploaded(method, data, fewer)[0])
 
 
-def test_the_share_of_the_penalty_in_the_gradient(tiny_backbone, tiny_federation, run_rounds):
+def test_the_share_of_the_penalty_in_the_gradient():
     """Client by client, from two backward passes of their own; training is the same to the last bit."""
-    federation = tiny_federation(tiny_backbone(), "layer:1")
+    federation = tiny_federation(reads="layer:1")
     one_batch = {**SMALL, "batch_size": 64, "orthogonality": 0.5}
     plain = build("fedalign", federation, **one_batch)
     measured = build("fedalign", federation, **one_batch, gradient_shares=True)
@@ -120,9 +119,9 @@ def test_the_share_of_the_penalty_in_the_gradient(tiny_backbone, tiny_federation
         assert shares[client] == pytest.approx(sizes[0] / sum(sizes), abs=1e-8)
 
 
-def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbone, tiny_federation):
+def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt():
     written = {"cat": ["a small furry animal.", "a pet that purrs."], "snow owl": ["a white bird of prey."]}
-    federation = tiny_federation(tiny_backbone(), "layer:1", descriptions=written)
+    federation = tiny_federation(reads="layer:1", descriptions=written)
     gt = build("fedalign", federation)
     assert gt.texts == build("fedalign", federation).texts
     assert gt.texts[0] in written["cat"]

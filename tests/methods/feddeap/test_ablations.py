@@ -8,6 +8,7 @@ import torch
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import feddeap as oracle
 from tests.support.oracles.promptfl import mean_loss, scores, sgd, weighted
+from tests.support.tiny import run_rounds, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 PARTS = ("w1", "b1", "w2", "b2")
@@ -18,11 +19,9 @@ NEAR = {"atol": 1e-9, "rtol": 0}
     ("switch", "weight", "left"),
     [("semantic_alignment", "semantic_weight", "phi_d"), ("domain_alignment", "domain_weight", "phi_s")],
 )
-def test_without_an_alignment_is_with_its_weight_zero(
-    tiny_backbone, tiny_federation, run_rounds, switch, weight, left
-):
+def test_without_an_alignment_is_with_its_weight_zero(switch, weight, left):
     """The weighted form agrees with the oracle; both prompts and the other network go the same way."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     off, zero, full = (
         run_rounds(build("feddeap", federation, **SMALL, **options), federation, 3).state
         for options in ({switch: False}, {weight: 0.0}, {})
@@ -35,10 +34,8 @@ def test_without_an_alignment_is_with_its_weight_zero(
 
 
 @pytest.mark.parametrize("personal", [True, False], ids=["personal-prompt", "baseline"])
-def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(
-    tiny_backbone, tiny_federation, run_rounds, personal
-):
-    federation = tiny_federation(tiny_backbone())
+def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(personal):
+    federation = tiny_federation()
     problem = federation.problem
     off = {"semantic_alignment": False, "domain_alignment": False, "personal_prompt": personal}
     method = build("feddeap", federation, **SMALL, **off)
@@ -87,10 +84,8 @@ def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(
         (("semantic_alignment", "domain_alignment"), {"p_s"}, {"contrastive"}),
     ],
 )
-def test_ablations_neither_train_nor_send_what_they_leave_out(
-    tiny_backbone, tiny_federation, run_rounds, off, trained, terms
-):
-    federation = tiny_federation(tiny_backbone())
+def test_ablations_neither_train_nor_send_what_they_leave_out(off, trained, terms):
+    federation = tiny_federation()
     loop = run_rounds(build("feddeap", federation, **SMALL, **dict.fromkeys(off, False)), federation, 1)
     assert {name.rsplit("_", 1)[0] if name != "p_s" else name for name in loop.state.shared} == trained
     assert set(loop.state.local) == {"p_d"}
@@ -98,8 +93,8 @@ def test_ablations_neither_train_nor_send_what_they_leave_out(
     assert {n for n in names if "etf" not in n and "accuracy" not in n} == terms
 
 
-def test_the_baseline_has_one_model_for_all(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_the_baseline_has_one_model_for_all():
+    federation = tiny_federation()
     off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
     method = build("feddeap", federation, **SMALL, **off)
     state = run_rounds(method, federation, 1).state

@@ -10,6 +10,7 @@ from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import feddeap as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 
@@ -66,8 +67,8 @@ def run_oracle(federation, method, rounds, domains) -> oracle.World:
     ],
     ids=["paper", "client-etf", "weights", "shorter-domain-prompt", "longer-domain-prompt"],
 )
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options, domains):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(options, domains):
+    federation = tiny_federation()
     problem = federation.problem
     method = build("feddeap", federation, **{**SMALL, **options})
     first = method.init(problem.generator)
@@ -117,9 +118,9 @@ def test_etf_vectors_are_unit_and_equiangular(columns):
     torch.testing.assert_close(frame @ frame.T, expected, atol=1e-12, rtol=0)
 
 
-def prompt_gradients(tiny_backbone, tiny_federation, **options) -> dict[str, torch.Tensor]:
+def prompt_gradients(**options) -> dict[str, torch.Tensor]:
     """Gradients that the prompt phase takes in its first step."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     method = build("feddeap", federation, **SMALL, **options)
     state = method.init(federation.problem.generator)
     params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
@@ -133,17 +134,17 @@ def prompt_gradients(tiny_backbone, tiny_federation, **options) -> dict[str, tor
     return found
 
 
-def test_each_prompt_hears_its_own_alignment_only(tiny_backbone, tiny_federation):
-    plain = prompt_gradients(tiny_backbone, tiny_federation)
-    eta = prompt_gradients(tiny_backbone, tiny_federation, domain_weight=50.0)
-    lambda_ = prompt_gradients(tiny_backbone, tiny_federation, semantic_weight=50.0)
+def test_each_prompt_hears_its_own_alignment_only():
+    plain = prompt_gradients()
+    eta = prompt_gradients(domain_weight=50.0)
+    lambda_ = prompt_gradients(semantic_weight=50.0)
     assert torch.equal(plain["p_s"], eta["p_s"])
     assert torch.equal(plain["p_d"], lambda_["p_d"])
     assert (plain["p_d"] - eta["p_d"]).abs().max() > 1e-3
     assert (plain["p_s"] - lambda_["p_s"]).abs().max() > 1e-3
 
 
-def test_the_domain_prompt_has_a_length_of_its_own(tiny_backbone, tiny_federation, run_rounds):
+def test_the_domain_prompt_has_a_length_of_its_own():
     """Table 5: 12 beside 20 and the other way round; what is sent counts the shared prompt alone."""
     federation = tiny_federation(tiny_backbone(torch.float32))
     plain = build("feddeap", federation, **SMALL).init(federation.problem.generator)
@@ -162,8 +163,8 @@ def test_the_domain_prompt_has_a_length_of_its_own(tiny_backbone, tiny_federatio
     assert torch.equal(same.local["p_d"], plain.local["p_d"])
 
 
-def test_gradients_are_finite_for_one_class_and_one_sample(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone(), classes=("cat",))
+def test_gradients_are_finite_for_one_class_and_one_sample():
+    federation = tiny_federation(classes=("cat",))
     method = build("feddeap", federation, **SMALL, semantic_alignment=False)
     state = method.init(federation.problem.generator)
     params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
@@ -177,8 +178,8 @@ def test_gradients_are_finite_for_one_class_and_one_sample(tiny_backbone, tiny_f
                 assert gradient.isfinite().all()
 
 
-def test_padding_does_not_change_a_step(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_padding_does_not_change_a_step():
+    federation = tiny_federation()
     method = build("feddeap", federation, **SMALL)
     state = method.init(federation.problem.generator)
     params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
@@ -194,8 +195,8 @@ def test_padding_does_not_change_a_step(tiny_backbone, tiny_federation):
         torch.testing.assert_close(padded.losses[names], loss)
 
 
-def test_a_prediction_does_not_depend_on_its_neighbours(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_a_prediction_does_not_depend_on_its_neighbours():
+    federation = tiny_federation()
     method = build("feddeap", federation, **SMALL)
     state = run_rounds(method, federation, 1).state
     models, everyone = method.models(state).clients, torch.arange(3)
@@ -205,9 +206,9 @@ def test_a_prediction_does_not_depend_on_its_neighbours(tiny_backbone, tiny_fede
     torch.testing.assert_close(method.logits(models, head, x)[:, :1], one)
 
 
-def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_federation, run_rounds):
+def test_prompts_of_one_domain_meet_the_images_of_another():
     """Figure 3: p_s with client i's p_d and training mean, on the test images of domain j."""
-    federation = tiny_federation(tiny_backbone(), samples=(9, 5))
+    federation = tiny_federation(samples=(9, 5))
     method = build("feddeap", federation, **SMALL)
     loop = run_rounds(method, federation, 1)
     cells = {
@@ -230,8 +231,8 @@ def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_fe
     assert len(cells) == 3 * 4
 
 
-def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_everything_starts_identical_and_repeats():
+    federation = tiny_federation()
     method = build("feddeap", federation, **SMALL)
     one, other = (method.init(federation.problem.generator) for _ in range(2))
     assert torch.equal(one.local["p_d"][0], one.local["p_d"][2])
@@ -241,8 +242,8 @@ def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation)
     assert one.shared["phi_s_w2"].abs().max() > 16**-0.5  # hidden width 8: a wider range
 
 
-def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_networks_learn_semantics_and_domain():
+    federation = tiny_federation()
     method = build("feddeap", federation, **{**SMALL, "local_epochs": 10})
     state, data = method.init(federation.problem.generator), federation.local_data(torch.arange(3))
     first = {**method.repeat(state.shared), **state.local}
@@ -254,9 +255,9 @@ def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run
             assert sum(diagnostics(last, figure)) > float(untrained[figure].sum()) + 0.5
 
 
-def test_alignment_and_accuracy_are_those_of_single_images(tiny_backbone, tiny_federation, run_rounds):
+def test_alignment_and_accuracy_are_those_of_single_images():
     """Trained networks on their clients' images one by one, and the averaged ones on the same."""
-    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 6))
+    federation = tiny_federation(samples=(9, 5, 6))
     domains, kept = [0, 1, 0], {}
 
     class Keeping(FedDEAP):
@@ -290,9 +291,9 @@ def test_alignment_and_accuracy_are_those_of_single_images(tiny_backbone, tiny_f
                 assert found == pytest.approx(sum(values) / len(values), abs=1e-9), (name, figure)
 
 
-def test_loss_terms_are_their_equations(tiny_backbone, tiny_federation, run_rounds):
+def test_loss_terms_are_their_equations():
     """Without a step (lr 0) and with one batch, the stored terms are the losses of the first parameters."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     method = build("feddeap", federation, **{**SMALL, "lr": 0.0, "batch_size": 64})
     loop = run_rounds(method, federation, 1)
     problem, state = federation.problem, loop.state

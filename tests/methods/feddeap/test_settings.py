@@ -12,6 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from tests.support.against import build
+from tests.support.tiny import tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 
@@ -93,8 +94,8 @@ def test_a_foreign_text_tower_is_refused():
         FedDEAP.check(FedDEAPConfig(), RunContext(odd, ("a", "b"), 2, ("x", "y"), "a {}"))
 
 
-def test_a_client_of_several_domains_needs_another_etf(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_a_client_of_several_domains_needs_another_etf():
+    federation = tiny_federation()
     mixed = replace(federation.problem, client_domain=torch.tensor([0, -1, 1]))
     with pytest.raises(
         FedLensError, match="client number 2 mixes domains.*choose domain_etf = client"
@@ -109,16 +110,16 @@ def test_a_client_of_several_domains_needs_another_etf(tiny_backbone, tiny_feder
         FedDEAP(FedDEAPConfig(), single)
 
 
-def test_domains_that_do_not_train_take_no_column(tiny_backbone, tiny_federation):
-    problem = tiny_federation(tiny_backbone()).problem
+def test_domains_that_do_not_train_take_no_column():
+    problem = tiny_federation().problem
     held_out = replace(problem, domains=("a", "b", "c"), client_domain=torch.tensor([0, 2, 2]))
     method = FedDEAP(FedDEAPConfig(**SMALL), held_out)
     assert method.domain_of.tolist() == [0, 1, 1]
     assert method.etf["phi_d"].shape == (2, 16)
 
 
-def test_prompts_without_room_name_the_class(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone(), classes=("cat", "snow owl in a tall tree"))
+def test_prompts_without_room_name_the_class():
+    federation = tiny_federation(classes=("cat", "snow owl in a tall tree"))
     with pytest.raises(FedLensError, match="no room for class 'snow owl in a tall tree'") as error:
         build("feddeap", federation, prompt_length=34)
     assert error.value.field == "prompt_length"

@@ -6,10 +6,11 @@ import torch
 from fedcore.clip.prompts import class_suffix, encode_class_context
 from fedcore.methods.feddeap.networks import PromptedTexts
 from fedcore.seeds import torch_generator
+from tests.support.tiny import tiny_backbone
 
 
 @pytest.fixture
-def drawn(tiny_backbone):
+def drawn():
     backbone = tiny_backbone()
     suffix = class_suffix(backbone, ("cat", "very long fire engine", "owl", "snow owl"), "a photo of a {}.")
     generator = torch_generator(0, "two prompts")

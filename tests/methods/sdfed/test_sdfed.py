@@ -20,6 +20,7 @@ from tests.support.against import (
 )
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4, "global_length": 3, "local_length": "2,5,3"}
@@ -69,8 +70,8 @@ def naive_scores(federation, prompt):
     ],
     ids=lambda config: "-".join(map(str, config.values())) or "paper",
 )
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, config):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(config):
+    federation = tiny_federation()
     method = build("sdfed", federation, **FAST, **config)
     g_s, own = naive(federation, method, 2)
     first = method.init(federation.problem.generator)
@@ -91,8 +92,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
 
-def test_without_components_one_shared_prompt_is_left(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_without_components_one_shared_prompt_is_left():
+    federation = tiny_federation()
     method = build("sdfed", federation, **FAST, components="none")
     first = method.init(federation.problem.generator)
     assert first.local == {}
@@ -214,8 +215,8 @@ def test_losses_equal_their_definitions_and_are_smooth_at_zero():
     torch.testing.assert_close(gradient[0, 1], (b - a).detach()[0, 1] / distance / 2)
 
 
-def test_stretch_moves_the_local_prompt_only_and_separate_both(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_stretch_moves_the_local_prompt_only_and_separate_both():
+    federation = tiny_federation()
     data = federation.local_data(torch.arange(3))
     method = build("sdfed", federation, **FAST, margin=1.9)
     params, const, step = one_step(method, data)
@@ -243,17 +244,15 @@ def one_step(method, data):
 
 
 @pytest.mark.parametrize("local_length", ["fixed:4", "fixed:64", "4,64,17"])
-def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(
-    tiny_backbone, tiny_federation, run_rounds, local_length
-):
+def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(local_length):
     federation = tiny_federation(tiny_backbone(torch.float32), samples=(3, 2, 2))
     loop = run_rounds(build("sdfed", federation, local_length=local_length), federation, 1)
     assert [row.bytes_up for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3  # S_s m 4 bytes
     assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
 
 
-def test_lengths_4_and_64_in_one_batch_equal_separate_runs(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), samples=(6, 6))
+def test_lengths_4_and_64_in_one_batch_equal_separate_runs():
+    federation = tiny_federation(samples=(6, 6))
     config = {**FAST, "local_length": "4,64"}
     together = run_rounds(build("sdfed", federation, **config), federation, 3)
     apart = run_rounds(build("sdfed", federation, **config), federation, 3, chunk=1)
@@ -263,7 +262,7 @@ def test_lengths_4_and_64_in_one_batch_equal_separate_runs(tiny_backbone, tiny_f
     assert cells(together) == cells(apart)
 
 
-def test_random_lengths_are_drawn_by_seed_within_their_bounds(tiny_backbone, tiny_federation):
+def test_random_lengths_are_drawn_by_seed_within_their_bounds():
     backbone = tiny_backbone()
     drawn = []
     for seed in (1, 1, 2):
@@ -273,17 +272,17 @@ def test_random_lengths_are_drawn_by_seed_within_their_bounds(tiny_backbone, tin
     assert all(4 <= n <= 64 for n in drawn[0]) and len(set(drawn[0])) > 3
 
 
-def test_lengths_are_stored_with_the_round(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_lengths_are_stored_with_the_round():
+    federation = tiny_federation()
     loop = run_rounds(build("sdfed", federation, **FAST), federation, 1)
     assert diagnostics(loop.finished[-1], "local_length") == [2, 5, 3]
     for term in ("ce_local", "ce_global", "stretch", "separate", "subspace_overlap"):
         assert len(diagnostics(loop.finished[-1], term)) == 3
 
 
-def test_the_overlap_stored_is_that_of_what_each_client_trained(tiny_backbone, tiny_federation, run_rounds):
+def test_the_overlap_stored_is_that_of_what_each_client_trained():
     """One client, so that the aggregated prompt is the one that it trained."""
-    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    federation = tiny_federation(samples=(9,))
     loop = run_rounds(build("sdfed", federation, **{**FAST, "local_length": "fixed:5"}), federation, 2)
     shared = torch.linalg.qr(loop.state.shared["global_prompt"].T).Q
     own = torch.linalg.qr(loop.state.local["local_prompt"][0].T).Q
@@ -294,11 +293,9 @@ def test_the_overlap_stored_is_that_of_what_each_client_trained(tiny_backbone, t
 
 
 @pytest.mark.parametrize("refine_every", ["round", "step"])
-def test_before_aggregation_a_client_refines_as_it_trained(
-    tiny_backbone, tiny_federation, run_rounds, refine_every
-):
+def test_before_aggregation_a_client_refines_as_it_trained(refine_every):
     """With R made once per round the models before aggregation use the R of the prompt that was sent out."""
-    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    federation = tiny_federation(samples=(9,))
     config = {**FAST, "local_length": "fixed:5", "lr": 0.5, "components": "pfhf+srlp"}
     method = build("sdfed", federation, **config, refine_every=refine_every)
     sent = method.init(federation.problem.generator).shared["global_prompt"]
@@ -317,8 +314,8 @@ def test_before_aggregation_a_client_refines_as_it_trained(
 
 
 @pytest.mark.parametrize("untrained", ["global", "local"])
-def test_clients_that_never_took_part(tiny_backbone, tiny_federation, untrained):
-    federation = tiny_federation(tiny_backbone())
+def test_clients_that_never_took_part(untrained):
+    federation = tiny_federation()
     method = build("sdfed", federation, **FAST, untrained=untrained)
     first = method.init(federation.problem.generator)
     state = State(shared=first.shared, local=first.local, rounds_trained=torch.tensor([1, 0, 2]))
@@ -329,10 +326,8 @@ def test_clients_that_never_took_part(tiny_backbone, tiny_federation, untrained)
     assert (scores[0] - common).abs().max() > 1e-3 and (scores[2] - common).abs().max() > 1e-3
 
 
-def test_client_label_space_leaves_out_classes_a_client_does_not_hold(
-    tiny_backbone, tiny_federation, run_rounds
-):
-    federation = tiny_federation(tiny_backbone())
+def test_client_label_space_leaves_out_classes_a_client_does_not_hold():
+    federation = tiny_federation()
     labels = federation.pool.labels.clone()
     labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
     counts = federation.problem.class_counts.clone()

@@ -18,29 +18,30 @@ from tests.support.against import (
 )
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 
-def first(tiny_backbone, tiny_federation, **config):
-    federation = tiny_federation(tiny_backbone(), **config.pop("federation", {}))
+def first(**config):
+    federation = tiny_federation(**config.pop("federation", {}))
     return build("sdfed", federation, **config).init(federation.problem.generator)
 
 
-def test_every_prompt_is_drawn_by_itself(tiny_backbone, tiny_federation):
+def test_every_prompt_is_drawn_by_itself():
     """G_s and each G_c: none equals another, and none moves when another has a different length."""
-    state = first(tiny_backbone, tiny_federation, global_length=4, local_length="fixed:4")
+    state = first(global_length=4, local_length="fixed:4")
     drawn = [state.shared["global_prompt"], *state.local["local_prompt"]]
     for i, one in enumerate(drawn):
         assert 0.01 < float(one.std()) < 0.03
         assert all((one - other).abs().max() > 1e-3 for other in drawn[:i])
-    longer = first(tiny_backbone, tiny_federation, global_length=6, local_length="7,4,4")
+    longer = first(global_length=6, local_length="7,4,4")
     torch.testing.assert_close(longer.local["local_prompt"][1:, :4], state.local["local_prompt"][1:])
-    other = first(tiny_backbone, tiny_federation, global_length=4, local_length="4,9,2")
+    other = first(global_length=4, local_length="4,9,2")
     assert torch.equal(other.shared["global_prompt"], state.shared["global_prompt"])
 
 
-def test_a_client_s_label_space_bounds_all_its_losses(tiny_backbone, tiny_federation, run_rounds):
+def test_a_client_s_label_space_bounds_all_its_losses():
     """Client 2 holds classes 0 and 2: cross-entropy, L_str and L_sep over these two alone."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     held = [[0, 1, 2], [0, 2], [0, 1, 2]]
     labels = federation.pool.labels.clone()
     labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
@@ -77,7 +78,7 @@ def test_a_client_s_label_space_bounds_all_its_losses(tiny_backbone, tiny_federa
             assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
 
 
-def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
+def test_works_on_a_resnet():
     federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
     config = {"lr": 0.05, "batch_size": 4, "global_length": 3, "local_length": "random:2-6"}
     loop = run_rounds(build("sdfed", federation, **config), federation, 2)
@@ -86,8 +87,8 @@ def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
 
 
 @pytest.mark.parametrize("field", ["global_length", "local_length"])
-def test_a_prompt_without_room_names_the_class(tiny_backbone, tiny_federation, field):
-    federation = tiny_federation(tiny_backbone())
+def test_a_prompt_without_room_names_the_class(field):
+    federation = tiny_federation()
     value = {"global_length": 73, "local_length": "random:73-73"}[field]
     with pytest.raises(
         FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
@@ -96,8 +97,8 @@ def test_a_prompt_without_room_names_the_class(tiny_backbone, tiny_federation, f
     assert error.value.field == field
 
 
-def test_a_list_of_lengths_must_fit_the_clients(tiny_backbone, tiny_federation):
-    chosen = run_context(tiny_federation(tiny_backbone()))
+def test_a_list_of_lengths_must_fit_the_clients():
+    chosen = run_context(tiny_federation())
     with pytest.raises(
         FedLensError, match="2 lengths for 3 clients; give one per client, or fixed:4"
     ) as error:

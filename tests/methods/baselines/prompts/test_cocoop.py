@@ -7,14 +7,15 @@ from fedcore.methods import tensors
 from fedcore.methods.baselines.prompts.cocoop import NETWORK
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import cocoop as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 FORMS = ("server_coop", "random_meta_net", "all_global")
 
 
 @pytest.mark.parametrize("share", FORMS)
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, share):
-    federation = tiny_federation(tiny_backbone(), samples=(5, 3, 4))
+def test_agrees_with_the_naive_implementation(share):
+    federation = tiny_federation(samples=(5, 3, 4))
     problem, model = federation.problem, federation.problem.backbone.model
     method = build("cocoop", federation, **SETTINGS, share=share)
     first = method.init(problem.generator)
@@ -50,8 +51,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(found[:6], scores(own), **near)
 
 
-def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client():
+    federation = tiny_federation()
     states = {
         share: build("cocoop", federation, share=share).init(federation.problem.generator) for share in FORMS
     }
@@ -69,7 +70,7 @@ def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client(tiny_bac
             assert all(torch.equal(own, drawn) for own in states[share].local[name])
 
 
-def test_the_first_context_is_the_words_of_the_paper(tiny_backbone, tiny_federation):
+def test_the_first_context_is_the_words_of_the_paper():
     backbone = tiny_backbone()
     federation = tiny_federation(backbone)
     first = build("cocoop", federation).init(federation.problem.generator).shared["context"]
@@ -79,8 +80,8 @@ def test_the_first_context_is_the_words_of_the_paper(tiny_backbone, tiny_federat
     assert drawn.shared["context"].shape == (6, 16)
 
 
-def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federation, run_rounds, monkeypatch):
-    federation = tiny_federation(tiny_backbone(), samples=(5, 3, 4))
+def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
+    federation = tiny_federation(samples=(5, 3, 4))
     whole = run_rounds(build("cocoop", federation, **SETTINGS), federation, 1)
     method = build("cocoop", federation, **SETTINGS)
     assert method._piece > 12  # a tiny batch is one piece
@@ -93,7 +94,7 @@ def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federatio
             torch.testing.assert_close(getattr(parts.state, part)[name], value, atol=1e-9, rtol=0)
 
 
-def test_memory_of_a_piece_is_measured_and_grows_with_the_classes(tiny_backbone, tiny_federation):
+def test_memory_of_a_piece_is_measured_and_grows_with_the_classes():
     backbone = tiny_backbone()
     few = build("cocoop", tiny_federation(backbone))
     many = build("cocoop", tiny_federation(backbone, classes=(*"abcdefghijkl", "snow owl")))
@@ -101,8 +102,8 @@ def test_memory_of_a_piece_is_measured_and_grows_with_the_classes(tiny_backbone,
     assert many.numbers_per_sample() > 2 * few.numbers_per_sample()
 
 
-def test_features_of_an_image_are_what_its_scores_compare(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_features_of_an_image_are_what_its_scores_compare():
+    federation = tiny_federation()
     method = build("cocoop", federation, **SETTINGS)
     params = method.models(run_rounds(method, federation, 1).state).global_model
     x = federation.pool.values[None, :5]

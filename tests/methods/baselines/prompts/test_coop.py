@@ -5,12 +5,13 @@ import torch
 from tests.support.against import build, cells, client_logits, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles import promptfl as oracle
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation():
+    federation = tiny_federation()
     problem, backbone = federation.problem, federation.problem.backbone
     method = build("coop", federation, **SETTINGS)
     first = method.init(problem.generator).local["context"]
@@ -37,8 +38,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     assert (expected[0][0] - expected[1][0]).abs().max() > 1e-3  # each went its own way
 
 
-def test_nothing_is_sent_and_there_is_no_global_model(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_nothing_is_sent_and_there_is_no_global_model():
+    federation = tiny_federation()
     loop = run_rounds(build("coop", federation, **SETTINGS), federation, 2)
     last = loop.finished[-1]
     assert (last.bytes_up, last.bytes_down) == (0, 0)
@@ -46,8 +47,8 @@ def test_nothing_is_sent_and_there_is_no_global_model(tiny_backbone, tiny_federa
     assert {model for model, _ in cells(loop)} == {1, 2, 3}  # 0 would be the global model
 
 
-def test_starts_where_promptfl_starts(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_starts_where_promptfl_starts():
+    federation = tiny_federation()
     shared = build("promptfl", federation).init(federation.problem.generator).shared["context"]
     own = build("coop", federation).init(federation.problem.generator).local["context"]
     assert torch.equal(own, shared.expand(3, -1, -1))

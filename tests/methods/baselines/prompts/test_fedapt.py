@@ -11,13 +11,14 @@ from fedcore.methods.baselines.prompts.fedapt import FedAPT, FedAPTConfig
 from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05, "context_length": 3}
 
 
 @pytest.mark.parametrize("keys", ["frozen", "trained"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, keys):
-    federation = tiny_federation(tiny_backbone(), samples=(5, 3, 4))
+def test_agrees_with_the_naive_implementation(keys):
+    federation = tiny_federation(samples=(5, 3, 4))
     problem = federation.problem
     method = build("fedapt", federation, **SMALL, query_weight=0.7, keys=keys)
     first = method.init(problem.generator)
@@ -63,7 +64,7 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     torch.testing.assert_close(clip[3] * cosines[0], shown, **near)
 
 
-def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed(tiny_backbone, tiny_federation):
+def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed():
     backbone = tiny_backbone()
     keys = build("fedapt", tiny_federation(backbone), context_length=20).keys
     assert keys.min() >= 0 and keys.max() < 1
@@ -76,9 +77,9 @@ def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed(tiny_backbon
     assert not torch.equal(other, keys)
 
 
-def test_the_query_finds_the_client_of_an_image(tiny_backbone, tiny_federation, run_rounds):
+def test_the_query_finds_the_client_of_an_image():
     """Each client's images are shifted in a direction of their own; an image gets its own client's key."""
-    federation = tiny_federation(tiny_backbone(), samples=(8, 8, 8))
+    federation = tiny_federation(samples=(8, 8, 8))
     pool = federation.pool
     shift = 3 * torch.eye(pool.values.shape[1], dtype=pool.values.dtype)
     rows = [i[m] for i, m in zip(federation.train.index, federation.train.mask, strict=True)]
@@ -93,16 +94,16 @@ def test_the_query_finds_the_client_of_an_image(tiny_backbone, tiny_federation, 
     assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
 
 
-def test_with_one_client_its_key_is_every_images(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone(), samples=(4,))
+def test_with_one_client_its_key_is_every_images():
+    federation = tiny_federation(samples=(4,))
     method = build("fedapt", federation, **SMALL)
     params = method.models(run_rounds(method, federation, 1).state).global_model
     x = federation.pool.values[None, :3]
     assert torch.equal(method._weights(params, x), torch.ones(1, 3, 1, dtype=x.dtype))
 
 
-def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class():
+    federation = tiny_federation()
     ours = build("fedapt", federation, **SMALL, keys="trained")
     other = build("promptfl", federation, context_length=3, class_specific=True)
     state = ours.init(federation.problem.generator)
@@ -113,8 +114,8 @@ def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class(tiny_bac
     )
 
 
-def test_predicting_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federation, run_rounds, monkeypatch):
-    federation = tiny_federation(tiny_backbone())
+def test_predicting_in_pieces_gives_the_same_numbers(monkeypatch):
+    federation = tiny_federation()
     method = build("fedapt", federation, **SMALL)
     loop = run_rounds(method, federation, 1)
     whole = global_logits(method, loop.state, federation)
@@ -125,8 +126,8 @@ def test_predicting_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federat
     assert cells(loop, stage=BEFORE_AGGREGATION)
 
 
-def test_a_client_that_sits_out_keeps_its_trained_key(tiny_backbone, tiny_federation, run_rounds):
-    federation = tiny_federation(tiny_backbone())
+def test_a_client_that_sits_out_keeps_its_trained_key():
+    federation = tiny_federation()
     loop = run_rounds(build("fedapt", federation, **SMALL, keys="trained"), federation, 1, participation=0.4)
     moved = loop.state.shared["keys"].flatten(1).abs().amax(1) > 0
     assert moved.sum() == loop.state.rounds_trained.sum() and moved.sum() in (1, 2)

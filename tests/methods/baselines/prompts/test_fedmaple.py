@@ -11,13 +11,14 @@ from fedcore.methods.baselines.prompts.fedmaple import FedMaPLe, FedMaPLeConfig
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, text_feature
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.02}
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, 1), (9, 2)], ids=["shallow", "deep"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, depth, layers):
-    federation = tiny_federation(tiny_backbone(), "layer:0", samples=(4, 3, 2))
+def test_agrees_with_the_naive_implementation(depth, layers):
+    federation = tiny_federation(reads="layer:0", samples=(4, 3, 2))
     problem = federation.problem
     method = build("fedmaple", federation, **SMALL, depth=depth)
     assert method.layers == layers  # 9 of 12 layers are 2 of the text tower's 3
@@ -57,7 +58,7 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(own[:4], shown, **near)
 
 
-def test_the_context_takes_the_place_of_the_first_words(tiny_backbone, tiny_federation):
+def test_the_context_takes_the_place_of_the_first_words():
     backbone = tiny_backbone()
     federation = tiny_federation(backbone, "layer:0")
     first = build("fedmaple", federation).init(federation.problem.generator).shared
@@ -71,7 +72,7 @@ def test_the_context_takes_the_place_of_the_first_words(tiny_backbone, tiny_fede
     assert drawn["context"].shape == (6, 16) and drawn["deep"].shape == (1, 6, 16)
 
 
-def test_the_maps_of_deeper_layers_start_as_copies_of_one(tiny_backbone, tiny_federation):
+def test_the_maps_of_deeper_layers_start_as_copies_of_one():
     federation = tiny_federation(tiny_backbone(text_layers=4), "layer:0")
     w = build("fedmaple", federation, depth=12).init(federation.problem.generator).shared["w"]
     assert w.shape == (4, 24, 16)

@@ -11,13 +11,14 @@ from fedcore.methods.baselines.prompts.fedotp import FedOTP, FedOTPConfig, trans
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedotp as oracle
 from tests.support.oracles.promptfl import text_features
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
 @pytest.mark.parametrize("solved", [{}, {"mass": 0.5, "regularisation": 0.03, "tolerance": 0.0}])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, solved):
-    federation = tiny_federation(tiny_backbone(), "regions", samples=(5, 3, 4))
+def test_agrees_with_the_naive_implementation(solved):
+    federation = tiny_federation(reads="regions", samples=(5, 3, 4))
     problem, model = federation.problem, federation.problem.backbone.model
     method = build("fedotp", federation, **SETTINGS, **solved, iterations=20)
     first = method.init(problem.generator)
@@ -58,8 +59,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(found[:4], scores([shared, own]), **near)
 
 
-def test_local_prompts_start_from_one_draw_unless_each_has_its_own(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone(), "regions")
+def test_local_prompts_start_from_one_draw_unless_each_has_its_own():
+    federation = tiny_federation(reads="regions")
     start = build("fedotp", federation, **SETTINGS).init(federation.problem.generator)
     assert torch.equal(start.local["own"], start.local["own"][:1].expand(3, -1, -1))
     assert not torch.equal(start.local["own"][0], start.shared["context"])
@@ -92,8 +93,8 @@ def test_a_plan_does_not_depend_on_its_neighbours():
         torch.testing.assert_close(transport(own[None], 0.8, 0.05, 100, 1e-3)[0], plan, atol=0, rtol=0)
 
 
-def test_no_gradient_goes_through_the_plan(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone(), "regions")
+def test_no_gradient_goes_through_the_plan():
+    federation = tiny_federation(reads="regions")
     method = build("fedotp", federation, **SETTINGS)
     state = method.init(federation.problem.generator)
     params = {n: v.requires_grad_() for n, v in method.models(state).clients.items()}
@@ -110,8 +111,8 @@ def test_no_gradient_goes_through_the_plan(tiny_backbone, tiny_federation):
     torch.testing.assert_close(found, wanted)
 
 
-def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federation, run_rounds, monkeypatch):
-    federation = tiny_federation(tiny_backbone(), "regions")
+def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
+    federation = tiny_federation(reads="regions")
     states = []
     for most in (tensors.PIECE_BYTES, {"cpu": 1}):
         monkeypatch.setattr(tensors, "PIECE_BYTES", most)
@@ -121,7 +122,7 @@ def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federatio
     torch.testing.assert_close(one.local["own"], other.local["own"], atol=1e-9, rtol=0)
 
 
-def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
+def test_works_on_a_resnet():
     federation = tiny_federation(tiny_backbone(vision="resnet"), "regions", samples=(4, 3))
     assert federation.pool.values.shape[1:] == (1, 16)
     assert run_rounds(build("fedotp", federation, **SETTINGS), federation, 2).finished[-1].train_loss

@@ -7,13 +7,14 @@ from torch.nn import functional as F
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedpgp as oracle
 from tests.support.oracles.promptfl import scores, text_features
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "rank": 2, "lr": 0.05, "batch_size": 4, "local_epochs": 1}
 
 
 @pytest.mark.parametrize("anchor", ["untrained", "prompt"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, anchor):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(anchor):
+    federation = tiny_federation()
     problem, model = federation.problem, federation.problem.backbone.model
     method = build("fedpgp", federation, **SETTINGS, anchor=anchor, contrastive_weight=2.0)
     first = method.init(problem.generator)
@@ -43,10 +44,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(ours, expected, **near)
 
 
-def test_without_the_contrast_and_with_u_zero_a_step_of_sigma_is_promptfls(
-    tiny_backbone, tiny_federation, run_rounds
-):
-    federation = tiny_federation(tiny_backbone())
+def test_without_the_contrast_and_with_u_zero_a_step_of_sigma_is_promptfls():
+    federation = tiny_federation()
     one = build("fedpgp", federation, **SETTINGS, contrastive_weight=0)
     other = build("promptfl", federation, context_length=3, lr=0.05, batch_size=4)
     first = one.init(federation.problem.generator)

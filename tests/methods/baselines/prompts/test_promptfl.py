@@ -9,13 +9,14 @@ from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, weighting):
-    federation = tiny_federation(tiny_backbone())
+def test_agrees_with_the_naive_implementation(weighting):
+    federation = tiny_federation()
     problem, model = federation.problem, federation.problem.backbone.model
     method = build("promptfl", federation, **SETTINGS, weighting=weighting)
     first = method.init(problem.generator).shared["context"]
@@ -36,7 +37,7 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
 
 
-def test_a_fresh_context_is_small_noise_that_follows_the_seed(tiny_backbone, tiny_federation):
+def test_a_fresh_context_is_small_noise_that_follows_the_seed():
     backbone = tiny_backbone()
     drawn = []
     for seed in (1, 1, 2):
@@ -49,10 +50,8 @@ def test_a_fresh_context_is_small_noise_that_follows_the_seed(tiny_backbone, tin
 
 
 @pytest.mark.parametrize("suffix", ["name", "sentence"])
-def test_contexts_of_each_class_agree_with_the_naive_implementation(
-    tiny_backbone, tiny_federation, run_rounds, suffix
-):
-    federation = tiny_federation(tiny_backbone())
+def test_contexts_of_each_class_agree_with_the_naive_implementation(suffix):
+    federation = tiny_federation()
     problem, model = federation.problem, federation.problem.backbone.model
     method = build("promptfl", federation, **SETTINGS, class_specific=True, suffix=suffix)
     first = method.init(problem.generator).shared["context"]
@@ -71,9 +70,9 @@ def test_contexts_of_each_class_agree_with_the_naive_implementation(
     assert loop.finished[-1].scalars_up == 3 * 3 * 3 * 16
 
 
-def test_feddeaps_promptfl_is_feddeap_without_its_parts(tiny_backbone, tiny_federation, run_rounds):
+def test_feddeaps_promptfl_is_feddeap_without_its_parts():
     """The paper's Table 3 calls it the baseline; its values are those of PromptFL in Tables 1 and 2."""
-    federation = tiny_federation(tiny_backbone())
+    federation = tiny_federation()
     common = {"lr": 0.05, "batch_size": 4, "weight_decay": 1e-5, "weighting": "uniform"}
     ours = build("promptfl", federation, **common, context_length=3, class_specific=True, suffix="sentence")
     off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
@@ -86,15 +85,15 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts(tiny_backbone, tiny_fede
     assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
 
 
-def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
+def test_works_on_a_resnet():
     federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
     loop = run_rounds(build("promptfl", federation, **SETTINGS), federation, 2)
     assert loop.finished[-1].train_loss is not None
     assert len(cells(loop)) == 3 * 4  # global and two clients on two clients' and two domains' samples
 
 
-def test_a_context_without_room_names_the_class(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone())
+def test_a_context_without_room_names_the_class():
+    federation = tiny_federation()
     with pytest.raises(
         FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
     ) as error:

@@ -10,13 +10,14 @@ from fedcore.methods.baselines.prompts.vpt import VPT, VPTConfig
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.oracles.vision import embedding
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, 1), (9, 3)], ids=["shallow", "deep"])
-def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, depth, layers):
-    federation = tiny_federation(tiny_backbone(), "layer:0", samples=(5, 3, 4))
+def test_agrees_with_the_naive_implementation(depth, layers):
+    federation = tiny_federation(reads="layer:0", samples=(5, 3, 4))
     problem = federation.problem
     method = build("vpt", federation, **SMALL, depth=depth)
     first = method.init(problem.generator)
@@ -59,7 +60,7 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(found[:5], prompted, **near)
 
 
-def test_before_training_the_global_model_is_zero_shot_clip(tiny_backbone, tiny_federation):
+def test_before_training_the_global_model_is_zero_shot_clip():
     backbone = tiny_backbone()
     federation, plain = tiny_federation(backbone, "layer:0"), tiny_federation(backbone)
     method, zero = build("vpt", federation), build("zero-shot", plain)
@@ -69,8 +70,8 @@ def test_before_training_the_global_model_is_zero_shot_clip(tiny_backbone, tiny_
     )
 
 
-def test_prompts_start_alike_within_the_bound_of_the_authors_code(tiny_backbone, tiny_federation):
-    federation = tiny_federation(tiny_backbone(), "layer:0")
+def test_prompts_start_alike_within_the_bound_of_the_authors_code():
+    federation = tiny_federation(reads="layer:0")
     prompts = build("vpt", federation, prompt_length=50).init(federation.problem.generator).local["prompts"]
     bound = (6 / (3 * 8 * 8 + 24)) ** 0.5
     assert 0.9 * bound < prompts.abs().max() <= bound
