@@ -67,6 +67,23 @@ RunFilter = Annotated[
 NoWorker = Annotated[
     bool, typer.Option("--no-worker", help="Do not start a worker for the queued runs, e.g. on a login node")
 ]
+Over = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Train each run on N devices at once: GPUs of this machine, or processes if it has none; "
+        "with --ray, devices of the cluster",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Use the nodes of a Ray cluster: HOST:PORT of its head (default: the cluster of this machine)",
+    ),
+]
 PairedTest = Annotated[
     Literal["t", "wilcoxon"] | None,
     typer.Option(help="Paired test over seeds against the baseline (default: t)"),
@@ -149,6 +166,12 @@ def print_error(line: str, status: int, debug: bool = False) -> int:
         traceback.print_exc()
     print(f"error: {line}", file=sys.stderr)
     return status
+
+
+def refuse_if(condition: bool, message: str, option: str) -> None:
+    """Refuse options that contradict each other, or one that would have no effect."""
+    if condition:
+        raise FedLensError(message, option)
 
 
 def print_note(line: str) -> None:

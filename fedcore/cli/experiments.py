@@ -17,12 +17,15 @@ from fedcore.cli.common import (
     ExperimentFile,
     NoWorker,
     OfExperiments,
+    Over,
     PresetName,
+    RayAddress,
     RunFilter,
     RunIds,
     command,
     load_experiment,
     print_note,
+    refuse_if,
     warn_of_damage,
     writable,
 )
@@ -31,6 +34,8 @@ from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment, RunConfig
+    from fedcore.jobs.handlers import Handler
+    from fedcore.store import Store
 
 
 @command("run")
@@ -57,21 +62,8 @@ def run(
     device: Annotated[
         str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
     ] = None,
-    over: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Train each run on N devices at once: GPUs of this machine, or processes if it has none",
-        ),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS]",
-            help="With --over: devices of a Ray cluster (HOST:PORT; default: that of this machine)",
-        ),
-    ] = None,
+    over: Over = None,
+    ray: RayAddress = None,
     db: Database = None,
     debug: bool = False,
 ) -> int:
@@ -79,27 +71,25 @@ def run(
     from fedcore import config, jobs
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
-    from fedcore.jobs import forecast
+    from fedcore.jobs import forecast, process
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
     from fedcore.store import Store
 
-    if demo and preset is not None:
-        raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")
-    if over is not None and queue:
-        raise FedLensError("--over trains here, and --queue does not; give one of them", "over")
-    if ray is not None and over is None:
-        raise FedLensError(
-            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster", "ray"
-        )
-    if no_worker and not queue:
-        raise FedLensError("--no-worker needs --queue: without it the runs train here", "no-worker")
+    refuse_if(demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo")
+    refuse_if(
+        over is not None and queue, "--over trains here, and --queue does not; give one of them", "over"
+    )
+    no_devices = "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster"
+    refuse_if(ray is not None and over is None, no_devices, "ray")
+    no_queue = "--no-worker needs --queue: without it the runs train here"
+    refuse_if(no_worker and not queue, no_queue, "no-worker")
     experiment = load_experiment(file, DEMO if demo else preset)
+    changes: dict[str, object] = {"seeds": seed} if seed else {}
     if root is not None:
-        data = {**experiment.data.model_dump(), "root": root}
-        experiment = config.parse({**experiment.model_dump(), "data": data})
-    if seed:
-        experiment = config.parse({**experiment.model_dump(), "seeds": seed})
+        changes["data"] = {**experiment.data.model_dump(), "root": root}
+    if changes:
+        experiment = config.parse({**experiment.model_dump(), **changes})
     if scale == "mini":
         experiment = mini(experiment)
     checked = with_preparation(lambda: plan(experiment))
@@ -110,7 +100,8 @@ def run(
     if lack := forecast.lack_of_room(store.path, disk):
         print_note(lack)
     if not queue:
-        return _run_here(store.path, experiment, checked.runs, device, over, ray, debug)
+        handler = None if over is None else process.spread_over(over, device, ray)
+        return _train_here(store, experiment, checked.runs, device, handler, debug)
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
@@ -118,26 +109,23 @@ def run(
     return DONE
 
 
-def _run_here(
-    db: Path,
+def _train_here(
+    store: Store,
     experiment: Experiment,
     runs: Sequence[RunConfig],
     device: str | None,
-    over: int | None,
-    ray: str | None,
+    handler: Handler | None,
     debug: bool,
 ) -> int:
+    """Train runs in this process, print how they ended, and return the exit status."""
     from fedcore.cli.progress import RunBars
-    from fedcore.jobs.process import run_local, spread_over
-    from fedcore.store import Store
+    from fedcore.jobs.process import run_local
 
-    store = Store(db)
-    handler = None if over is None else spread_over(over, device, ray)
     with RunBars() as bars:
-        outcome = run_local(
+        experiment_id, outcomes = run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
-    for row in store.runs.get(outcome.runs):
+    for row in store.runs.get(outcomes):
         accuracy = ""
         if row.last_test is not None:
             accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
@@ -148,11 +136,11 @@ def _run_here(
                 print(trace, file=sys.stderr)
             kind = "error" if row.state == "failed" else "note"
             print(f"{kind}: run {row.id}: {row.status_text}", file=sys.stderr)
-    print(f"experiment {outcome.experiment_id} in {db}")
+    print(f"experiment {experiment_id} in {store.path}")
     warn_of_damage(store)
-    if all(state == "done" for state in outcome.runs.values()):
+    if all(state == "done" for state in outcomes.values()):
         return DONE
-    return INTERRUPTED if "stopped" in outcome.runs.values() else NOT_DONE
+    return INTERRUPTED if "stopped" in outcomes.values() else NOT_DONE
 
 
 @command("list")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.common import DONE, NOT_DONE, Database, command
+from fedcore.cli.common import DONE, NOT_DONE, Database, Over, RayAddress, command, refuse_if
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT, user_path
 
@@ -50,21 +50,8 @@ def worker(
             metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
         ),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS]",
-            help="Train on the nodes of a Ray cluster: that of this machine, or host:port of its head",
-        ),
-    ] = None,
-    over: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Train one run at a time, over N devices: of the cluster with --ray, else of this machine",
-        ),
-    ] = None,
+    ray: RayAddress = None,
+    over: Over = None,
     shared: Annotated[
         Path | None,
         typer.Option(
@@ -86,42 +73,29 @@ def worker(
     """Serve the queue in this terminal.
 
     There is one worker per database; the dashboard starts one automatically when runs are queued. Without
-    --ray, the worker joins the cluster that was chosen on the page Experiments, if any.
+    --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over, one run
+    trains at a time.
     """
     from fedcore.cluster import choice
+    from fedcore.jobs import cluster
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
     from fedcore.store import Store
 
-    if over is not None and (slots is not None or shared is not None):
-        other = "--slots" if slots is not None else "--shared"
-        raise FedLensError(
-            f"--over trains one run at a time and sends no checkpoints; leave out {other}", "over"
-        )
+    useless = "--over trains one run at a time and sends no checkpoints; leave out "
+    refuse_if(over is not None and slots is not None, f"{useless}--slots", "over")
+    refuse_if(over is not None and shared is not None, f"{useless}--shared", "over")
     if ray is not None:
-        from fedcore.jobs.cluster import serve_on_cluster
-
-        return serve_on_cluster(
+        return cluster.serve_on_cluster(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
-    if shared is not None:
-        raise FedLensError("--shared needs --ray, because runs on this machine send no checkpoints", "shared")
+    no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
+    refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
-    if over is not None:
-        from fedcore.jobs.launcher import launcher_over
-        from fedcore.jobs.pools import SpreadPools, local_capacity
-
-        capacity = local_capacity(over)
-        capacity.check(over)
-        pools = SpreadPools(over, lambda: capacity)
-        return serve(
-            db, idle=idle, wait=True, on_finish=on_finish, pools=pools, launcher=launcher_over(over, None)
-        )
-    if (chosen := choice.chosen(Store(db).artifacts)) is not None:
-        from fedcore.jobs.cluster import serve_choice
-
+    chosen = choice.chosen(Store(db).artifacts)
+    if over is None and chosen is not None:
         over = choice.chosen_over(Store(db).artifacts)
-        return serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
-    return serve(db, idle=idle, slots=slots, wait=follow, on_finish=on_finish)
+        return cluster.serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
+    return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
 
 
 @command("queue")
@@ -136,8 +110,7 @@ def queue(
     from fedcore.store import Store, database
 
     store = Store(database.resolve(db))
-    if move and not ids:
-        raise FedLensError("name the runs to move", "id")
+    refuse_if(move is not None and not ids, "name the runs to move", "id")
     if ids:
         moved = store.queue.move(ids, move or "top")
         for run_id in ids:

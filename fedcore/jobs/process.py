@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -125,14 +124,6 @@ def _following(store: Store, first: Claim, device: str) -> Claim | None:
     return store.jobs.claim(first.owner, device, accepts=served, experiment_id=run.experiment_id)
 
 
-@dataclass(frozen=True)
-class RunOutcomes:
-    """The outcomes of an experiment's runs, by run id (see ``execute``)."""
-
-    experiment_id: int
-    runs: dict[int, str]
-
-
 def run_local(
     store: Store,
     experiment: Experiment,
@@ -142,7 +133,7 @@ def run_local(
     handler: Handler | None = None,
     listen: Callable[[int, Event], None] = lambda run_id, event: None,
     begun: Callable[[int, dict[int, RunConfig]], None] = lambda experiment_id, runs: None,
-) -> RunOutcomes:
+) -> tuple[int, dict[int, str]]:
     """Record an experiment and train its runs in this process, one by one, as ``fedlens run`` does.
 
     Ctrl-C stops between two steps, a second Ctrl-C at once.
@@ -152,6 +143,8 @@ def run_local(
         handler: executes the runs; default: training.
         begun: called with the experiment's id and its runs, once they are recorded.
         listen: called with every event of a run, once it is recorded.
+
+    Returns: the experiment's id, and the outcomes of its runs by id (see ``execute``).
 
     Raises:
         SystemFault: when the end of a run could not be recorded; the remaining runs are not begun.
@@ -193,7 +186,7 @@ def run_local(
         recorded = True
     finally:
         let_go(store.path, owner, keep_file=not recorded)
-    return RunOutcomes(created.experiment_id, outcomes)
+    return created.experiment_id, outcomes
 
 
 def spread_over(count: int, device: str | None, ray: str | None) -> Handler:

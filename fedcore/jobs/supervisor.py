@@ -24,7 +24,7 @@ from fedcore.file_lock import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
-from fedcore.jobs.pools import LocalPools, Pools
+from fedcore.jobs.pools import LocalPools, Pools, SpreadPools, local_capacity
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -268,6 +268,7 @@ def serve(
     make: Callable[..., Supervisor] = Supervisor,
     wait: bool = False,
     on_finish: str | None = None,
+    over: int | None = None,
     **options: Any,
 ) -> int:
     """Be the database's supervisor in this process, as ``fedlens worker`` does.
@@ -280,11 +281,18 @@ def serve(
         on_finish: command or address that is notified when an experiment has ended; default: that of the
             environment variable ``FEDLENS_ON_FINISH``, if set. Giving one implies ``wait``, because the
             other supervisor would not notify it.
+        over: devices of this machine over which each run is spread, one run at a time; None: one device
+            trains each run.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
+    if over is not None:
+        capacity = local_capacity(over)
+        capacity.check(over)
+        options["pools"] = SpreadPools(over, lambda: capacity)
+        options["launcher"] = launcher.launcher_over(over, None)
     store = Store(db)
     room = _has_room(store)
     finish = _finish_watch(store, on_finish)
