@@ -1,13 +1,11 @@
-"""The method and config of FedLens that correspond to a printed method, and the variants that have them.
-
-A variant is a method of an experiment with one combination of swept values.
-"""
+"""The method and config of FedLens that correspond to a printed method, and the variants that have them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from fedcore.config import Experiment, RunConfig, expand, sweeps
@@ -178,15 +176,53 @@ def _feddeap(value: PublishedValue) -> Equivalent | None:
 _BY_PAPER = {"fedot": _fedot, "sdfed": _sdfed, "fedalign": _fedalign, "feddeap": _feddeap}
 
 
-def variant_configs(experiment: Experiment) -> list[RunConfig]:
-    """Return one run per method and combination of swept values, with the first seed and nothing held out."""
-    return expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
+@dataclass(frozen=True)
+class VariantRun:
+    """A run of a variant (``sweeps.Variant``) with the first seed and nothing held out.
+
+    Attributes:
+        index: of its method in the experiment.
+        content: the fields that are equal in all runs of the variant (``content``).
+    """
+
+    index: int
+    config: RunConfig
+    content: dict[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        return content_key(self.content)
+
+    @property
+    def title(self) -> str:
+        """The method's name in its experiment."""
+        return self.config.method.label or registry.get(self.config.method.name).about.title
+
+    def is_printed(self, method: Equivalent) -> bool:
+        """Return whether this is a printed method: it has its name and fields."""
+        config = self.content["method"]["config"]
+        return self.content["method"]["name"] == method.name and all(
+            config[name] == value for name, value in method.config.items()
+        )
 
 
-def variant_contents(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the ``content`` of each of the experiment's variants, in the order of ``variant_configs``."""
-    pairs = zip(sweeps.variants(experiment), variant_configs(experiment), strict=True)
-    return [content(run, f"methods.{variant.index}") for variant, run in pairs]
+def variant_runs(experiment: Experiment) -> list[VariantRun]:
+    """Return a run of each variant of an experiment, in the order of ``sweeps.variants``."""
+    runs = expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
+    indices = (variant.index for variant in sweeps.variants(experiment))
+    pairs = zip(indices, runs, strict=True)
+    return [VariantRun(index, run, content(run, f"methods.{index}")) for index, run in pairs]
+
+
+def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantRun | NoEquivalent | None:
+    """Return the variant that measures a published value, why no run can, or None without such a method.
+
+    If several variants have its method and fields, it is the first: printed values come first in a sweep.
+    """
+    ours = equivalent(value)
+    if isinstance(ours, NoEquivalent):
+        return ours
+    return next((variant for variant in among if variant.is_printed(ours)), None)
 
 
 def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
@@ -196,8 +232,8 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     class descriptions. They may also differ in fields that their kind of partition does not use, because a
     sweep over kinds sets the fields of all of them.
 
-    Raises:
-        FedLensError: with a field below ``field``, for an unknown method or hyper-parameter.
+    Args:
+        field: where an error names an unknown method or hyper-parameter.
     """
     may_differ: dict[str, Any] = {
         "seed": True,
@@ -215,13 +251,6 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     return content
 
 
-def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
-    """Return the position of the first variant with a printed method's name and fields."""
-    # if other fields are swept, that is the printed variant: printed values come first in a sweep
-    for i, content in enumerate(contents):
-        config = content["method"]["config"]
-        if content["method"]["name"] == method.name and all(
-            config[field] == value for field, value in method.config.items()
-        ):
-            return i
-    return None
+def content_key(content: dict[str, Any]) -> str:
+    """Return a text that is equal for runs with this content."""
+    return json.dumps(content, sort_keys=True)

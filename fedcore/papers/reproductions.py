@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
 from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.equivalents import (
     NoEquivalent,
+    VariantRun,
     content,
-    equivalent,
+    content_key,
     find_variant,
-    variant_configs,
-    variant_contents,
+    variant_runs,
 )
-from fedcore.papers.measures import RunReader, after_aggregation
+from fedcore.papers.measures import after_aggregation
 from fedcore.papers.published import PAPERS, PublishedValue, values_of
-from fedcore.results.comparison import Comparison, ComparisonRow, RowKey, compare
-from fedcore.results.metrics import RULES, Metric, Rule, RunResult
+from fedcore.papers.recorded import Recorded
+from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
+from fedcore.results.metrics import RULES, Metric, Rule
 from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import Store
 
 Status = Literal["measured", "not run", "not implemented", "no single run", "measured on another test set"]
-
-OTHER_TEST_SET = (
-    "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
-    "client's own share only"
-)
-"""The reason why a run that was recorded without class sets has no FedAlign local performance."""
 
 
 @dataclass(frozen=True)
@@ -86,72 +79,29 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
-    reader = RunReader(store)
-    runs_of_variants = variant_configs(experiment)
-    contents = variant_contents(experiment)
-    finished: dict[Rule, dict[int, list[_FinishedRun]]] = {}
-    rows = []
-    for value in values_of(experiment):
-        ours = equivalent(value)
-        if isinstance(ours, NoEquivalent):
-            status: Status = "not implemented" if ours.kind == "method" else "no single run"
-            rows.append(Reproduction(value, status, reason=ours.reason))
-            continue
-        index = find_variant(contents, ours)
-        if index is None:
-            reason = "the experiment has no such method"
-            rows.append(Reproduction(value, "not run", reason=reason, comparability=comparability(value)))
-            continue
-        if value.rule not in finished:
-            finished[value.rule] = _finished_runs(store, experiment.data.name, contents, value.rule)
-        method = runs_of_variants[index].method
-        label = method.label or registry.get(method.name).about.title
-        runs = finished[value.rule].get(index, [])
-        rows.append(_reproduction(reader, value, runs, experiment.held_out, label))
-    return rows
+    variants, recorded = variant_runs(experiment), Recorded(store, {experiment.data.name})
+    found = {value: find_variant(variants, value) for value in values_of(experiment)}
+    recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
+    return [_reproduction(recorded, value, v, experiment.held_out) for value, v in found.items()]
 
 
-@dataclass(frozen=True)
-class _FinishedRun:
-    """A finished run, and in ``caveat`` how it departs from its config."""
-
-    result: RunResult
-    caveat: str
-
-    @property
-    def precedence(self) -> tuple[bool, int]:
-        """Sort key of runs of one seed, of which the largest counts: without a caveat, then the newest."""
-        return not self.caveat, self.result.run.id
-
-
-def _finished_runs(
-    store: Store, data: str, contents: Sequence[dict[str, Any]], rule: Rule
-) -> dict[int, list[_FinishedRun]]:
-    """Return the finished runs of each variant, one per seed and held-out domain."""
-    if not Path(store.path).exists():
-        return {}
-    ids = [e.id for e in store.experiments.all() if e.config.data.name == data]
-    best: dict[int, dict[tuple[int, str | None], _FinishedRun]] = {}
-    groups = compare(store, ids, rule, partial_seeds=True).rows if ids else ()
-    for group, indices in _variants_of(groups, contents):
-        for index in indices:
-            best_by_part = best.setdefault(index, {})
-            for result in group.runs:
-                part, run = (result.run.seed, result.run.held_out), _FinishedRun(result, group.caveat)
-                if part not in best_by_part or best_by_part[part].precedence < run.precedence:
-                    best_by_part[part] = run
-    return {index: list(runs.values()) for index, runs in best.items()}
-
-
-def _variants_of(
-    groups: Iterable[ComparisonRow], contents: Sequence[dict[str, Any]]
-) -> Iterator[tuple[ComparisonRow, list[int]]]:
-    """Yield the groups that FedLens trained, each with the positions of the variants that have its config."""
-    methods = {content["method"]["name"] for content in contents}
-    for group in groups:
-        if group.trained_by_fedlens and group.method in methods:
-            found = content(group.config)
-            yield group, [i for i, variant in enumerate(contents) if variant == found]
+def _reproduction(
+    recorded: Recorded,
+    value: PublishedValue,
+    variant: VariantRun | NoEquivalent | None,
+    held_out: Sequence[str],
+) -> Reproduction:
+    if isinstance(variant, NoEquivalent):
+        status: Status = "not implemented" if variant.kind == "method" else "no single run"
+        return Reproduction(value, status, reason=variant.reason)
+    if variant is None:
+        reason = "the experiment has no such method"
+        return Reproduction(value, "not run", reason=reason, comparability=comparability(value))
+    ours = recorded.measurement(value, variant.key, held_out)
+    if ours is None or (ours.stat is None and not ours.reason):
+        return Reproduction(value, "not run", label=variant.title, comparability=comparability(value))
+    status = "measured" if ours.stat else "measured on another test set"
+    return Reproduction(value, status, ours.stat, variant.title, ours.reason, ours.comparability)
 
 
 def status_counts(rows: Sequence[Reproduction]) -> dict[str, int]:
@@ -168,30 +118,6 @@ def reasons(rows: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
         for state, text in row.comparability.reasons if row.comparability else ():
             methods.setdefault((MARKS[state], text), {})[row.published.method] = None
     return [(mark, ", ".join(names), text) for (mark, text), names in methods.items()]
-
-
-def _reproduction(
-    reader: RunReader,
-    value: PublishedValue,
-    runs: Sequence[_FinishedRun],
-    held_out: Sequence[str],
-    label: str,
-) -> Reproduction:
-    """Return a published value with ours, preferably from finished runs without caveats."""
-    exact = [run for run in runs if not run.caveat]
-    for chosen in (exact, runs):
-        measured = reader.statistic(value, [run.result for run in chosen], held_out)
-        if measured is not None:
-            return Reproduction(value, "measured", measured, label, comparability=_of_runs(value, chosen))
-    if runs and value.metric == "local":
-        return Reproduction(
-            value, "measured on another test set", None, label, OTHER_TEST_SET, _of_runs(value, runs)
-        )
-    return Reproduction(value, "not run", label=label, comparability=comparability(value))
-
-
-def _of_runs(value: PublishedValue, runs: Sequence[_FinishedRun]) -> Comparability:
-    return comparability_of_runs(value, [run.result for run in runs], [run.caveat for run in runs])
 
 
 _COLUMNS: dict[str, Metric] = {
@@ -244,19 +170,19 @@ def _add(
     experiment: Experiment,
 ) -> None:
     """Add one experiment's published values to those of its rows, or its methods to the missing ones."""
-    contents = variant_contents(experiment)
-    rows_of_variants: dict[int, list[ComparisonRow]] = {}
-    for group, indices in _variants_of(comparison.rows, contents):
-        if {result.run.held_out for result in group.runs} - {None} == set(experiment.held_out):
-            for i in indices:
-                rows_of_variants.setdefault(i, []).append(group)
+    variants = variant_runs(experiment)
+    methods = {variant.config.method.name for variant in variants}
+    rows_of_variants: dict[str, list[ComparisonRow]] = {}
+    for group in comparison.rows:
+        held_out = {result.run.held_out for result in group.runs} - {None}
+        if group.trained_by_fedlens and group.method in methods and held_out == set(experiment.held_out):
+            rows_of_variants.setdefault(content_key(content(group.config)), []).append(group)
     for published in values_of(experiment):
         metric = column_of(published)
         if metric is None:
             continue
-        ours = equivalent(published)
-        index = None if isinstance(ours, NoEquivalent) else find_variant(contents, ours)
-        rows = [] if index is None else rows_of_variants.get(index, [])
+        variant = find_variant(variants, published)
+        rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
             value = PrintedValue(
@@ -271,7 +197,7 @@ def _add(
             if value not in by_metric.get(metric, ()):
                 by_metric[metric] = (*by_metric.get(metric, ()), value)
         if not rows:
-            reason = "not implemented" if isinstance(ours, NoEquivalent) else "not run"
+            reason = "not implemented" if isinstance(variant, NoEquivalent) else "not run"
             missing.setdefault(published.method, reason)
 
 

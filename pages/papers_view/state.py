@@ -10,10 +10,11 @@ import streamlit as st
 from fedcore.jobs import forecast
 from fedcore.papers import mini
 from fedcore.papers.published import CATALOG, PublishedValue
+from fedcore.papers.recorded import Recorded
+from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
 from fedcore.papers.tables.layout import all_tables
-from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.widgets import planning

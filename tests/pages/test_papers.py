@@ -11,10 +11,11 @@ from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
 from fedcore.papers.mini import DATA
+from fedcore.papers.recorded import Recorded
+from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.cells import TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, queue
 from fedcore.papers.tables.layout import all_tables
-from fedcore.papers.tables.recorded import Availability, Recorded
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session

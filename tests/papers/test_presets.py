@@ -11,13 +11,13 @@ import pytest
 
 from fedcore import config
 from fedcore.cli import main as cli
-from fedcore.config import Experiment, expand, sweeps
+from fedcore.config import Experiment, expand
 from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
-from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_contents
+from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_runs
 from fedcore.papers.mini import mini
 from fedcore.papers.published import CATALOG
 from fedcore.store import Store
@@ -89,14 +89,13 @@ def check_values(name: str, experiment: Experiment) -> None:
         assert not figures and DRAWN[name] in experiment.notes
         return
     assert figures
-    used, swept, contents = set(), sweeps.variants(experiment), variant_contents(experiment)
+    used, variants = set(), variant_runs(experiment)
     for figure in figures:
         assert CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
-        meant = equivalent(figure)
-        if isinstance(meant, Equivalent):
-            entry = find_variant(contents, meant)
-            assert entry is not None, figure
-            used.add(swept[entry].index)
+        if isinstance(equivalent(figure), Equivalent):
+            variant = find_variant(variants, figure)
+            assert variant is not None, figure
+            used.add(variant.index)
     spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
     drawn = "/figure" in name  # besides the printed value, those of the figure's axis
     assert drawn or spare <= {"FedOT, all local", "FedOT, momentum 5e-4"}, (

@@ -14,7 +14,7 @@ from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.papers import published
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent, variant_contents
+from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent, variant_runs
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.records.events import Entity, RoundFinished, Started
@@ -228,11 +228,11 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
 def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind):
     """A sweep over kinds carries the fields of all of them: Figure 8's first runs are those of Table 1."""
     known = {"iid": "iid", "dirichlet": "dir", "pathological": "path"}
-    table = variant_contents(preset(f"fedalign/table1-cifar10-{known[kind]}", ("FedAlign",)))[0]
+    table = variant_runs(preset(f"fedalign/table1-cifar10-{known[kind]}", ("FedAlign",)))[0].key
     swept = [
-        c
-        for c in variant_contents(preset("fedalign/figure8-cifar10", ("FedAlign",)))
-        if c["partition"]["kind"] == kind
+        v.key
+        for v in variant_runs(preset("fedalign/figure8-cifar10", ("FedAlign",)))
+        if v.config.partition.kind == kind
     ]
     assert swept[0] == table and table not in swept[1:]
 

@@ -14,12 +14,13 @@ from fedcore.papers.comparability import Comparability
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.mini import DATA
 from fedcore.papers.published import CATALOG, PublishedValue, load_all
+from fedcore.papers.recorded import Measurement, Recorded
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import Measurement, Memory, TableCell, measure, table_cells
+from fedcore.papers.tables.availability import Availability, find_available
+from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, missing_parts, queue
 from fedcore.papers.tables.layout import BOOKS, all_tables, tables
-from fedcore.papers.tables.recorded import Availability, Recorded, find_available
 from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.results.statistics import Stat
 from fedcore.store import Store

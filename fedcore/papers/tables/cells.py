@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.measures import RunReader
+from fedcore.papers.comparability import comparability
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.reproductions import OTHER_TEST_SET
-from fedcore.papers.tables.recorded import Availability, Lack, Recorded
-from fedcore.papers.tables.sources import Part, RunSource, source_of
-from fedcore.results.metrics import RunResult
+from fedcore.papers.recorded import Measurement, Part, Recorded
+from fedcore.papers.tables.availability import Availability, Lack
+from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import RunRow
@@ -50,22 +48,6 @@ IN_COUNTS: dict[CellStatus, str] = {
 }
 """Status -> its words after a number above 1, if they differ."""
 MEASURED: tuple[CellStatus, ...] = ("comparable", "with a caveat", "not comparable")
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Our value for a published one, read from finished runs.
-
-    Attributes:
-        stat: mean over seeds in the value's unit; None if the runs do not measure it.
-        runs: the runs that it was read from.
-        reason: why the runs gave no value; else empty.
-    """
-
-    stat: Stat | None
-    runs: tuple[int, ...]
-    comparability: Comparability
-    reason: str = ""
 
 
 Memory: TypeAlias = dict[tuple[PublishedValue, bool, str], Measurement]
@@ -140,24 +122,10 @@ def measure(
         if place in memory:
             found[value] = memory[place]
             continue
-        results = recorded.results(source.key, value.rule)
-        if results:
-            reader, caveat = recorded.reader(source.domains), recorded.caveat(source.key)
-            found[value] = memory[place] = _measurement(reader, value, source, results, caveat)
+        measured = recorded.measurement(value, source.key, source.held_out, source.domains, rehearsal)
+        if measured is not None:
+            found[value] = memory[place] = measured
     return found
-
-
-def _measurement(
-    reader: RunReader, value: PublishedValue, source: RunSource, results: list[RunResult], caveat: str
-) -> Measurement:
-    stat = reader.statistic(value, results, source.held_out)
-    parts = {domain for _, domain in source.parts(value)}
-    read = [r for r in results if r.run.held_out in parts]
-    reason = ""
-    if stat is None and value.metric == "local" and not source.rehearsal:
-        reason = OTHER_TEST_SET
-    against = Comparability() if source.rehearsal else comparability_of_runs(value, read, [caveat])
-    return Measurement(stat, tuple(r.run.id for r in read), against, reason)
 
 
 def table_cells(

@@ -1,55 +1,81 @@
-"""What this machine has: recorded runs, found by their config, and the data sets and weights in reach."""
+"""Recorded runs of published experiments, found by their config, and the values that they measure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.clip import tags
-from fedcore.clip.specs import MINI_MODELS
-from fedcore.config import BackboneConfig, Experiment, RunConfig, backbones
-from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.papers.measures import RunReader
-from fedcore.papers.tables.sources import Part, content_key
+from fedcore.papers.comparability import comparability_of_runs
+from fedcore.papers.equivalents import content, content_key
+from fedcore.papers.measures import RunReader, held_out_of
+from fedcore.papers.published import PublishedValue
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
+from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import group_by
+from fedcore.results.statistics import Stat, group_by
 from fedcore.store import NamedCell, RunRow, Store
 
+Part = tuple[int, str | None]
+"""A run of an experiment's method: its seed and held-out domain, None if nothing is held out."""
 ACTIVE = ("queued", "running", "stopping")
-CHECKS = 1000
-"""Number of newest folder checks that are read."""
+OTHER_TEST_SET = (
+    "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
+    "client's own share only"
+)
+"""The reason why a run that was recorded without class sets has no FedAlign local performance."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Our value for a published one, read from finished runs.
+
+    Attributes:
+        stat: mean over seeds in the value's unit; None if the runs do not measure it.
+        runs: the runs that it was read from.
+        reason: why the runs gave no value; else empty.
+    """
+
+    stat: Stat | None
+    runs: tuple[int, ...]
+    comparability: Comparability
+    reason: str = ""
 
 
 class Recorded:
     """The runs of a store that FedLens trained on some data sets, by the content of their config.
 
-    Runs of archived experiments are left out. If a seed was repeated, its newest run counts.
+    Runs of archived experiments are left out. If a seed was repeated, its newest run counts, but a run that
+    differs from its config (``Method.result_caveat``) only if there is no other.
 
     Args:
+        store: its file need not exist yet.
         data: names of the data sets.
     """
 
     def __init__(self, store: Store, data: Collection[str]) -> None:
         self.store = store
         grouped: dict[tuple[int, str], list[RunRow]] = {}
-        for experiment in store.experiments.all():
+        for experiment in store.experiments.all() if Path(store.path).exists() else ():
             if experiment.config.data.name in data:
                 for run in experiment.runs:
                     if run.origin == "engine":
                         grouped.setdefault((experiment.id, run.group_hash), []).append(run)
-        configs = store.runs.configs([runs[0].id for runs in grouped.values()], skip_damaged=True)
+        first = [runs[0].id for runs in grouped.values()]
+        configs = store.runs.configs(first, skip_damaged=True) if first else {}
         self._runs: dict[str, list[RunRow]] = {}
-        self._configs: dict[str, RunConfig] = {}
+        self._caveats: dict[int, str] = {}
         for runs in grouped.values():
             config = configs.get(runs[0].id)
-            key = _key(config) if config is not None else None
-            if config is not None and key is not None:
-                self._runs.setdefault(key, []).extend(runs)
-                self._configs.setdefault(key, config)
+            if config is None:  # it is damaged
+                continue
+            with suppress(FedLensError):  # a custom method whose file is not loaded
+                self._runs.setdefault(content_key(content(config)), []).extend(runs)
+                self._caveats |= dict.fromkeys((run.id for run in runs), result_caveat(config))
+        for runs in self._runs.values():
+            runs.sort(key=lambda run: run.id)
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
         self._cells: dict[tuple[int, int], list[NamedCell]] = {}
         self._versions: dict[str, str] = {}
@@ -60,15 +86,16 @@ class Recorded:
 
     def done(self, key: str) -> dict[Part, RunRow]:
         """Return the finished runs of this content by seed and held-out domain."""
-        return _newest(r for r in self._runs.get(key, ()) if r.state == "done")
+        finished = (r for r in self._runs.get(key, ()) if r.state == "done")
+        return _by_part(sorted(finished, key=lambda r: not self._caveats[r.id]))
 
     def active(self, key: str) -> dict[Part, RunRow]:
         """Return the runs of this content that are queued or running."""
-        return _newest(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
+        return _by_part(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
 
     def ended_early(self, key: str) -> dict[Part, RunRow]:
         """Return the newest runs of this content that failed or were stopped or interrupted."""
-        newest = _newest(self._runs.get(key, ()))
+        newest = _by_part(self._runs.get(key, ()))
         return {part: r for part, r in newest.items() if r.ended and r.state != "done"}
 
     def results(self, key: str, rule: Rule, unfinished: bool = False) -> list[RunResult]:
@@ -123,9 +150,36 @@ class Recorded:
         """
         return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
 
-    def caveat(self, key: str) -> str:
-        """Return how the runs of this content depart from their config; empty if they do not."""
-        return result_caveat(self._configs[key])
+    def measurement(
+        self,
+        value: PublishedValue,
+        key: str,
+        held_out: Sequence[str],
+        domains: Mapping[str, str] | None = None,
+        rehearsal: bool = False,
+    ) -> Measurement | None:
+        """Return our value for a published one, from runs without a caveat if possible; None without runs.
+
+        Args:
+            held_out: the domains that the paper's experiment holds out in turn.
+            domains: the paper's domains -> the runs' domains, if they differ.
+            rehearsal: whether the runs are rehearsals, which are compared with nothing.
+        """
+        results = self.results(key, value.rule)
+        exact = [r for r in results if not self._caveats[r.run.id]]
+        reader = self.reader(domains or {})
+        for chosen in (exact, results):
+            stat = reader.statistic(value, chosen, held_out)
+            if stat is not None:
+                break
+        if not chosen:
+            return None
+        parts = {reader.domains.get(d, d) for d in held_out_of(value, held_out)} if held_out else {None}
+        read = [r for r in chosen if r.run.held_out in parts]
+        caveats = [self._caveats[r.run.id] for r in read]
+        against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
+        elsewhere = stat is None and value.metric == "local" and not rehearsal
+        return Measurement(stat, tuple(r.run.id for r in read), against, OTHER_TEST_SET if elsewhere else "")
 
     def version(self, key: str) -> str:
         """Return a text that changes when a run of this content finishes or is deleted."""
@@ -134,79 +188,6 @@ class Recorded:
         return self._versions[key]
 
 
-def _key(config: RunConfig) -> str | None:
-    try:
-        return content_key(config)
-    except FedLensError:  # a custom method whose file is not loaded
-        return None
-
-
-def _newest(runs: Iterable[RunRow]) -> dict[Part, RunRow]:
-    newest: dict[Part, RunRow] = {}
-    for run in sorted(runs, key=lambda r: r.id):
-        newest[run.seed, run.held_out] = run
-    return newest
-
-
-@dataclass(frozen=True)
-class Lack:
-    """Data or weights that runs need and this machine lacks; ``how`` says how to get them."""
-
-    kind: str
-    text: str
-    how: str
-
-
-@dataclass
-class Availability:
-    """The data sets and weights on this machine.
-
-    Attributes:
-        roots: data set -> its folder, preferably one that was checked, else one that an experiment used.
-    """
-
-    roots: dict[str, str]
-    _weights: dict[BackboneConfig, bool] = field(default_factory=dict)
-
-    def lacks(self, config: RunConfig | Experiment) -> tuple[Lack, ...]:
-        """Return the data and weights that a config needs and this machine lacks."""
-        lacks = []
-        entry = catalog.entry(config.data.name)
-        if not entry.embedded and entry.name not in self.roots:
-            lacks.append(Lack("data", f"the data set {entry.title}", entry.how_to_get))
-        for backbone in backbones(config):
-            if not self._has_weights(backbone):
-                how = "A run downloads them from huggingface.co, or the page Data & models does."
-                lacks.append(Lack("weights", f"the weights '{backbone.pretrained}' of {backbone.name}", how))
-        return tuple(lacks)
-
-    def _has_weights(self, backbone: BackboneConfig) -> bool:
-        if backbone not in self._weights:
-            tag = backbone.pretrained
-            self._weights[backbone] = (
-                backbone.name in MINI_MODELS or tag is None or tags.cached(backbone.name, tag) is not None
-            )
-        return self._weights[backbone]
-
-
-def find_available(store: Store) -> Availability:
-    """Find the data sets that were checked or used on this machine and still have a folder."""
-
-    @cache
-    def exists(root: str) -> bool:
-        try:
-            return Path(root).expanduser().exists()
-        except OSError:  # the system does not accept this path
-            return False
-
-    roots: dict[str, str] = {}
-    for task in store.tasks.recent("check", CHECKS):
-        name, report = (task.result or {}).get("name"), (task.result or {}).get("report", {})
-        root = report.get("root")
-        if task.status == "done" and name and root and not report.get("error") and exists(root):
-            roots.setdefault(name, root)
-    for experiment in store.experiments.all():
-        data = experiment.config.data
-        if data.root and exists(data.root):
-            roots.setdefault(data.name, data.root)
-    return Availability(roots)
+def _by_part(runs: Iterable[RunRow]) -> dict[Part, RunRow]:
+    """Return the last run of each seed and held-out domain."""
+    return {(run.seed, run.held_out): run for run in runs}
