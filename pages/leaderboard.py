@@ -80,21 +80,22 @@ def page() -> None:
         others = ", ".join(METRICS[m] for m in shown_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
-    results(made, costs)
+    results(store, made, costs)
     separate.draw(store, made)
 
 
-def results(made: Board, costs: Sequence[Cost]) -> None:
+def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
     """Draw the finding, the chart of ranks, and the table with a budget."""
     markup.show_finding([markup.md(made.finding)])
-    charts.table_switch()
-    if made.ranks:
-        charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        separate.offer_decisive(store, made)
+        charts.table_switch()
+    charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
-        f"A bar covers the ranks that are possible given the seeds. {METRICS[made.metric]}, reported round: "
-        f"{RULES[made.comparison.rule]}.",
+        f"{METRICS[made.metric]}, reported round: {RULES[made.comparison.rule]}. A rank is the range that "
+        "the seeds leave open.",
         help="Every pair of ranked rows is compared by a paired t-test over the seeds that both have, with "
-        f"Holm's correction for all pairs (here {len(made.tests)}), so that all bars together contain the "
+        f"Holm's correction for all pairs (here {len(made.tests)}), so that all ranks together contain the "
         f"true ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and "
         f"rows with fewer than {MIN_PAIRS} seeds in common are not separated. A row that was evaluated on "
         "other test sets than most is never ranked.",

@@ -1,4 +1,4 @@
-"""The chart of a leaderboard: the ranks that each row may have."""
+"""The chart of a leaderboard: each row's mean with its interval, and the rank beside it."""
 
 from __future__ import annotations
 
@@ -8,42 +8,54 @@ import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, short_name
 from fedcore.plots.theme import Theme, hover
+from fedcore.results.comparison import ComparisonRow
 from fedcore.results.leaderboard import Board
+from fedcore.results.statistics import mean_interval
 
-ROW_PIXELS, MARGIN_PIXELS = 28, 70
+ROW_PIXELS, MARGIN_PIXELS = 40, 70
 NAME_LETTERS = 30
+RANK_PIXELS = 100
+NOT_RANKED = "not ranked yet"
 
 
 def rank_chart(board: Board, theme: Theme) -> Chart:
-    """Draw a bar per ranked row from its best to its worst rank, the highest mean on top."""
-    rows = list(board.ranked)
+    """Draw each row's mean with its 95 % interval, ranked rows first; rows without a rank are hollow."""
+    rows = [row for row in board.rows if not row.other_tests]
+    stats = [row.stats[board.metric] for row in rows]
+    half = [_half_width(board, row) for row in rows]
     figure = go.Figure()
-    names = [f"{short_name(g.label, NAME_LETTERS)} " for g in rows]
-    figure.add_trace(
-        go.Bar(
-            y=list(range(len(rows))),
-            base=[board.ranks[g.key].best - 0.35 for g in rows],
-            x=[board.ranks[g.key].worst - board.ranks[g.key].best + 0.7 for g in rows],
-            orientation="h",
-            marker={"color": [theme.colour(g.method) for g in rows]},
-            width=0.5,
-            customdata=[
-                f"{short_name(g.label, 60)}: rank {board.ranks[g.key].text}, "
-                f"{g.stats[board.metric].text(2)} %, n = {g.stats[board.metric].n}"
-                for g in rows
-            ],
-            hovertemplate=hover("%{customdata}"),
+    for y, (row, stat, width) in enumerate(zip(rows, stats, half, strict=True)):
+        ranked, colour = row.key in board.ranks, theme.colour(row.method)
+        rank = f"rank {board.ranks[row.key].text}" if ranked else board.rank_text(row)
+        interval = "" if width is None else f", 95 % interval ± {width:.2f}"
+        figure.add_trace(
+            go.Scatter(
+                x=[stat.mean],
+                y=[y],
+                mode="markers+text",
+                marker={"color": colour, "size": 11, "symbol": "circle" if ranked else "circle-open"},
+                error_x={"array": [width or 0.0], "color": colour, "thickness": 2, "width": 6},
+                text=[f"{stat.mean:.1f}"],
+                textposition="top center",
+                textfont={"size": 11},
+                cliponaxis=False,
+                customdata=[f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"],
+                hovertemplate=hover("%{customdata}"),
+            )
         )
-    )
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="left", xshift=8, y=y, showarrow=False,
+            text=rank if ranked else NOT_RANKED, font={"color": theme.ink if ranked else theme.faint},
+        )  # fmt: skip
     figure.update_layout(
         **theme.layout,
         height=MARGIN_PIXELS + ROW_PIXELS * len(rows),
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        margin={"l": 8, "r": 8 + RANK_PIXELS, "t": 8, "b": 8},
         showlegend=False,
-        xaxis={**theme.axis, "title": {"text": "Rank (1 is best)"}, "range": [0.5, len(rows) + 0.5],
-               "dtick": max(1, len(rows) // 12)},
-        yaxis={**theme.axis, "autorange": "reversed", "tickmode": "array",
-               "tickvals": list(range(len(rows))), "ticktext": names},
+        xaxis={**theme.axis, "title": {"text": "Accuracy, %: mean and 95 % interval over seeds"}},
+        yaxis={**theme.axis, "range": [len(rows) - 0.5, -0.7], "tickmode": "array",
+               "tickvals": list(range(len(rows))),
+               "ticktext": [f"{short_name(row.label, NAME_LETTERS)} " for row in rows]},
     )  # fmt: skip
     return Chart(figure, board.finding)
 
@@ -54,5 +66,11 @@ def rank_table(board: Board) -> Mapping[str, Sequence[object]]:
         "method": [g.label for g in board.rows],
         "rank": [board.rank_text(g) for g in board.rows],
         "mean, %": [round(g.stats[board.metric].mean, 2) for g in board.rows],
+        "± 95 %": [None if (h := _half_width(board, g)) is None else round(h, 2) for g in board.rows],
         "n": [g.stats[board.metric].n for g in board.rows],
     }
+
+
+def _half_width(board: Board, row: ComparisonRow) -> float | None:
+    """Return half of a ranked row's interval; with fewer seeds it would be too wide to say anything."""
+    return mean_interval(row.stats[board.metric]) if row.key in board.ranks else None

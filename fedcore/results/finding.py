@@ -7,9 +7,7 @@ that it cannot claim anything else than they do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import count, islice
 
-from fedcore.config import RunConfig
 from fedcore.progress import counted, duration
 from fedcore.results.comparison import compare
 from fedcore.results.differences import reason_not_comparable
@@ -78,20 +76,6 @@ def verdict(store: Store, experiment: ExperimentRow) -> str | None:
     return " ".join(
         [_took(experiment), *(f"{title}: {text}" if several else text for title, text in found.items())]
     )
-
-
-def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
-    """Return the runs that an experiment lacks for a test: each method on the next seeds, up to three in all.
-
-    Empty if it has three seeds, or holds runs that were recorded elsewhere.
-    """
-    if any(run.origin != "engine" for run in experiment.runs):
-        return []
-    seeds = {run.seed for run in experiment.runs}
-    further = islice((seed for seed in count(1) if seed not in seeds), max(0, MIN_PAIRS - len(seeds)))
-    configs = store.runs.configs(run.id for run in experiment.runs).values()
-    alike = {config.model_copy(update={"seed": 0}).model_dump_json(): config for config in configs}
-    return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
 
 
 def _took(experiment: ExperimentRow) -> str:

@@ -1,4 +1,4 @@
-"""The leaderboard of one setting: ranks as intervals, and the seeds that would separate two rows.
+"""The leaderboard of one setting, with ranks as intervals.
 
 A row may take every rank that the measured seeds do not rule out. Every pair of rows is tested over the seeds
 that both have, and Holm's correction (1979) over all pairs keeps the chance of a single false separation
@@ -14,23 +14,14 @@ lose those that they do not share with all others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
 from math import comb
 
-import numpy as np
-
-from fedcore.config import RunConfig
-from fedcore.config.grouping import group_hash
-from fedcore.errors import FedLensError
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
-from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (
-    LEVEL,
     MIN_PAIRS,
     Pair,
     PairedTest,
@@ -70,100 +61,6 @@ def mean_order(values: Mapping[str, ValuesBySeed]) -> list[str]:
     """Return the rows by their mean over seeds, the highest first."""
     means = {key: mean_known(by_seed.values()) for key, by_seed in values.items()}
     return sorted(values, key=lambda key: -(means[key] or 0.0))
-
-
-POWER = 0.8
-"""The chance of finding a difference of the measured size that is asked for."""
-MOST_SEEDS = 100
-"""Beyond this many seeds a difference is not worth separating."""
-SPREAD_CONFIDENCE = 0.8
-"""Confidence of the upper limit of the spread."""
-CERTAIN = 30.0
-"""Noncentrality from which on the power is 1 to many digits; scipy's noncentral t loses its digits there."""
-
-
-@dataclass(frozen=True)
-class Separation:
-    """The seeds that two rows need in common to be separated; None means more than ``MOST_SEEDS``.
-
-    Attributes:
-        have: seeds in common now.
-        total: seeds in common that give the asked power if difference and spread stay as measured.
-        cautious: the same at the upper limit of the spread, which few seeds estimate poorly.
-        difference: mean of the differences by seed, points.
-        spread: their sample standard deviation, points.
-    """
-
-    have: int
-    total: int | None
-    cautious: int | None
-    difference: float
-    spread: float
-
-    @property
-    def more(self) -> int | None:
-        return None if self.total is None else self.total - self.have
-
-
-def power(effect: float, n: int, level: float = LEVEL) -> float:
-    """Return the power of a two-sided paired t-test.
-
-    Args:
-        effect: mean difference over its standard deviation (Cohen's d of differences).
-        n: pairs, at least two.
-    """
-    from scipy import stats  # here: the import takes longer than a page may
-
-    shift = abs(effect) * math.sqrt(n)
-    critical = float(stats.t.ppf(1 - level / 2, n - 1))
-    if shift > CERTAIN + critical:
-        return 1.0
-    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # nan in scipy if it is almost 0
-    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
-
-
-def seeds_for_power(effect: float, level: float = LEVEL, least: int = MIN_PAIRS) -> int | None:
-    """Return the smallest number of pairs that gives ``POWER``; None above ``MOST_SEEDS``."""
-    if effect == 0 or power(effect, MOST_SEEDS, level) < POWER:
-        return None
-    low, high = least, MOST_SEEDS  # power grows with n
-    while low < high:
-        middle = (low + high) // 2
-        if power(effect, middle, level) >= POWER:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def separation(differences: Sequence[float], pairs: int) -> Separation | None:
-    """Return the seeds that would separate two rows; None with fewer than two seeds in common.
-
-    The level is 5 % divided by the number of pairs in the table, which Holm's correction never exceeds. The
-    cautious number takes the upper 80 % limit of the standard deviation, after Browne, "On the use of a
-    pilot sample for sample size determination", Statistics in Medicine 14 (1995).
-
-    Args:
-        differences: by common seed, points.
-        pairs: pairs of rows that are tested together.
-    """
-    from scipy import stats
-
-    n = len(differences)
-    if n < 2:
-        return None
-    mean, spread = float(np.mean(differences)), float(np.std(differences, ddof=1))
-    level, least = LEVEL / max(1, pairs), max(MIN_PAIRS, n + 1)
-    if spread <= 1e-9 * max(1.0, abs(mean)):  # no test divides by a spread that is rounding error
-        return Separation(n, None, None, mean, spread)
-    upper = spread * math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SPREAD_CONFIDENCE, n - 1)))
-    return Separation(
-        n,
-        seeds_for_power(mean / spread, level, least),
-        seeds_for_power(mean / upper, level, least),
-        mean,
-        spread,
-    )
 
 
 @dataclass(frozen=True)
@@ -277,44 +174,3 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     titles = {k: t for k, t in compared.settings.items() if k == key}
     only = replace(compared, rows=rows, settings=titles)
     return Board(only, metric, rows, rank_intervals(order, tests), tests)
-
-
-def separating(shown: Board, a: ComparisonRow, b: ComparisonRow) -> Separation | None:
-    """Return the seeds that would separate two rows of a board; None with fewer than two in common."""
-    ours, theirs = value_per_seed(a.runs, shown.metric), value_per_seed(b.runs, shown.metric)
-    common = sorted(set(ours) & set(theirs))
-    return separation([ours[s] - theirs[s] for s in common], shown.pairs(a, b))
-
-
-def missing_runs(
-    store: Store, a: ComparisonRow, b: ComparisonRow, total: int
-) -> list[tuple[ComparisonRow, list[RunConfig]]]:
-    """Return the runs that give two rows ``total`` seeds in common, for each row that lacks some.
-
-    Seeds that one of the rows has come first, then new ones. Runs that are already queued or running are not
-    repeated.
-    """
-    for row in (a, b):
-        if not row.trained_by_fedlens:
-            raise FedLensError(f"{row.label} was recorded elsewhere; its own script gives more seeds")
-    if why := reason_not_comparable(a, b):
-        raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
-    ours, theirs = set(a.seeds), set(b.seeds)
-    wanted = total - len(ours & theirs)
-    fresh = (seed for seed in count(1) if seed not in ours | theirs)
-    seeds = list(islice([*sorted(ours ^ theirs), *islice(fresh, max(0, wanted))], max(0, wanted)))
-    all_runs = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
-    pending = {(r.group_hash, r.seed, r.held_out) for r in all_runs if not r.ended}
-    plans = []
-    for row, have in ((a, ours), (b, theirs)):
-        held_out = dict.fromkeys(result.run.held_out for result in row.runs)
-        runs = [
-            row.config.model_copy(update={"seed": seed, "held_out": domain})
-            for seed in seeds
-            if seed not in have
-            for domain in held_out
-        ]
-        runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending]
-        if runs:
-            plans.append((row, runs))
-    return plans

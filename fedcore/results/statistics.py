@@ -61,6 +61,15 @@ def spread(values: Iterable[float | None]) -> Stat | None:
     return Stat(float(present.mean()), std, int(present.size))
 
 
+def mean_interval(stat: Stat) -> float | None:
+    """Return half the width of the mean's 95 % confidence interval (Student's t); None for a single seed."""
+    from scipy import stats  # here: the import takes longer than a page may
+
+    if stat.std is None:
+        return None
+    return float(stats.t.ppf(1 - LEVEL / 2, stat.n - 1)) * stat.std / math.sqrt(stat.n)
+
+
 def signed(points: float, digits: int = 1) -> str:
     """Format a difference with its sign, ``+0.4``; a difference that is printed as 0 has no sign."""
     text = f"{points:+.{digits}f}"

@@ -1,4 +1,4 @@
-"""The number of seeds that would separate two rows of the leaderboard, and the button that queues them."""
+"""The seeds that make the leaderboard decisive or separate two rows, and the buttons that queue them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,49 @@ from itertools import pairwise
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config import RunConfig
 from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import counted, duration
 from fedcore.results.comparison import ComparisonRow
-from fedcore.results.leaderboard import MOST_SEEDS, POWER, Board, Separation, missing_runs, separating
+from fedcore.results.further_seeds import (
+    DECISIVE_SEEDS,
+    MOST_SEEDS,
+    POWER,
+    Plan,
+    Separation,
+    decisive_runs,
+    missing_runs,
+    queue,
+    separating,
+)
+from fedcore.results.leaderboard import Board
 from fedcore.results.statistics import MIN_PAIRS, signed
 from fedcore.store import Store
 from pages.widgets import markup, session
+
+MOST_NAMES = 3
+"""Undecided pairs that are named; the others are counted."""
+
+
+def offer_decisive(store: Store, board: Board) -> None:
+    """Draw the button that queues all runs that the ranking lacks, and say what it would leave undecided."""
+    plan, undecided = decisive_runs(store, board)
+    if plan:
+        texts = "; ".join(_row_seeds(row, runs) for row, runs in plan)
+        about = _time(store, plan)
+        label = f"Make this ranking decisive: {counted(_number(plan), 'run')}{f', {about}' if about else ''}"
+        _queue_button(
+            store, plan, label, "decisive",
+            f"Gives every row {MIN_PAIRS} seeds, and neighbours the seeds that separate them with a power of "
+            f"{100 * POWER:.0f} % if they differ as measured so far. They join their experiments. {texts}",
+        )  # fmt: skip
+    if undecided:
+        pairs = undecided[:MOST_NAMES]
+        pairs += [f"{len(undecided) - MOST_NAMES} more"] if undecided[MOST_NAMES:] else []
+        text = f"Needing more than {DECISIVE_SEEDS} seeds, and so left undecided: {'; '.join(pairs)}."
+        st.caption(markup.md(text))
 
 
 def draw(store: Store, board: Board) -> None:
@@ -24,7 +58,12 @@ def draw(store: Store, board: Board) -> None:
     rows = [g for g in board.rows if not g.other_tests]
     if len(rows) < 2:
         return
-    st.subheader("Seeds needed to separate two rows")
+    asked = any(name in st.query_params for name in ("separate_one", "separate_two"))
+    with st.expander("Seeds needed to separate two rows", expanded=asked, icon=":material/compare_arrows:"):
+        _two_rows(store, board, rows)
+
+
+def _two_rows(store: Store, board: Board, rows: Sequence[ComparisonRow]) -> None:
     names = {g.key: g.label for g in rows}
     first, second = _neighbours(board, rows)
     left, right = st.columns(2)
@@ -104,23 +143,36 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
     except FedLensError as error:
         markup.show_error(error)
         return
-    runs = [run for _, configs in plans for run in configs]
-    if not runs:
+    if not plans:
         st.info("The runs for these seeds are already queued or running.", icon=":material/hourglass:")
         return
-    time = forecast.seconds(forecast.precedents(store.path), runs)
-    about = f", about {duration(time)} in all" if time else ""
-    label = f"Queue {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}"
-    if st.button(label, type="primary", icon=":material/playlist_add:", disabled=not session.writable()):
-        for row, configs in plans:
-            # they join the experiment of the row's newest run, so that its comparison counts them too
-            store.experiments.extend(max(v.run.experiment_id for v in row.runs), configs)
+    number, about = _number(plans), _time(store, plans)
+    _queue_button(store, plans, f"Queue {'this run' if number == 1 else f'these {number} runs'}", "separate")
+    texts = "; ".join(_row_seeds(row, configs) for row, configs in plans)
+    st.caption(markup.md(f"{texts}{f', {about} in all' if about else ''}."))
+
+
+def _queue_button(store: Store, plan: Plan, label: str, key: str, help_: str | None = None) -> None:
+    if st.button(
+        label, type="primary", icon=":material/playlist_add:", disabled=not session.writable(),
+        key=f"{key}_queue", help=None if help_ is None else markup.md(help_),
+    ):  # fmt: skip
+        number = queue(store, plan)
         jobs.ensure_worker(store)
-        st.toast(f"{len(runs)} run{'s' * (len(runs) != 1)} queued.", icon=":material/playlist_add_check:")
+        st.toast(f"{counted(number, 'run')} queued.", icon=":material/playlist_add_check:")
         st.rerun()
-    texts = [
-        f"{markup.md(row.label)} on seed{'s' * (len({c.seed for c in configs}) != 1)} "
-        f"{number_ranges(c.seed for c in configs)}"
-        for row, configs in plans
-    ]
-    st.caption(f"{'; '.join(texts)}{about}.")
+
+
+def _number(plan: Plan) -> int:
+    return sum(len(runs) for _, runs in plan)
+
+
+def _time(store: Store, plan: Plan) -> str:
+    """Return how long the runs will take, as far as runs of their kind were measured."""
+    seconds = forecast.seconds(forecast.precedents(store.path), [run for _, runs in plan for run in runs])
+    return f"about {duration(seconds)}" if seconds else ""
+
+
+def _row_seeds(row: ComparisonRow, runs: Sequence[RunConfig]) -> str:
+    seeds = {run.seed for run in runs}
+    return f"{row.label} on seed{'s' * (len(seeds) != 1)} {number_ranges(seeds)}"

@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import counted, duration
 from fedcore.results import progress
-from fedcore.results.finding import more_seeds
+from fedcore.results.further_seeds import more_seeds
 from fedcore.store import ExperimentRow, RunRow
 from pages.widgets import background, markup, pulse, session
 from pages.widgets.report import report_button

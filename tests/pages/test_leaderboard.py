@@ -7,6 +7,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from fedcore.results.curves import row_costs
+from fedcore.results.further_seeds import decisive_runs
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store
 from tests.support import fill
@@ -46,7 +47,7 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
     over = {r[1].removesuffix(", over the budget") for r in ranking(app)[1:] if "over" in r[1]}
     assert over == {name for name, cost in costs.items() if cost > costs[cheapest]}
     app.toggle[0].set_value(True).run()
-    assert list(app.dataframe[0].value.columns) == ["method", "rank", "mean, %", "n"]
+    assert list(app.dataframe[0].value.columns) == ["method", "rank", "mean, %", "± 95 %", "n"]
 
 
 def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: Path) -> None:
@@ -67,6 +68,21 @@ def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: P
     button(app, "Queue these 3 runs").click().run()
     queued = {(r.label, r.seed) for e in store.experiments.all() for r in e.runs if r.state == "queued"}
     assert queued == {("FedAlign", 3), ("FedAlign", 4), ("FedOT", 4)}
+
+
+def test_one_button_makes_the_ranking_decisive(open_page: Opened, tmp_path: Path) -> None:
+    store = filled(tmp_path / "runs.db")
+    before = [e.id for e in store.experiments.all()]
+    (setting,) = board_settings(store, store.runs.of_experiments(before))
+    plan, _ = decisive_runs(store, board(store, setting, "personal"))
+    number = sum(len(runs) for _, runs in plan)
+    app = open_page("leaderboard")
+    (offer,) = (b for b in app.button if b.label.startswith("Make this ranking decisive: "))
+    assert f": {number} run" in offer.label and offer.label.endswith(" s"), "with the time that it takes"
+    app = offer.click().run()
+    assert sum(r.state == "queued" for e in store.experiments.all() for r in e.runs) == number
+    assert [e.id for e in store.experiments.all()] == before, "they join the experiments"
+    assert not [b for b in app.button if b.label.startswith("Make this")]
 
 
 def test_without_finished_runs_the_page_says_what_it_is_for(open_page: Opened, tmp_path: Path) -> None:

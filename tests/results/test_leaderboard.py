@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +14,18 @@ from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.plots.theme import Theme
 from fedcore.results import leaderboard as boards
-from fedcore.results.leaderboard import (
-    mean_order,
+from fedcore.results.further_seeds import (
+    DECISIVE_SEEDS,
+    decisive_runs,
+    missing_runs,
     power,
-    rank_intervals,
+    queue,
     seeds_for_power,
     separation,
 )
-from fedcore.results.statistics import pairwise_tests
+from fedcore.results.leaderboard import mean_order, rank_intervals
+from fedcore.results.metrics import value_per_seed
+from fedcore.results.statistics import pairwise_tests, spread
 from fedcore.store import Store
 from tests.support import fill
 
@@ -141,7 +147,14 @@ def test_a_row_with_fewer_than_three_seeds_has_no_rank_yet(tmp_path: Path) -> No
         "says why."
     )
     assert len(shown.tests) == 1 and shown.pairs(shown.rows[2]) == 3
-    assert rank_chart(shown, Theme()).figure.data[0].customdata[0].startswith("PromptFL: rank 1,")
+    figure = rank_chart(shown, Theme()).figure
+    assert [note.text for note in figure.layout.annotations] == ["rank 1", "rank 2"] + 2 * ["not ranked yet"]
+    assert [trace.marker.symbol for trace in figure.data] == 2 * ["circle"] + 2 * ["circle-open"]
+    values = list(value_per_seed(shown.rows[0].runs, "personal").values())
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert figure.data[0].x[0] == pytest.approx((low + high) / 2)
+    assert figure.data[0].error_x.array[0] == pytest.approx((high - low) / 2)
+    assert figure.data[2].error_x.array[0] == 0, "the interval of two seeds is too wide to draw"
     assert rank_table(shown)["rank"][2] == "not ranked yet, 1 more seed"
     alone = boards.board(store, setting, "personal", where="method = fedot or method = fedalign")
     assert alone.finding == "No row is ranked yet; the table shows what each row lacks."
@@ -163,7 +176,7 @@ def test_any_share_of_clients_has_a_board_of_its_own(tmp_path: Path) -> None:
 
 def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
     fedot, promptfl, _ = the_board(store).rows
-    plans = boards.missing_runs(store, fedot, promptfl, 6)
+    plans = missing_runs(store, fedot, promptfl, 6)
     runs = {(r.method.name, r.seed) for _, configs in plans for r in configs}
     assert runs == {("promptfl", 4), ("fedot", 5), ("promptfl", 5), ("fedot", 6), ("promptfl", 6)}
     before = len(store.experiments.all())
@@ -175,8 +188,54 @@ def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
         }
         assert {c.seed for c in configs} <= set(experiment.config.seeds), "its TOML names them too"
     assert len(store.experiments.all()) == before
-    assert boards.missing_runs(store, fedot, promptfl, 6) == [], "they wait already"
-    assert boards.missing_runs(store, fedot, promptfl, 3) == []
+    assert missing_runs(store, fedot, promptfl, 6) == [], "they wait already"
+    assert missing_runs(store, fedot, promptfl, 3) == []
+
+
+def test_a_decisive_ranking_first_completes_the_ranks(store: Store) -> None:
+    plan, undecided = decisive_runs(store, the_board(store))
+    lacking = {(row.method, run.seed) for row, runs in plan for run in runs}
+    assert lacking == {("zero-shot", seed) for seed in (1, 2, 3)}, "the seeds that the other rows have"
+    assert undecided == [], "FedOT and PromptFL are far apart"
+    count = len(store.experiments.all())
+    assert queue(store, plan) == len(lacking) and len(store.experiments.all()) == count
+    assert decisive_runs(store, the_board(store))[0] == [], "they wait already"
+    joined = next(e for e in store.experiments.all() if any(r.method == "zero-shot" for r in e.runs))
+    assert {r.seed for r in joined.runs if r.method == "zero-shot"} == {1, 2, 3, 4}
+
+
+def with_values(board: boards.Board, **values: Sequence[float]) -> boards.Board:
+    """Return a board whose rows have other accuracies by seed, by method."""
+    rows = []
+    for row in board.rows:
+        mine = values[row.method]
+        runs = [replace(v, values={"personal": mine[v.run.seed - 1]}) for v in row.runs]
+        stat = spread(mine)
+        assert stat is not None
+        rows.append(replace(row, runs=tuple(runs), stats={"personal": stat}))
+    tests = pairwise_tests({row.key: value_per_seed(row.runs, "personal") for row in rows})
+    return replace(board, rows=tuple(rows), tests=tests)
+
+
+def test_neighbours_get_the_seeds_that_separate_them_or_are_named(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    experiment = fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2, 3, 4), rounds=1)
+    fill.done(store.path, experiment)
+    (setting,) = boards.board_settings(store, store.runs.of_experiments([1]))
+    shown = boards.board(store, setting, "personal")
+    near, close, alike = (82, 84, 80, 83), (79, 83.8, 77.5, 82), (83, 79, 77, 83)
+    shown = with_values(
+        shown, **dict(zip((row.method for row in shown.rows), (near, close, alike), strict=True))
+    )
+    first, second, third = shown.rows
+    assert not any(test.significant for test in shown.tests.values())
+    plan, undecided = decisive_runs(store, shown)
+    assert undecided == [f"{second.label} and {third.label}"]
+    seen = separation([a - b for a, b in zip(near, close, strict=True)], pairs=3)
+    assert seen is not None and seen.total is not None and 4 < seen.total <= DECISIVE_SEEDS
+    assert {row.label: [run.seed for run in runs] for row, runs in plan} == {
+        row.label: list(range(5, seen.total + 1)) for row in (first, second)
+    }
 
 
 def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> None:
@@ -189,4 +248,4 @@ def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> 
     )
     mine = boards.board(store, setting, "personal").rows[0]
     with pytest.raises(FedLensError, match="recorded elsewhere"):
-        boards.missing_runs(store, mine, mine, 3)
+        missing_runs(store, mine, mine, 3)
