@@ -13,10 +13,16 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.clients.schedule import batch_slots
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
+from fedcore.methods.base import Uploads
 from tests.support.tiny import run_rounds, tiny_federation
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-FILES = {"text-shift": "text_shift.py", "fedper": "fedper.py", "ditto": "ditto.py"}
+FILES = {
+    "text-shift": "text_shift.py",
+    "fedper": "fedper.py",
+    "ditto": "ditto.py",
+    "attentive": "attentive.py",
+}
 
 
 @pytest.fixture
@@ -37,7 +43,9 @@ def make(name: str, federation, **values: object):
     return registry.get(name)(registry.build_config(name, values), federation.problem)
 
 
-@pytest.mark.parametrize(("name", "lines"), [("text-shift", 46), ("fedper", 50), ("ditto", 70)])
+@pytest.mark.parametrize(
+    ("name", "lines"), [("text-shift", 46), ("fedper", 50), ("ditto", 70), ("attentive", 68)]
+)
 def test_the_examples_are_short(name, lines):
     assert len([line for line in (EXAMPLES / FILES[name]).read_text().splitlines() if line]) <= lines
 
@@ -91,7 +99,39 @@ def test_dittos_personal_model_follows_algorithm_1(examples, federation):
     torch.testing.assert_close(loop.state.local["v"][client], v)
 
 
-@pytest.mark.parametrize("file", ["text_shift.toml", "personal.toml"])
+def test_without_sharpness_the_attentive_server_averages_as_fedper(examples, federation):
+    same = {"lr": 0.05, "batch_size": 4, "local_epochs": 2}
+    mixed = run_rounds(make("attentive", federation, sharpness=0, **same), federation, rounds=3).state
+    averaged = run_rounds(make("fedper", federation, **same), federation, rounds=3).state
+    for base in mixed.personal["base"]:
+        torch.testing.assert_close(base, averaged.shared["base"])
+    torch.testing.assert_close(mixed.local["head"], averaged.local["head"])
+
+
+def test_the_attentive_server_mixes_by_the_cosine_of_updates_and_remembers_absent_clients(
+    examples, federation
+):
+    method = make("attentive", federation, sharpness=3)
+    state, d = method.init(federation.problem.generator), federation.problem.class_features.shape[1]
+    for clients in ((0, 1, 2), (0, 2)):
+        draw = federation.problem.generator("test", len(clients))
+        sent = torch.eye(d, dtype=torch.float64) + torch.randn(
+            len(clients), d, d, generator=draw, dtype=torch.float64
+        )
+        latest = list(state.server["latest"])
+        at = torch.tensor(clients)
+        state = method.aggregate(state, Uploads({"base": sent}, at, torch.ones_like(at)), None)
+        for client, base in zip(clients, sent, strict=True):
+            latest[client] = base
+        moved = [base - torch.eye(d, dtype=torch.float64) for base in latest]
+        for i, base in enumerate(state.personal["base"]):
+            cosines = [(moved[i] * m).sum() / (moved[i].norm() * m.norm()) for m in moved]
+            weights = [(3 * c).exp() for c in cosines]
+            wanted = sum(w * b for w, b in zip(weights, latest, strict=True)) / sum(weights)
+            torch.testing.assert_close(base, wanted)
+
+
+@pytest.mark.parametrize("file", ["text_shift.toml", "personal.toml", "attentive.toml"])
 def test_their_experiment_files_are_valid(examples, file):
     found = plan(config.load(EXAMPLES / file))
     assert {run.method.name for run in found.runs} & set(FILES)

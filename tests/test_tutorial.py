@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from fedcore.config import experiment
-from tools.docs import tutorial
+from tools.docs import examples
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = tutorial.PAGE.read_text(encoding="utf-8")
+PAGE = examples.TUTORIAL.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|toml|bash)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ELSEWHERE = ("source ",)
 """Beginnings of commands that prepare the reader's shell."""
@@ -26,9 +26,18 @@ def blocks(language: str) -> list[str]:
     return [text for kind, text in BLOCKS if kind == language]
 
 
-def commands() -> list[list[str]]:
-    lines = [line for text in blocks("bash") for line in text.splitlines()]
+def commands(texts: list[str]) -> list[list[str]]:
+    lines = [line for text in texts for line in text.splitlines()]
     return [line.split() for line in lines if not line.startswith(ELSEWHERE)]
+
+
+def run(words: list[str], folder: Path, database: Path) -> None:
+    """Run a command of a page as a reader does who works in this folder."""
+    shell = os.environ | {"FEDLENS_DB": str(database), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "fedcore", *words[1:]], cwd=folder, env=shell, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
 
 
 def write_files(folder: Path) -> None:
@@ -47,25 +56,31 @@ def write_files(folder: Path) -> None:
 
 
 def test_its_method_is_the_example_and_its_experiments_are_valid():
-    assert tutorial.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
+    assert examples.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
     compare, photos = map(experiment.loads, blocks("toml"))
     assert [entry.name for entry in compare.methods] == ["zero-shot", "promptfl", "fedot", "fedper"]
     assert compare.seeds == photos.seeds == (1, 2, 3)
-    assert {words[0] for words in commands()} == {"fedlens"}
+    assert {words[0] for words in commands(blocks("bash"))} == {"fedlens"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_command_of_the_tutorial_runs_in_its_order(tmp_path):
     write_files(tmp_path)
-    shell = os.environ | {"FEDLENS_DB": str(tmp_path / "runs.db"), "PYTHONPATH": str(ROOT)}
-    for words in commands():
-        done = subprocess.run(
-            [sys.executable, "-m", "fedcore", *words[1:]],
-            cwd=tmp_path, env=shell, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    for words in commands(blocks("bash")):
+        run(words, tmp_path, tmp_path / "runs.db")
     table = (tmp_path / "table.tex").read_text(encoding="utf-8")
     assert "FedPer" in table and "\\toprule" in table
     assert (tmp_path / "report.html").stat().st_size > 100_000
     assert (tmp_path / "paper" / "summary.tex").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_command_of_the_guide_to_methods_runs(tmp_path):
+    page = examples.OWN_METHOD.read_text(encoding="utf-8")
+    assert examples.render(page) == page, "out of date; run python -m tools.docs"
+    found = commands(re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    assert len(found) == 2
+    for words in found:
+        run(words, ROOT, tmp_path / "runs.db")

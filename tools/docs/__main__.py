@@ -4,11 +4,13 @@ python -m tools.docs                       # after a change of the catalog, of f
 python -m tools.docs.ablations runs.db     # docs/ablations.md, from recorded runs
 """
 
-from tools.docs import data, experiment, methods, rooms, tutorial
+from tools.docs import data, examples, experiment, methods, rooms
 from tools.docs.blocks import rewrite
 
-for written in (data, experiment, tutorial):
-    rewrite(written.PAGE, written.render)
+rewrite(data.PAGE, data.render)
+rewrite(experiment.PAGE, experiment.render)
+for page in (examples.TUTORIAL, examples.OWN_METHOD):
+    rewrite(page, examples.render)
 for page in sorted(methods.PAGES.glob("*.md")):
     rewrite(page, methods.render)
 rooms.PICTURE.write_text(rooms.picture(), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""The files of examples/ that docs/tutorial.md shows in full."""
+"""The files of examples/ that docs/tutorial.md and docs/own-method.md show in full."""
 
 from __future__ import annotations
 
 from tools.docs.blocks import FOLDER, fill
 
-PAGE = FOLDER / "tutorial.md"
+TUTORIAL = FOLDER / "tutorial.md"
+OWN_METHOD = FOLDER / "own-method.md"
 EXAMPLES = FOLDER.parent / "examples"
 
 
