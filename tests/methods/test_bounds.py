@@ -6,13 +6,16 @@ pydantic checks the ranges; here stands what is ours: that no field lacks one, a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal, get_args, get_origin
 
 import pytest
 from pydantic.fields import FieldInfo
 
+from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.methods.base import RunContext
 
 METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
 WORDS = {
@@ -92,6 +95,113 @@ def test_values_that_a_method_cannot_use_are_refused(name, values, field, said):
     with pytest.raises(FedLensError) as refused:
         registry.build_config(name, values)
     assert refused.value.field == f"methods{field}" and said in str(refused.value)
+
+
+def context(name: str = "ViT-B-32", clients: int = 3, **changes: object) -> RunContext:
+    """Two classes and two domains on a backbone; ``changes`` are of the context or the spec."""
+    spec = backbone_spec(name)
+    of_spec = {field: changes.pop(field) for field in list(changes) if hasattr(spec, field)}
+    return replace(RunContext(replace(spec, **of_spec), ("a", "b"), clients, ("x", "y"), "a {}"), **changes)
+
+
+RESNET = context("RN50")
+FOREIGN = context(prompts="its text tower is not CLIP's own transformer")
+LONG_NAME = context(classes=("a", "x" * 80))
+DOMAINS = context(client_domain=(0, 1, 0))
+REFUSED = [
+    ("fedot", {"blocks": 3}, DOMAINS, "blocks", "do not divide ViT-B-32's embedding width 512; use 2 or 4"),
+    ("fedot", {"blocks": 600}, DOMAINS, "blocks", "embedding width 512; use 512"),
+    ("fedot", {"blocks": 1000}, RESNET, "blocks", "embedding width 1024; use 512 or 1024"),
+    ("fedalign", {}, RESNET, "start_layer", "RN50 is not; choose e.g. ViT-B-32"),
+    ("fedalign", {}, FOREIGN, "start_layer", "cannot adapt the text tower of ViT-B-32"),
+    ("fedalign", {"rank": 128}, context(token_width=100), "rank", "rank 128 is more than the width of"),
+    ("feddeap", {}, context("RN50", client_domain=(0, 1, 0)), "personal_prompt", "(width 1024) with prompt"),
+    ("feddeap", {}, replace(DOMAINS, classes=("a",)), "semantic_alignment", "two or more classes, not 1;"),
+    (
+        "feddeap",
+        {},
+        context(client_domain=(1, 1)),
+        "domain_etf",
+        "not 1; choose domain_etf = client",
+    ),
+    ("feddeap", {"domain_etf": "client"}, context(clients=1, client_domain=(0,)), "domain_etf", "clients to"),
+    ("feddeap", {}, context(client_domain=(0, -1, 1)), "domain_etf", "client number 2 mixes domains"),
+    (
+        "feddeap",
+        {},
+        replace(DOMAINS, classes=tuple(map(str, range(513)))),
+        "semantic_alignment",
+        "takes at most 512 classes, not 513",
+    ),
+    ("feddeap", {"prompt_length": 35}, DOMAINS, "prompt_length", "a context of 70 leaves no room for class"),
+    ("feddeap", {"prompt_length": 12, "personal_length": 58}, DOMAINS, "personal_length", "a context of 70"),
+    ("feddeap", {}, FOREIGN, "backbone.name", "ViT-B-32 takes no learned prompts"),
+    ("sdfed", {"local_length": "4, 8"}, DOMAINS, "local_length", "2 lengths for 3 clients; give one per cl"),
+    ("sdfed", {"global_length": 74}, DOMAINS, "global_length", "leaves no room for class"),
+    ("sdfed", {"local_length": "random:74-75"}, DOMAINS, "local_length", "leaves no room for class"),
+    ("promptfl", {}, FOREIGN, "backbone.name", "ViT-B-32 takes no learned prompts"),
+    ("promptfl", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
+    ("fedapt", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
+    ("fedmaple", {"context_length": 74}, LONG_NAME, "context_length", "no room for class"),
+    ("fedmaple", {}, RESNET, "backbone.name", "FedMaPLe adapts"),
+    ("fedotp", {}, context("ViT-B-16-SigLIP"), "backbone.name", "gives no embeddings of any; choose CLIP's"),
+    ("vpt", {}, RESNET, "backbone.name", "VPT adapts"),
+    ("fedavg-lora", {}, RESNET, "backbone.name", "RN50 is not; choose e.g."),
+    ("fedprox-lora", {"rank": 128}, context(vision_width=100), "rank", "image tower; use at most 100"),
+    ("facmic", {"target": "held_out"}, DOMAINS, "target", "no domain is held out"),
+    (
+        "fedavg-vision",
+        {"network": "vit_b_16", "weights": "pretrained"},
+        context("mini-vit"),
+        "backbone.name",
+        "for images of 224 pixels",
+    ),
+    (
+        "fedavg-vision",
+        {"network": "resnet18", "weights": "pretrained"},
+        RESNET,
+        "network",
+        "has no ImageNet weights",
+    ),
+    (
+        "fedavg-vision",
+        {"network": "vit_tiny"},
+        context(image_size=378),
+        "backbone.name",
+        "reads patches of 16",
+    ),
+    (
+        "fedavg-vision",
+        {"network": "resnet18"},
+        context(image_size=32),
+        "backbone.name",
+        "a batch of one image",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "config", "setting", "field", "message"), REFUSED)
+def test_a_setting_that_a_method_cannot_run_in_is_refused(name, config, setting, field, message):
+    with pytest.raises(FedLensError) as refused:
+        registry.get(name).check(registry.build_config(name, config), setting)
+    assert refused.value.field == field and message in str(refused.value)
+
+
+OFF = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "setting"),
+    [
+        ("feddeap", {**OFF, "prompt_length": 69}, context("RN50", classes=("a",), client_domain=(-1,))),
+        ("feddeap", {"prompt_length": 9, "personal_length": 60}, DOMAINS),
+        ("feddeap", {"domain_etf": "client"}, context(client_domain=(0, -1, 1))),
+        ("sdfed", {"local_length": "4, 8, 12"}, DOMAINS),
+        ("facmic", {"target": "held_out"}, context(client_domain=(0, 0, 0))),
+    ],
+)
+def test_a_setting_at_the_limit_is_accepted(name, config, setting):
+    registry.get(name).check(registry.build_config(name, config), setting)
 
 
 def test_numbers_of_a_config_are_finite():

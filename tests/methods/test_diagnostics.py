@@ -13,7 +13,6 @@ import torch
 from tests.support.against import build, diagnostics, engine_batches, samples
 from tests.support.oracles import fedalign as aligned
 from tests.support.oracles import promptfl as prompts
-from tests.support.oracles import sdfed
 from tests.support.tiny import run_rounds, tiny_federation
 
 STILL = {"lr": 0.0, "batch_size": 64}
@@ -45,45 +44,6 @@ def test_fedalign_s_terms_prototypes_and_uploaded_features():
         for name, value in expected.items():
             assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
     assert any(classes < found for classes, found in seen), "the case tells classes from features"
-
-
-def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out():
-    federation = tiny_federation(reads="layer:1", samples=(12, 5, 7))
-    event = run_rounds(
-        build("fedalign", federation, rank=2, class_text="template", **STILL), federation, 1
-    ).finished[-1]
-    start = torch.tensor(diagnostics(event, "attention")).view(3, 3)
-    serving = torch.tensor(diagnostics(event, "attention_serving")).view(3, 3)
-    for alpha in (start, serving):
-        torch.testing.assert_close(alpha.sum(1), torch.ones(3), atol=1e-6, rtol=0)
-    fell_back = torch.tensor(diagnostics(event, "global_fallback")).bool()
-    assert not fell_back.all()
-    assert (start.diagonal()[~fell_back] == 0).all() and (serving.diagonal()[~fell_back] > 0).any()
-
-
-def test_sdfed_s_terms():
-    """Cross-entropy of both prompts, L_str and L_sep."""
-    federation = tiny_federation()
-    method = build("sdfed", federation, global_length=3, local_length="2,5,3", margin=1.5, **STILL)
-    event = run_rounds(method, federation, 1).finished[-1]
-    problem, state = federation.problem, method.init(federation.problem.generator)
-    where = (problem.backbone.model, problem.backbone.tokenizer)
-    g_s, scale = state.shared["global_prompt"], problem.backbone.logit_scale
-    common = prompts.text_features(*where, g_s, problem.classes)
-    r = sdfed.projector(g_s, method.config.truncation)
-    for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
-        g_c = state.local["local_prompt"][client, : method.lengths[client]]
-        local = prompts.text_features(*where, g_c, problem.classes)
-        refined = prompts.text_features(*where, g_c @ r, problem.classes)
-        gaps = [(a - b).norm() for a, b in zip(local, common, strict=True)]
-        expected = {
-            "ce_local": prompts.mean_loss(local, x, y, scale),
-            "ce_global": prompts.mean_loss(common, x, y, scale),
-            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(local),
-            "separate": sum(torch.clamp(1.5 - gap, min=0) for gap in gaps) / len(gaps),
-        }
-        for name, value in expected.items():
-            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
 
 
 def test_terms_are_means_over_a_client_s_own_steps():

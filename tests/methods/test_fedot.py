@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
+from fedcore.methods.fedot import cayley, rotate
 from tests.support.against import (
     build,
     cells,
@@ -13,7 +11,6 @@ from tests.support.against import (
     diagnostics,
     engine_batches,
     global_logits,
-    run_context,
     samples,
 )
 from tests.support.oracles import fedot as oracle
@@ -193,24 +190,6 @@ def test_one_client_is_centralised_training():
     torch.testing.assert_close(state.local["matrix"][0, 0], x.detach(), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("config", "scalars"),
-    [
-        ({}, 3 * 16),
-        ({"share": "all_global"}, 3 * 16 + 16 * 16),
-        ({"share": "all_global", "blocks": 4}, 3 * 16 + 4 * 4 * 4),
-        ({"share": "all_global", "local_transform": "adapter"}, 3 * 16 + 2 * 16 * 4),
-        ({"share": "all_local"}, 0),
-    ],
-)
-def test_only_what_is_shared_is_sent(config, scalars):
-    federation = tiny_federation(tiny_backbone(torch.float32))
-    loop = run_rounds(build("fedot", federation, **config), federation, 1)
-    assert [row.bytes_up for row in loop.finished[-1].clients] == [scalars * 4] * 3
-    assert [row.bytes_down for row in loop.finished[-1].clients] == [scalars * 4] * 3
-    assert all(model != 0 for model, _ in cells(loop)) == (scalars == 0)  # nothing shared, no global model
-
-
 def test_random_classifiers_have_unit_rows_and_follow_the_seed():
     backbone = tiny_backbone()
     drawn = []
@@ -287,18 +266,3 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates():
         for j in range(i)
     ]
     assert diagnostics(event, "gradient_conflict") == pytest.approx([(sum(cosines) / 3).item()], abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("d", "blocks", "near"), [(512, 3, "2 or 4"), (512, 600, "512"), (1024, 1000, "512 or 1024")]
-)
-def test_blocks_that_do_not_divide_are_refused(d, blocks, near):
-    base = run_context(tiny_federation(samples=(2,)))
-    spec = type(base.spec)(**{**vars(base.spec), "embed_dim": d})
-    with pytest.raises(
-        FedLensError, match=f"do not divide tiny-vit's embedding width {d}; use {near}$"
-    ) as error:
-        FedOT.check(
-            FedOTConfig(blocks=blocks), RunContext(spec, base.classes, 1, base.domains, base.template)
-        )
-    assert error.value.field == "blocks"

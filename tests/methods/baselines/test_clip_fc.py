@@ -57,11 +57,3 @@ def test_from_the_class_prompts_it_starts_as_zero_shot():
     method = build("clip-fc", federation, init="text", features="normalised")
     got = global_logits(method, method.init(federation.problem.generator), federation)
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
-
-
-def test_is_fedot_without_a_transform():
-    federation = tiny_federation()
-    ours = build("clip-fc", federation, **SETTINGS, init="text", features="normalised", bias=False)
-    fedot = build("fedot", federation, **SETTINGS, local_transform="none")
-    one, other = (run_rounds(m, federation, 2).state.shared for m in (ours, fedot))
-    torch.testing.assert_close(one["weight"], other["classifier"], atol=1e-12, rtol=0)

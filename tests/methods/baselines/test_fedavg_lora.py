@@ -3,11 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.fedavg_lora import FedAvgLoRA, FedAvgLoRAConfig, FedProxLoRA, FedProxLoRAConfig
-from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -70,19 +66,6 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
         torch.testing.assert_close(own, predicted, **NEAR)
 
 
-def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg():
-    federation = federation_of(tiny_backbone())
-    average = run_rounds(build("fedavg-lora", federation, **SMALL), federation, 2)
-    moved = []
-    for mu in (0.0, 100.0):
-        loop = run_rounds(build("fedprox-lora", federation, **SMALL, proximal=mu), federation, 2)
-        moved.append(loop.state.shared)
-        assert (max(diagnostics(loop.finished[-1], "proximal"), default=0) > 0) == (mu > 0)
-    for name, value in average.state.shared.items():
-        torch.testing.assert_close(moved[0][name], value, atol=0, rtol=0)
-    assert moved[1]["image_b"].norm() < 0.9 * moved[0]["image_b"].norm()
-
-
 def test_without_rounds_it_predicts_as_zero_shot():
     backbone = tiny_backbone()
     federation, plain = federation_of(backbone), tiny_federation(backbone)
@@ -91,18 +74,3 @@ def test_without_rounds_it_predicts_as_zero_shot():
     method = build("fedavg-lora", federation, **SMALL, scale=backbone.logit_scale)
     state = run_rounds(method, federation, 0).state
     torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("method", "config"), [(FedAvgLoRA, FedAvgLoRAConfig), (FedProxLoRA, FedProxLoRAConfig)]
-)
-def test_what_cannot_be_adapted_is_refused(method, config):
-    run_context = RunContext(backbone_spec("RN50"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=rf"{method.about.title[:6]}.*RN50 is not; choose e\.g\.") as error:
-        method.check(config(), run_context)
-    assert error.value.field == "backbone.name"
-    run_context = RunContext(backbone_spec("mini-vit"), ("a", "b"), 2, ("x",), "a {}")
-    width = backbone_spec("mini-vit").vision_width
-    with pytest.raises(FedLensError, match=f"rank {width + 1} is more than .*use at most {width}") as error:
-        method.check(config(rank=width + 1), run_context)
-    assert error.value.field == "rank"

@@ -9,10 +9,8 @@ import pytest
 import torch
 import torchvision
 
-from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.fedavg_vision import WEIGHTS, FedAvgVision, FedAvgVisionConfig, weights_file
+from fedcore.methods.baselines.fedavg_vision import WEIGHTS, weights_file
 from tests.support.against import build, engine_batches, global_logits, samples
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -99,36 +97,3 @@ def test_the_files_are_those_that_torchvision_downloads(monkeypatch, tmp_path):
         url = torchvision.models.get_model_weights(network)["IMAGENET1K_V1"].url
         assert Path(urlparse(url).path).name == name
         assert weights_file(network) == Path(torch.hub.get_dir()) / "checkpoints" / name
-
-
-@pytest.mark.parametrize(
-    ("name", "config", "message", "field"),
-    [
-        (
-            "mini-vit",
-            {"network": "vit_b_16", "weights": "pretrained"},
-            "images of 224 pixels",
-            "backbone.name",
-        ),
-        (
-            "RN50x4",
-            {"network": "resnet18", "weights": "pretrained"},
-            "has no ImageNet weights",
-            "network",
-        ),
-        (
-            "ViT-L-14-336",
-            {"network": "vit_b_16", "weights": "pretrained"},
-            "have 336",
-            "backbone.name",
-        ),
-        ("ViT-SO400M-14-SigLIP-378", {"network": "vit_tiny"}, "reads patches of 16", "backbone.name"),
-        ("tiny", {"network": "resnet18"}, "a batch of one image", "backbone.name"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_anything_is_loaded(name, config, message, field):
-    spec = replace(backbone_spec("mini-vit"), image_size=32) if name == "tiny" else backbone_spec(name)
-    context = RunContext(spec, ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=message) as error:
-        FedAvgVision.check(FedAvgVisionConfig(**config), context)
-    assert error.value.field == field

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import Transport, traffic
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality
@@ -189,15 +188,6 @@ def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone():
     assert (scores - global_logits(method, state, federation)).abs().amax((1, 2)).min() > 1e-5
 
 
-def test_one_client_without_its_own_share_takes_the_global_mean():
-    federation = federation_of(tiny_backbone(), samples=(9,))
-    loop = run_rounds(build("fedalign", federation, **SMALL, ex_query=True), federation, 2)
-    state = loop.state
-    common = products(state.server["global_a"], state.server["global_b"])
-    torch.testing.assert_close(products(state.personal["image_a"], state.personal["image_b"])[0], common)
-    assert diagnostics(loop.finished[-1], "global_fallback") == [1.0]
-
-
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
 def test_a_client_that_sat_out_keeps_what_it_last_received(trainable):
     federation = federation_of(tiny_backbone(), trainable, samples=(6, 5, 5, 4))
@@ -209,54 +199,6 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(trainable):
     for name, value in loop.state.personal.items():
         moved = (value - first.personal[name]).flatten(1).abs().sum(1) > 0
         assert torch.equal(moved, went)
-
-
-def test_order_of_clients_does_not_matter():
-    backbone, states = tiny_backbone(), []
-    for order in (None, (2, 0, 1)):
-        federation = federation_of(backbone, order=order)
-        # one batch of all pairs: the server's shuffle runs over pairs in client order
-        method = build("fedalign", federation, **{**SMALL, "server_batch_size": 64})
-        states.append(run_rounds(method, federation, 2).state)
-    one, other = states
-    torch.testing.assert_close(one.shared["text"], other.shared["text"], atol=1e-6, rtol=0)
-    got, expected = (products(s.server["serving_a"], s.server["serving_b"]) for s in states)
-    torch.testing.assert_close(got[[2, 0, 1]], expected, atol=1e-6, rtol=0)
-
-
-class Listening(Transport):
-    def __init__(self) -> None:
-        self.sent: list[dict] = []
-        self.received: list[dict] = []
-
-    def up(self, sent):
-        self.sent.append(sent)
-        return super().up(sent)
-
-    def down(self, state, clients):
-        received = super().down(state, clients)
-        self.received.append(received)
-        return received
-
-
-def test_only_what_the_paper_names_crosses():
-    federation = federation_of(tiny_backbone())
-    method, road = build("fedalign", federation, **SMALL), Listening()
-    loop = run_rounds(method, federation, 1, transport=road)
-    (sent,), (received,) = road.sent, road.received
-    assert set(sent) == {"image_a", "image_b", "prototypes", "counts", "features", "labels"}
-    assert set(received) == {"text", "image_a", "image_b"}
-    classes, hits = sent["prototypes"].lengths, sent["features"].lengths
-    assert 0 < int(hits.sum()) < 21  # some samples are wrong, or the next lines show nothing
-    for name in ("prototypes", "features"):
-        for values, length in zip(sent[name].values, sent[name].lengths, strict=True):
-            assert values[length:].abs().sum() == 0  # padding carries nobody's features
-    lora = 3 * 3 * 2 * (24 + 24)  # three layers; q, k, v; rank 2; A and B
-    expected = (
-        lora + 16 * classes + classes + (16 + 1) * hits
-    )  # the paper counts all but one number per class
-    assert torch.equal(traffic(sent, 3).scalars, expected)
-    assert loop.finished[-1].scalars_up == int(expected.sum())
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])

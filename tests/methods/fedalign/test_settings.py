@@ -10,8 +10,6 @@ import torch
 from fedcore.clip.lora import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
 from fedcore.engine.clients.gathering import Transport
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
@@ -140,24 +138,3 @@ def test_layers_scale_with_the_depth():
     )  # something is always adapted
     assert FedAlign.reads(config, backbone_spec("ViT-B-32")) == "layer:2"
     assert FedAlign.reads(FedAlignConfig(trainable="table4"), backbone_spec("ViT-B-32")) == "patches"
-
-
-def test_a_resnet_is_refused():
-    run_context = RunContext(backbone_spec("RN50"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=r"RN50 is not; choose e\.g\. ViT-B-32") as error:
-        FedAlign.check(FedAlignConfig(), run_context)
-    assert error.value.field == "start_layer"
-
-
-def test_a_foreign_text_tower_is_refused():
-    odd = replace(backbone_spec("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
-    with pytest.raises(FedLensError, match="cannot adapt the text tower of ViT-B-32") as error:
-        FedAlign.check(FedAlignConfig(), RunContext(odd, ("a", "b"), 2, ("x",), "a {}"))
-    assert error.value.field == "start_layer"
-
-
-def test_a_rank_beyond_the_width_is_refused():
-    small = replace(backbone_spec("ViT-B-32"), token_width=100)
-    with pytest.raises(FedLensError, match=r"rank 128 is more than .* use at most 100") as error:
-        FedAlign.check(FedAlignConfig(rank=128), RunContext(small, ("a", "b"), 2, ("x",), "a {}"))
-    assert error.value.field == "rank"

@@ -102,19 +102,3 @@ def test_upload_of_the_papers_example(skeleton):
     total = int(traffic(sent, 1).scalars)
     assert total == 616_704 + 512 * CLASSES + 513 * HITS + CLASSES  # the paper leaves out the class counts
     assert round(total / M, 3) == 5.529
-
-
-def test_the_parts_have_the_towers_own_shapes(skeleton):
-    method, state = start(skeleton, trainable="table4")
-    text = {n: tuple(v.shape) for n, v in state.server.items() if n.startswith("text_")}
-    assert text["text_tokens_a"] == (4, 512)
-    assert text["text_tokens_b"] == (49408, 4)
-    assert text["text_positions"] == (77, 512)
-    image = {n: tuple(v.shape) for n, v in state.personal.items()}
-    assert image["image_class"] == (1, 768)
-    assert image["image_positions"] == (1, 50, 768)
-    assert image["image_projection"] == (1, 768, 512)
-    scores = method.logits(
-        Transport().down(state, torch.tensor([0])), {}, torch.empty(1, 2, 49, 768, device=META)
-    )
-    assert scores.shape == (1, 2, CLASSES)

@@ -91,14 +91,3 @@ def test_ablations_neither_train_nor_send_what_they_leave_out(off, trained, term
     assert set(loop.state.local) == {"p_d"}
     names = {d.name for d in loop.finished[-1].diagnostics}
     assert {n for n in names if "etf" not in n and "accuracy" not in n} == terms
-
-
-def test_the_baseline_has_one_model_for_all():
-    federation = tiny_federation()
-    off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
-    method = build("feddeap", federation, **SMALL, **off)
-    state = run_rounds(method, federation, 1).state
-    assert state.local == {}
-    common = global_logits(method, state, federation)
-    for own in client_logits(method, state, federation):
-        torch.testing.assert_close(own, common)

@@ -7,18 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.errors import FedLensError
-from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.against import (
     build,
-    cells,
     diagnostics,
-    run_context,
     samples,
 )
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 
 def first(**config):
@@ -76,32 +72,3 @@ def test_a_client_s_label_space_bounds_all_its_losses():
         }
         for name, value in expected.items():
             assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
-
-
-def test_works_on_a_resnet():
-    federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
-    config = {"lr": 0.05, "batch_size": 4, "global_length": 3, "local_length": "random:2-6"}
-    loop = run_rounds(build("sdfed", federation, **config), federation, 2)
-    assert loop.finished[-1].train_loss is not None
-    assert len(cells(loop)) == 3 * 4
-
-
-@pytest.mark.parametrize("field", ["global_length", "local_length"])
-def test_a_prompt_without_room_names_the_class(field):
-    federation = tiny_federation()
-    value = {"global_length": 73, "local_length": "random:73-73"}[field]
-    with pytest.raises(
-        FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
-    ) as error:
-        build("sdfed", federation, **{field: value})
-    assert error.value.field == field
-
-
-def test_a_list_of_lengths_must_fit_the_clients():
-    chosen = run_context(tiny_federation())
-    with pytest.raises(
-        FedLensError, match="2 lengths for 3 clients; give one per client, or fixed:4"
-    ) as error:
-        SDFed.check(SDFedConfig(local_length="4, 8"), chosen)
-    assert error.value.field == "local_length"
-    SDFed.check(SDFedConfig(local_length="4, 8, 12"), chosen)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.support.against import build, cells, client_logits, engine_batches, samples
+from tests.support.against import build, client_logits, engine_batches, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles import promptfl as oracle
 from tests.support.tiny import run_rounds, tiny_federation
@@ -36,15 +36,6 @@ def test_agrees_with_the_naive_implementation():
         scores = [oracle.scores(prompts, h, backbone.logit_scale) for h in federation.pool.values]
         torch.testing.assert_close(logits[k], torch.stack(scores), atol=1e-6, rtol=0)
     assert (expected[0][0] - expected[1][0]).abs().max() > 1e-3  # each went its own way
-
-
-def test_nothing_is_sent_and_there_is_no_global_model():
-    federation = tiny_federation()
-    loop = run_rounds(build("coop", federation, **SETTINGS), federation, 2)
-    last = loop.finished[-1]
-    assert (last.bytes_up, last.bytes_down) == (0, 0)
-    assert loop.state.shared == {}
-    assert {model for model, _ in cells(loop)} == {1, 2, 3}  # 0 would be the global model
 
 
 def test_starts_where_promptfl_starts():

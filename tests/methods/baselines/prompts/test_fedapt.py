@@ -3,11 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
 from fedcore.methods import tensors
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.prompts.fedapt import FedAPT, FedAPTConfig
 from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
@@ -94,14 +90,6 @@ def test_the_query_finds_the_client_of_an_image():
     assert sum(found) >= 0.8 * sum(map(len, tests)), found  # chance: a third
 
 
-def test_with_one_client_its_key_is_every_images():
-    federation = tiny_federation(samples=(4,))
-    method = build("fedapt", federation, **SMALL)
-    params = method.models(run_rounds(method, federation, 1).state).global_model
-    x = federation.pool.values[None, :3]
-    assert torch.equal(method._weights(params, x), torch.ones(1, 3, 1, dtype=x.dtype))
-
-
 def test_with_keys_of_zero_it_is_promptfl_with_a_context_for_each_class():
     federation = tiny_federation()
     ours = build("fedapt", federation, **SMALL, keys="trained")
@@ -131,14 +119,3 @@ def test_a_client_that_sits_out_keeps_its_trained_key():
     loop = run_rounds(build("fedapt", federation, **SMALL, keys="trained"), federation, 1, participation=0.4)
     moved = loop.state.shared["keys"].flatten(1).abs().amax(1) > 0
     assert moved.sum() == loop.state.rounds_trained.sum() and moved.sum() in (1, 2)
-
-
-def test_a_context_without_room_and_a_foreign_text_tower_are_refused_before_anything_is_loaded():
-    context = RunContext(backbone_spec("ViT-B-32"), ("fire engine", "x" * 80), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match="no room for class") as error:
-        FedAPT.check(FedAPTConfig(context_length=74), context)
-    assert error.value.field == "context_length"
-    odd = RunContext(backbone_spec("coca_ViT-B-32"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match="takes no learned prompts") as error:
-        FedAPT.check(FedAPTConfig(), odd)
-    assert error.value.field == "backbone.name"

@@ -4,10 +4,6 @@ import pytest
 import torch
 
 from fedcore.clip.prompts import class_suffix
-from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.prompts.fedmaple import FedMaPLe, FedMaPLeConfig
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, text_feature
@@ -77,17 +73,3 @@ def test_the_maps_of_deeper_layers_start_as_copies_of_one():
     w = build("fedmaple", federation, depth=12).init(federation.problem.generator).shared["w"]
     assert w.shape == (4, 24, 16)
     assert torch.equal(w[1], w[2]) and torch.equal(w[1], w[3]) and not torch.equal(w[0], w[1])
-
-
-@pytest.mark.parametrize(
-    ("name", "classes", "config", "message", "field"),
-    [
-        ("RN50", ("a", "b"), {}, "FedMaPLe adapts .* choose e.g. ViT-B-32", "backbone.name"),
-        ("ViT-B-32", ("a", "x" * 80), {"context_length": 74}, "no room for class", "context_length"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_anything_is_loaded(name, classes, config, message, field):
-    context = RunContext(backbone_spec(name), classes, 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=message) as error:
-        FedMaPLe.check(FedMaPLeConfig(**config), context)
-    assert error.value.field == field

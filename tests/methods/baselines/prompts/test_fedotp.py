@@ -3,15 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
 from fedcore.methods import tensors
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.prompts.fedotp import FedOTP, FedOTPConfig, transport
+from fedcore.methods.baselines.prompts.fedotp import transport
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedotp as oracle
 from tests.support.oracles.promptfl import text_features
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
@@ -120,16 +117,3 @@ def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
     one, other = states
     torch.testing.assert_close(one.shared["context"], other.shared["context"], atol=1e-9, rtol=0)
     torch.testing.assert_close(one.local["own"], other.local["own"], atol=1e-9, rtol=0)
-
-
-def test_works_on_a_resnet():
-    federation = tiny_federation(tiny_backbone(vision="resnet"), "regions", samples=(4, 3))
-    assert federation.pool.values.shape[1:] == (1, 16)
-    assert run_rounds(build("fedotp", federation, **SETTINGS), federation, 2).finished[-1].train_loss
-
-
-def test_a_tower_without_regions_is_refused_before_anything_is_loaded():
-    context = RunContext(backbone_spec("ViT-B-16-SigLIP"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match="gives no embeddings of any; choose CLIP's own ViT") as error:
-        FedOTP.check(FedOTPConfig(), context)
-    assert error.value.field == "backbone.name"

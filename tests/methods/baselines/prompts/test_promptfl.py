@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext, State
-from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.base import State
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -35,18 +33,6 @@ def test_agrees_with_the_naive_implementation(weighting):
     torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
     for own in client_logits(method, state, federation):
         torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
-
-
-def test_a_fresh_context_is_small_noise_that_follows_the_seed():
-    backbone = tiny_backbone()
-    drawn = []
-    for seed in (1, 1, 2):
-        federation = tiny_federation(backbone, seed=seed)
-        method = build("promptfl", federation, context_length=64)
-        drawn.append(method.init(federation.problem.generator).shared["context"])
-    assert drawn[0].shape == (64, 16)
-    assert drawn[0].std().item() == pytest.approx(0.02, rel=0.1)  # 1,024 draws: three standard errors are 7 %
-    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.parametrize("suffix", ["name", "sentence"])
@@ -100,12 +86,3 @@ def test_a_context_without_room_names_the_class():
         build("promptfl", federation, context_length=73)
     assert error.value.field == "context_length"
     build("promptfl", federation, context_length=72)
-
-
-def test_a_text_tower_without_prompts_is_refused():
-    spec = BackboneSpec(
-        "odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own transformer"
-    )
-    with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
-        PromptFL.check(PromptFLConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
-    assert error.value.field == "backbone.name"

@@ -3,10 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.specs import backbone_spec
-from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.prompts.vpt import VPT, VPTConfig
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.oracles.vision import embedding
@@ -76,10 +72,3 @@ def test_prompts_start_alike_within_the_bound_of_the_authors_code():
     bound = (6 / (3 * 8 * 8 + 24)) ** 0.5
     assert 0.9 * bound < prompts.abs().max() <= bound
     assert torch.equal(prompts[0], prompts[2])
-
-
-def test_a_backbone_without_attention_layers_is_refused():
-    context = RunContext(backbone_spec("RN50"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=r"VPT adapts .* choose e.g. ViT-B-32") as error:
-        VPT.check(VPTConfig(), context)
-    assert error.value.field == "backbone.name"
