@@ -10,7 +10,7 @@ from fedcore.engine.clients.local import Stopped
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
-from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
+from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Finished, RoundFinished
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -127,19 +127,6 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
         assert cell.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-12)
     validation = [(c.model, c.test_set) for c in loop.finished[-1].cells if c.split == 1]
     assert validation == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3)]
-
-
-def test_local_cells_are_the_models_before_aggregation(backbone):
-    method, federation = _method(backbone, lr=1.0)
-    loop = run_rounds(method, federation, 1)
-    local = [c for c in loop.finished[1].cells if c.stage == BEFORE_AGGREGATION]
-    broadcast = [
-        c
-        for c in loop.finished[1].cells
-        if (c.stage, c.split) == (AFTER_AGGREGATION, 2) and c.model == c.test_set
-    ]
-    assert [(c.model, c.test_set) for c in local] == [(1, 1), (2, 2), (3, 3)]
-    assert [c.loss for c in local] != [c.loss for c in broadcast[: len(local)]]
 
 
 def test_two_runs_agree_bit_by_bit_and_the_order_of_clients_does_not_matter(backbone):

@@ -107,12 +107,6 @@ def test_an_edited_method_file_is_another_group_and_is_refused_by_runs_planned_b
         registry._FILES.pop("edited-shift", None)
 
 
-def test_where_the_data_lie_does_not_split_a_group():
-    run = plan(_experiment()).runs[0]
-    there = run.model_copy(update={"data": run.data.model_copy(update={"root": "/elsewhere"})})
-    assert group_hash(run) == group_hash(there)
-
-
 @pytest.mark.parametrize("leftover", ["drop", "spread"])
 def test_samples_of_nobody_are_said(leftover):
     found = plan(
@@ -153,20 +147,6 @@ def test_classes_that_nobody_described_are_named_before_launch(tmp_path, describ
     found = [w for w in warnings if "descriptions.json" in w]
     assert len(found) == (said is not None)
     assert said is None or (found[0].startswith(said) and "(class_text = template)" in found[0])
-
-
-def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
-    """So that a run that was started long ago still says which classes were not described."""
-    from fedcore.engine.setup import set_up
-    from fedcore.records.events import Notice
-
-    (tmp_path / "data").mkdir()
-    iid = '[partition]\nkind = "iid"\nclients = 2'
-    (run,) = plan(
-        _experiment(iid, 'name = "fedalign"', image_folder(tmp_path / "data", {"cat": ["a pet."]}))
-    ).runs
-    said = [e.message for e in set_up(run, tmp_path, "cpu") if isinstance(e, Notice)]
-    assert [line for line in said if "1 of 2 classes have no written description (fire engine)" in line]
 
 
 def test_embedded_data_are_described_and_other_methods_need_no_descriptions(tmp_path):

@@ -173,21 +173,6 @@ def test_a_budget_is_nothing_to_a_method_that_does_not_train():
     assert not {"batch_size", "local_epochs", "max_steps"} & set(run.method.config)
 
 
-@pytest.mark.parametrize(
-    ("cohort", "field", "message"),
-    [
-        ("batch_size = 4", "cohorts.0.clients", "is missing"),
-        ("clients = 5\nmax_steps = 0", "cohorts.0.max_steps", "greater than or equal to 1"),
-        ("clients = 5\nlr = 0.1", "cohorts.0.lr", "no such field"),
-        ('clients = 5\nbackbone = "RN50"', "cohorts.0.backbone", "table of names"),
-    ],
-)
-def test_a_wrong_field_of_a_cohort_is_named(cohort, field, message):
-    with pytest.raises(FedLensError) as caught:
-        experiment(f"[[cohorts]]\n{cohort}\n")
-    assert caught.value.field == field and message in str(caught.value)
-
-
 def test_cohorts_are_written_and_read_back_and_part_runs_into_groups():
     mixed, plain = experiment(MIXED.replace("clients = 2", "clients = 2\nmax_steps = 50")), experiment("")
     assert config.loads(config.dumps(mixed)) == mixed

@@ -33,11 +33,6 @@ def loss_of(method: BiasMethod, params, const, batch) -> torch.Tensor:
     return cross_entropy(method.logits(params, const, batch.x), batch.labels, batch.mask)
 
 
-class WithoutGlobal(BiasMethod):
-    def models(self, state):
-        return Models(None, {**self.repeat(state.shared), **state.local})
-
-
 class Scalar(BiasMethod):
     def train_step(self, params, const, batch):
         return Step({("weight", "bias"): loss_of(self, params, const, batch).mean()})  # scalar
@@ -226,12 +221,6 @@ def test_the_line_is_the_one_at_fault_also_with_a_proximal_term(cls, line, proxi
     federation = tiny_federation()
     with pytest.raises(FedLensMethodError, match=rf"test_contract\.py:{line_of(line)}, in "):
         run_rounds(cls(BiasConfig(proximal=proximal), federation.problem), federation, 1)
-
-
-def test_a_method_may_declare_that_it_has_no_global_model():
-    federation = tiny_federation()
-    loop = run_rounds(WithoutGlobal(BiasConfig(), federation.problem), federation, 1)
-    assert {cell.model for cell in loop.finished[-1].cells} == {1, 2, 3}
 
 
 def test_a_chunk_without_samples_leaves_the_check_to_the_next():

@@ -67,14 +67,6 @@ def test_a_run_says_when_memory_limits_it_and_several_processes_all_have_a_chunk
     assert notice.message.startswith("clients trained at once: 1,") and loop.chunk == 1
 
 
-def test_two_runs_side_by_side_each_count_on_half_of_the_memory(federation, monkeypatch):
-    loop = loop_of(federation)
-    size = bytes_of_client(loop.method, federation, loop.state)
-    for runs, fitting in ((1, 12), (2, 6)):
-        monkeypatch.setenv("FEDLENS_MEMORY", str(4 * 12 * size // runs))
-        assert clients_at_once(loop.method, federation, loop.state, 32) == fitting
-
-
 @pytest.fixture(scope="module")
 def five():
     return tiny_federation(samples=(9, 5, 7, 12, 4))
