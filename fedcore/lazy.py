@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 
 class _Lazy(types.ModuleType):
@@ -43,9 +43,11 @@ def is_half_imported(name: str) -> bool:
 
 if TYPE_CHECKING:
     import torch
+    from torch import Generator, Tensor
     from torch.nn import functional
 else:
     torch = _Lazy("torch")
     functional = _Lazy("torch.nn.functional")
+    Generator = Tensor = Any  # for annotations; ``isinstance`` takes torch.Tensor
 
-__all__ = ["functional", "is_half_imported", "kept_out", "torch"]
+__all__ = ["Generator", "Tensor", "functional", "is_half_imported", "kept_out", "torch"]

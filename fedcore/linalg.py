@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fedcore.lazy import Tensor, torch
 
 _SAFE_BATCH = 64
 """Matrices up to this size are solved in one batched call on the CPU."""

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Generator
+from fedcore.lazy import Generator, torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:

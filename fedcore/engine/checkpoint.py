@@ -9,14 +9,12 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cache.integrity import new_digest
 from fedcore.errors import FedLensError, first_line
-
-if TYPE_CHECKING:
-    import torch
+from fedcore.lazy import torch
 
 WRITTEN = "written"
 """Name of the tensor that holds, for each client, the round whose row file has its row; -1: none."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,12 @@ from fedcore.engine.environment import resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.engine.train import make_loop
 from fedcore.errors import FedLensError
+from fedcore.federation import Federation
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.progress import Progress, Work, relay
 from fedcore.records.codes import GLOBAL
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Federation
 
 Arrays = dict[str, np.ndarray]
 SHOWN = 6

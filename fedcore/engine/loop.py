@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +26,8 @@ from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.run_state import RunState
-from fedcore.lazy import torch
+from fedcore.federation import Federation, LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State, Uploads
 from fedcore.methods.tensors import compared
 from fedcore.records.events import (
@@ -41,11 +41,6 @@ from fedcore.records.events import (
     RoundFinished,
 )
 from fedcore.seeds import draw_names
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Federation, LocalData
 
 
 @dataclass

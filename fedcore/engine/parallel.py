@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.config import RunConfig
 from fedcore.engine.clients.contract import faults_named
@@ -30,13 +30,10 @@ from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, 
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Params
 from fedcore.progress import Progress, relay, result_of
 from fedcore.system_errors import SystemFault
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.contract import check_state
 from fedcore.engine.clients.memory import LocalRows, size_of
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import STATE_PARTS, Method, Params, State
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LARGE = 2**28
 """Bytes of local parameters and optimiser states from which on a round writes only the rows that changed."""

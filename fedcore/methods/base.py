@@ -31,22 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
+from typing import Any, ClassVar, Generic, Literal, Self
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
-from fedcore.lazy import torch
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.hyperparameters import MethodConfig, Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import LocalData, Problem
 
 Params = dict[str, "Tensor"]
 """Tensors by name."""

@@ -8,19 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError, did_you_mean
+from fedcore.federation import Problem
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, RunContext
 from fedcore.methods.hyperparameters import hyper
-
-if TYPE_CHECKING:
-    from fedcore.federation import Problem
 
 TextsByClass = Mapping[str, Sequence[str]]
 EDITOR = "class texts"

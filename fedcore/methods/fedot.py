@@ -14,24 +14,20 @@ Changed from the paper: its algorithm moves w_g before X; here both gradients co
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.linalg import orthogonality, solve
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
 from fedcore.records.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 
 class FedOTConfig(MethodConfig):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

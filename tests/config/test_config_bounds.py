@@ -91,7 +91,7 @@ COMBINATIONS = [
     ('held_out = ["photo"]\n[data]\nname = "shapes"\ndomains = ["photo"]', "held_out", "only domain"),
     ('[partition]\nkind = "natural"', "partition.kind", "does not name clients"),
     ("[partition]\nclients = 5", "partition.clients", "leave clients empty"),
-    ("[partition]\nclients_per_domain = 1000", "partition.clients_per_domain", "too few for 1000 clients"),
+    ("[partition]\nclients_per_domain = 1000", "partition.clients_per_domain", "too few for 1,000 clients"),
     (
         '[partition]\nkind = "pathological"\nclients = 5\nclasses_per_client = 3',
         "partition.classes_per_client",

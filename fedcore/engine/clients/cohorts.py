@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.errors import FedLensError
-from fedcore.federation import LocalData
-from fedcore.lazy import torch
+from fedcore.federation import Federation, LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, RunContext
 from fedcore.methods.hyperparameters import MethodConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Federation
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
 from types import CodeType
-from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError, first_line
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import (
     Batch,
@@ -34,9 +33,6 @@ from fedcore.methods.base import (
     overrides,
 )
 from fedcore.system_errors import explain
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def check_state(method: Method, state: object) -> State:

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from fedcore.engine.clients.contract import check_models
 from fedcore.engine.clients.evaluator import Evaluator, Score, Scores
 from fedcore.engine.clients.executor import Executor, GlobalPasses, OwnModels
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Models, Params, State
 from fedcore.records.events import Cell
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def after_aggregation(

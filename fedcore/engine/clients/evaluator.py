@@ -12,21 +12,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedcore.engine.clients.contract import check_logits
 from fedcore.errors import FedLensError
+from fedcore.federation import Federation, Pool, Problem, Rows
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
 from fedcore.records.events import MAX_EVALUATED_CLIENTS, Cell
 from fedcore.seeds import draw_names
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Federation, Pool, Problem, Rows
 
 Coverage = Literal["all", "domains", "own"]
 """Test sets that a client's model is evaluated on: all, its own and the domains', or only its own."""

@@ -12,19 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
 from fedcore.engine.clients.contract import FirstStep, GlobalModel, check_before_aggregation, check_upload
 from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Params, Ragged
 from fedcore.records.events import Cell
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
-from fedcore.lazy import torch
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.methods.hyperparameters import Weighting
 
 _LEVELS = 4
 """Partial sums that torch's sum over the first axis keeps on a CPU (``cascade_sum`` in SumKernel.cpp)."""

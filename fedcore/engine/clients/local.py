@@ -11,24 +11,17 @@ optimisers, averages and evaluation stay in single precision in any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fedcore.engine.clients.contract import FirstStep
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.clients.schedule import Schedule, Turn
 from fedcore.errors import FedLensError
-from fedcore.lazy import torch
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor
-
-    from fedcore.federation import LocalData
-    from fedcore.methods.hyperparameters import Arithmetic
+from fedcore.methods.hyperparameters import Arithmetic
 
 
 class Stopped(Exception):

@@ -10,18 +10,13 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcore import memory_limits
 from fedcore.cache.durable import make_folder
 from fedcore.engine.clients.schedule import batch_slots, make_batch
-from fedcore.lazy import torch
+from fedcore.federation import Federation
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Federation
 
 CHUNK = 32
 """Clients trained at once unless memory requires fewer."""

@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.lazy import Tensor, torch
+from fedcore.methods.hyperparameters import MethodConfig
 
 WARMUP_LR = 1e-5
 """Learning rate of the warm-up rounds in CoOp's code."""

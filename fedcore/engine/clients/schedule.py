@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from fedcore.lazy import torch
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData
 
 
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:

@@ -7,19 +7,16 @@ It has no paper. FedDEAP compares with it and states no optimiser, so the defaul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from fedcore.federation import Problem
+from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Problem
 
 
 class CLIPFCConfig(MethodConfig):

@@ -10,22 +10,18 @@ that the model is tested on. Target images are drawn once and move no running st
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.baselines.fedclip import FedCLIPConfig, contrastive
 from fedcore.methods.hyperparameters import LossWeight, WeightDecay, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the five RBF kernels over the mean squared distance: powers of 2 (kernel_mul)."""

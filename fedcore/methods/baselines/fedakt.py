@@ -11,19 +11,14 @@ global model, which the paper does not have, reads A(h) with the header as it wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
 from fedcore.methods.hyperparameters import LearningRate, LossWeight, MethodConfig, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData
 
 ADAPTER = ("down_w", "down_b", "up_w", "up_b")
 """Parameters of the shared adapter d -> hidden -> d."""

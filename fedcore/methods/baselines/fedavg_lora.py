@@ -11,22 +11,18 @@ start from one A, which keeps the difference small. Settings are FedAlign's, sin
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
+from fedcore.federation import Problem
+from fedcore.lazy import Tensor
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.fedalign.config import LoRAConfig
 from fedcore.methods.hyperparameters import LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import Problem
 
 
 class FedAvgLoRAConfig(LoRAConfig):

@@ -9,11 +9,12 @@ Reading: images of one class in a batch count as each other's negatives, since t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
-from fedcore.lazy import torch
+from fedcore.federation import Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import (
     LearningRate,
@@ -26,11 +27,6 @@ from fedcore.methods.hyperparameters import (
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import Problem
 
 
 class FedCLIPConfig(MethodConfig):

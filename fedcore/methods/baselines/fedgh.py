@@ -10,10 +10,10 @@ Changed from the paper: classes with a single image are not sent, because their 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
 from fedcore.methods.hyperparameters import (
@@ -27,11 +27,6 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import method
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData
 
 
 class FedGHConfig(CLIPFCConfig):

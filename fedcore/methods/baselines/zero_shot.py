@@ -5,21 +5,16 @@ scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import ConfigDict
 
 from fedcore.clip.prompts import sentences
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor
 from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 
 class ZeroShotConfig(ClassTextConfig):

@@ -16,12 +16,14 @@ each client. Means of products are exact; only the factors that a round starts f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.clip.lora import check_attention_layers, first_adapted_layer, scaled_layer
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
@@ -44,12 +46,6 @@ from fedcore.methods.fedalign.towers import (
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart, MatrixChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import LocalData, Problem
 
 LARGEST_SERVED_RANK = 64
 """Personal models of up to this rank are exact means; every client has one, so larger ones are cut."""

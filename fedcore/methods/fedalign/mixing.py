@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Params, Ragged
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
-    from fedcore.methods.fedalign.config import FedAlignConfig
+from fedcore.methods.fedalign.config import FedAlignConfig
 
 Average = Literal["exact", "product", "factors"]
 ROW_NORM = 3**-0.5

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip.lora import Lora, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
+from fedcore.clip.specs import BackboneSpec
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Generators, Params
+from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedcore.clip.backbone import Backbone
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
 
 
 def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:

@@ -20,15 +20,16 @@ import math
 import re
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import field_validator
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -53,12 +54,6 @@ from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
-
 
 LONGEST = 75
 """[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from fedcore.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from fedcore.lazy import Tensor, torch
 
 
 def removed_directions(truncation: float, width: int) -> int:

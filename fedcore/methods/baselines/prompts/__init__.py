@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 from fedcore.methods.tensors import cosine_logits
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 WORDS = "a photo of a"
 """Words from which CoCoOp's and MaPLe's contexts start."""

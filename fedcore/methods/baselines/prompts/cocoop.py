@@ -10,13 +10,14 @@ Changed from its code, which trains one image at a time for lack of memory: batc
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
 from fedcore.clip.prompts import encode_context, word_context
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, WORDS, Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, Weighting, hyper
@@ -30,11 +31,6 @@ from fedcore.methods.tensors import (
     saved_bytes,
 )
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""

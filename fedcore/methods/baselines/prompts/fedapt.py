@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
-from fedcore.lazy import torch
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN
 from fedcore.methods.hyperparameters import (
@@ -38,11 +39,6 @@ from fedcore.methods.tensors import (
     saved_bytes,
 )
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 TEMPERATURE = 0.01
 """Temperature of the clients' weights for an image, over standardised scores."""

@@ -9,23 +9,17 @@ The server averages all v_i and F_i. From layer 2 on the prompts replace the out
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedcore.clip.lora import check_attention_layers, scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context, word_context
-from fedcore.lazy import torch
+from fedcore.clip.specs import BackboneSpec
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.prompts import WORDS, Prompted
 from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, PromptLength, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import LocalData, Problem
 
 
 class FedMaPLeConfig(MethodConfig):

@@ -14,23 +14,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import LocalData
 
 HELD = 8
 """Numbers that a prediction holds for each region, prompt and class: cosines, potentials and the plan."""

@@ -9,22 +9,18 @@ Reading: the paper's anchor is what CLIP knows of a class, its code's the untrai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedcore.clip.prompts import INIT_STD, class_features
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import Epochs, LearningRate, LossWeight, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.federation import LocalData, Problem
 
 
 class FedPGPConfig(PromptedConfig):

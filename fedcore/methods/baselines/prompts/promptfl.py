@@ -9,18 +9,16 @@ Changed from its code: images are encoded once, without random crops and flips.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedcore.clip.prompts import draw_context, encode_class_context
+from fedcore.federation import LocalData
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from fedcore.federation import LocalData
 
 
 class PromptFLConfig(PromptedConfig):

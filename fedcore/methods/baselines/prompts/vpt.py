@@ -10,22 +10,16 @@ and the global model has no prompts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.clip.specs import BackboneSpec
+from fedcore.federation import Problem
+from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedcore.clip.specs import BackboneSpec
-    from fedcore.federation import Problem
 
 
 class VPTConfig(MethodConfig):
