@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from fedcore.results.comparison import compare
 from fedcore.store import Store
 from tests.support import fill
+from tests.support.web.axe import serious
 from tests.support.web.browser import NewPage, Server, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -39,29 +41,15 @@ VISITS = {
     "run, asked to stop": "run?id=8",
     "no such run": "run?id=999",
 }
-DENSEST = ("new", "live, in the middle of things", "compare", "papers")
-"""The pages with the most to read and to press; all others, their tabs and dialogs are for ``make slow``."""
+DENSEST = ("live, in the middle of things", "papers")
+"""Of the pages with the most to read and to press, those that no other quick test here opens: *Compare* and
+*New* are looked at where a keyboard works on them. All others, tabs and dialogs are for ``make slow``."""
 PRESSED = {"run, asked to stop": "Stop", "compare, choices": "View", "papers, fill a table": "Fill the table"}
 """What is pressed before a page is looked at: a dialog has its own focus, names and colours."""
 Scheme = Literal["light", "dark"]
 ALL: dict[str, Any] = {}
 COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"]}
 """Pages differ between the schemes in their colours alone: names, roles and order are looked at once."""
-
-
-def serious(page: Page, rules: dict[str, Any]) -> list[tuple[object, ...]]:
-    """What axe-core finds on a page as it stands, with the first places of each finding."""
-    options = {"resultTypes": ["violations"], **rules}
-    return [
-        (
-            v["id"],
-            v["help"],
-            len(v["nodes"]),
-            [(n["html"][:160], n["failureSummary"]) for n in v["nodes"][:3]],
-        )
-        for v in Axe().run(page, options=options).response["violations"]
-        if v["impact"] in ("serious", "critical")
-    ]
 
 
 def test_the_densest_pages_have_no_serious_violation(filled_server: Server, new_page: NewPage) -> None:
@@ -147,8 +135,11 @@ def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus(
 
 
 def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: NewPage) -> None:
-    """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address."""
-    page = new_page(viewport={"width": 1440, "height": 1200})
+    """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address.
+
+    The page that this leads to has no serious violation, in the dark.
+    """
+    page = new_page(viewport={"width": 1440, "height": 1200}, color_scheme="dark")
 
     def tab_to(css: str) -> None:
         for _ in range(60):
@@ -173,6 +164,10 @@ def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: Ne
     page.keyboard.type("PromptFL")
     page.keyboard.press("Enter")
     until("document.querySelector('.fl-table thead')?.innerText.includes('difference')")
+    groups = {g.label: g.stats["personal"].mean for g in compare(Store(filled_server.db), [2, 1]).rows}
+    row = page.get_by_role("table", name=re.compile("Summary of")).get_by_role("row").filter(has_text="FedOT")
+    expect(row.first).to_contain_text(f"{groups['FedOT'] - groups['PromptFL']:+.1f}")
+    assert not serious(page)
     tab_to("details.fl-cell > summary")
     page.keyboard.press("Enter")
     page.locator("details.fl-cell[open] a").first.wait_for()

@@ -31,7 +31,7 @@ def test_headings_sort_and_a_star_is_given(filled_server: Server, new_page: NewP
     tabs = page.get_by_role("tablist").bounding_box()
     controls = page.get_by_role("combobox", name="Experiments").bounding_box()
     assert tabs is not None and controls is not None
-    assert tabs["y"] - controls["y"] <= 170, "two rows of controls, with the gaps above and below them"
+    assert tabs["y"] - controls["y"] <= 250, "two rows of controls and the finding, with their gaps"
     run = next(r for g in compare(store, [1]).rows for r in g.runs).run
     page.goto(f"{filled_server.url}/run?id={run.id}")
     page.get_by_role("button", name="Star, tags and notes").click()

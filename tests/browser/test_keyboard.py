@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Store
+from tests.support.web.axe import serious
 from tests.support.web.browser import Server, Tab, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -24,10 +25,27 @@ def reach(page: Page, name: str) -> None:
 
 
 def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> None:
+    """The form has no serious violation, and refuses a number out of its range until it is right.
+
+    Streamlit's number input showed 2, and Launch was ready with the former value.
+    """
     page = tab.page
     page.goto(f"{server.url}/new?preset=demo")
-    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    launch = page.get_by_role("button", name="Launch")
+    expect(launch).to_be_enabled()
     settle(page)
+    assert not serious(page)
+    field = page.get_by_label("Participation", exact=True)
+    for wrong, right in (("2", "1.0"), ("1e999", "0.5")):
+        field.fill(wrong)
+        field.press("Enter")
+        expect(launch).to_be_disabled()
+        expect(page.get_by_text("Not ready: see Participation.")).to_be_visible()
+        field.fill(right)
+        field.press("Enter")
+        expect(launch).to_be_enabled()
+    settle(page)
+    page.evaluate("document.activeElement.blur()")
     plain = page.evaluate(
         "getComputedStyle(document.querySelector('.stSelectbox [role=group]')).borderTopColor"
     )
@@ -48,7 +66,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
         page.keyboard.type(text)
     reach(page, "Held-out domains")
     expect(page.get_by_text(", 1 round", exact=False)).to_be_visible()
-    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    expect(launch).to_be_enabled()
     settle(page)
     reach(page, "Launch")
     page.keyboard.press("Enter")
@@ -56,6 +74,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     experiment = Store(server.db).experiments.get(int(page.url.rsplit("=", 1)[1]))
     fedot = next(m for m in experiment.config.methods if m.name == "fedot")
     assert (experiment.config.data.split, experiment.config.rounds) == ("80/20", 1)
+    assert experiment.config.participation == 0.5
     assert fedot.config["blocks"] == 2
 
 
@@ -110,22 +129,3 @@ def test_pages_open_by_keys_and_the_list_says_how(filled_server: Server, tab: Ta
     expect(help_).to_be_hidden()
     page.keyboard.press("?")
     expect(help_).to_be_visible()
-
-
-def test_a_number_out_of_its_range_is_refused_by_the_form_and_not_by_its_widget(
-    server: Server, tab: Tab
-) -> None:
-    """Streamlit's number input showed 2, and Launch was ready with the former value."""
-    page = tab.page
-    page.goto(f"{server.url}/new?preset=demo")
-    launch = page.get_by_role("button", name="Launch")
-    expect(launch).to_be_enabled()
-    field = page.get_by_label("Participation", exact=True)
-    for wrong, right in (("2", "1.0"), ("1e999", "0.5")):
-        field.fill(wrong)
-        field.press("Enter")
-        expect(launch).to_be_disabled()
-        expect(page.get_by_text("Not ready: see Participation.")).to_be_visible()
-        field.fill(right)
-        field.press("Enter")
-        expect(launch).to_be_enabled()

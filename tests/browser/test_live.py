@@ -87,13 +87,27 @@ def zoom(page: Page, before: dict[str, Any]) -> None:
     expect(page.locator(LABEL)).to_contain_text(f"of {TOTAL}")
 
 
-def test_a_new_round_keeps_zoom_and_hover(server: Server, run: Recorder, tab: Tab) -> None:
+def test_without_news_nothing_is_drawn_and_a_new_round_keeps_zoom_and_hover(
+    server: Server, run: Recorder, tab: Tab
+) -> None:
     page = tab.page
+    traffic = Traffic(page)
     page.goto(f"{server.url}/live?id={run.experiment_id}")
     before = shown(page, 2)
     assert before["top"] < 400, "the heatmaps begin on the first screen"
     assert before["z"][0][1] == pytest.approx(100 * 12 / TOTAL)
-    zoom(page, before)
+    traffic.wait_for_rest()
+    before = page.locator(GRID).evaluate(STATE)
+    traffic.log.clear()
+    traffic.wait_for_rest()  # without news the page is not even run
+    figure = page.locator(GRID)
+    assert figure.evaluate(STATE)["drawn"] == before["drawn"]
+    assert figure.get_attribute("role") == "figure"
+    assert "mine: round 2/100, own accuracy 30.0 %" in figure.get_attribute("aria-label")
+    figure.get_by_role("button", name="Zoom in").focus()
+    page.keyboard.press("Enter")
+    wait_for_narrower(page, before)  # without a mouse too
+    zoom(page, figure.evaluate(STATE))
     label = page.locator(LABEL).text_content()
     zoomed = page.locator(GRID).evaluate(STATE)
     run.round(3, counts(3), loss=0.3)
@@ -134,25 +148,6 @@ def test_three_tabs_do_not_disturb_one_another(server: Server, tab: Tab) -> None
         assert pages[i].url.endswith(f"id={runs[i].experiment_id}")
     for run in runs:
         run.finish()
-
-
-def test_the_same_moment_is_not_drawn_again(server: Server, run: Recorder, tab: Tab) -> None:
-    page = tab.page
-    traffic = Traffic(page)
-    page.goto(f"{server.url}/live?id={run.experiment_id}")
-    shown(page, 2)
-    traffic.wait_for_rest()
-    drawn = page.locator(GRID).evaluate(STATE)["drawn"]
-    traffic.log.clear()
-    traffic.wait_for_rest()  # without news the page is not even run
-    assert page.locator(GRID).evaluate(STATE)["drawn"] == drawn
-    figure = page.locator(GRID)
-    assert figure.get_attribute("role") == "figure"
-    assert "mine: round 2/100, own accuracy 30.0 %" in figure.get_attribute("aria-label")
-    before = figure.evaluate(STATE)
-    figure.get_by_role("button", name="Zoom in").focus()
-    page.keyboard.press("Enter")
-    wait_for_narrower(page, before)  # without a mouse too
 
 
 RECORD_TITLES = """selector => {
