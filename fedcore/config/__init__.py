@@ -15,23 +15,3 @@ from fedcore.config.models import (
     backbone_names,
     backbones,
 )
-
-__all__ = [
-    "PARTITION_FIELDS",
-    "SHARED",
-    "BackboneConfig",
-    "CohortConfig",
-    "DataConfig",
-    "Experiment",
-    "MethodEntry",
-    "PartitionConfig",
-    "Reproduces",
-    "RunConfig",
-    "backbone_names",
-    "backbones",
-    "dumps",
-    "expand",
-    "load",
-    "loads",
-    "parse",
-]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -66,19 +66,9 @@ class ChunkOrder:
     current: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Numerics:
-    """Request for, and reply with, a worker's numeric environment.
-
-    Attributes:
-        values: see ``environment.numerics``; empty in the request.
-    """
-
-    values: dict[str, str] = field(default_factory=dict)
-
-
-Request = ChunkOrder | EvaluationPart | Numerics
-Reply = ChunkResult | PartResult | Numerics
+Request = ChunkOrder | EvaluationPart | None
+"""To a process; None asks for its ``environment.numerics``."""
+Reply = ChunkResult | PartResult | dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -145,8 +135,8 @@ class Serving:
             return pickle.dumps(error)
 
     def _answer(self, request: Request) -> Reply:
-        if isinstance(request, Numerics):
-            return Numerics(self.worker.numerics)
+        if request is None:
+            return self.worker.numerics
         return self.train(request) if isinstance(request, ChunkOrder) else self.worker.evaluate(request)
 
     def train(self, order: ChunkOrder) -> ChunkResult:
@@ -219,8 +209,8 @@ class Parallel:
 
     def numerics(self, should_stop: Callable[[], bool]) -> list[dict[str, str]]:
         """Wait until all processes are ready, and return their numeric environments."""
-        replies = self._replies([Numerics()] * self.width, should_stop)
-        return [reply.values for reply in replies if isinstance(reply, Numerics)]
+        replies = self._replies([None] * self.width, should_stop)
+        return [reply for reply in replies if isinstance(reply, dict)]
 
     def _replies(self, requests: Iterable[Request], should_stop: Callable[[], bool]) -> Iterator[Reply]:
         """Send requests to the processes in turn, few at a time, and yield the replies in order."""
@@ -261,7 +251,9 @@ class Parallel:
                 ) from error
             if isinstance(result, Exception):
                 raise result
-            assert isinstance(result, Reply), "a process answers with a result or an error"
+            assert isinstance(result, (ChunkResult, PartResult, dict)), (
+                "a process answers with a result or an error"
+            )
             return result
 
 

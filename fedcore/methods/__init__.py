@@ -35,6 +35,7 @@ from fedcore.methods.tensors import (
     cross_entropy,
     draw_linear,
     in_pieces,
+    linear,
     masked_mean,
     mean_cosine,
     piece_size,

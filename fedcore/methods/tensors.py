@@ -26,6 +26,14 @@ def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
     return scale * (image @ text.transpose(-1, -2))
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Apply each client's linear layer, x W^T + b.
+
+    Shape: x (clients, n, in), weight (clients, out, in), bias (clients, out) -> (clients, n, out).
+    """
+    return x @ weight.transpose(1, 2) + bias[:, None]
+
+
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Average over a batch without its padding. Shape: values and mask (clients, batch) -> (clients,)."""
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
@@ -41,13 +41,8 @@ def check_state(method: Method, state: object) -> State:
     if not isinstance(state, State):
         raise FedLensMethodError(f"{where}: it returns {_kind(state)}; return State(shared={{...}})")
     clients = len(method.problem.clients)
-    for name, value in state.local.items():
-        if value.dim() == 0 or len(value) != clients:
-            raise FedLensMethodError(
-                f"{where}: the local '{name}' has shape {_shape(value)}, but its first axis counts the "
-                f"{clients} clients; write State(local=self.repeat({{'{name}': value}})) to give all "
-                "clients the same start"
-            )
+    remedy = "; write State(local=self.repeat({{'{0}': value}})) to give all clients the same start"
+    _check_rows(where, "the local '{0}'", state.local, clients, "clients" + remedy)
     averages = method.trains and not overrides(type(method), "upload", "aggregate")
     if averages and set(method.shared) != set(state.shared):
         raise FedLensMethodError(
@@ -130,12 +125,7 @@ def check_upload(method: Method, sent: object, received: Params, clients: int) -
     where = _line_of(method.upload)
     if not isinstance(sent, dict):
         raise FedLensMethodError(f"{where}: it returns {_kind(sent)}; return {{name: value}}")
-    for name, value in sent.items():
-        if torch.is_tensor(value) and (value.dim() == 0 or len(value) != clients):
-            raise FedLensMethodError(
-                f"{where}: '{name}' has shape {_shape(value)}, but its first axis counts the {clients} "
-                "participants"
-            )
+    _check_rows(where, "'{0}'", sent, clients)
     if overrides(type(method), "aggregate"):
         return
     for name in method.shared:
@@ -169,16 +159,8 @@ def check_models(method: Method, models: object) -> Models:
     where, clients = _line_of(method.models, "Models"), len(method.problem.clients)
     if not isinstance(models, Models):
         raise FedLensMethodError(f"{where}: it returns {_kind(models)}; return Models(global, clients)")
-    for kind, params, wanted in (
-        ("global model", models.global_model or {}, 1),
-        ("clients' models", models.clients, clients),
-    ):
-        for name, value in params.items():
-            if value.dim() == 0 or len(value) != wanted:
-                raise FedLensMethodError(
-                    f"{where}: '{name}' of the {kind} has shape {_shape(value)}, but its first axis is "
-                    f"{wanted} long"
-                )
+    _check_rows(where, "'{0}' of the global model", models.global_model or {}, 1, "model")
+    _check_rows(where, "'{0}' of the clients' models", models.clients, clients, "clients")
     return models
 
 
@@ -192,13 +174,24 @@ def check_before_aggregation(method: Method, models: object, clients: int) -> Pa
             f"{where}: it returns {_kind(models) if models != {} else 'no parameters'}; return the "
             "parameters of the participants' models, as logits takes them"
         )
-    for name, value in models.items():
-        if value.dim() == 0 or len(value) != clients:
-            raise FedLensMethodError(
-                f"{where}: '{name}' has shape {_shape(value)}, but its first axis counts the {clients} "
-                "participants"
-            )
+    _check_rows(where, "'{0}'", models, clients)
     return models
+
+
+def _check_rows(
+    where: str, what: str, values: Mapping[str, object], rows: int, counted: str = "participants"
+) -> None:
+    """Refuse a tensor whose first axis does not count the clients or models.
+
+    Args:
+        what, counted: parts of the sentence, with {0} for the tensor's name.
+    """
+    for name, value in values.items():
+        if torch.is_tensor(value) and (value.dim() == 0 or len(value) != rows):
+            raise FedLensMethodError(
+                f"{where}: {what.format(name)} has shape {_shape(value)}, but its first axis counts the "
+                f"{rows} {counted.format(name)}"
+            )
 
 
 class GlobalModel(dict[str, "Tensor"]):

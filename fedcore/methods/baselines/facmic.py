@@ -10,17 +10,17 @@ that the model is tested on. Target images are drawn once and move no running st
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from fedcore.errors import FedLensError
-from fedcore.federation import LocalData, Problem
+from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
-from fedcore.methods.baselines.fedclip import FedCLIPConfig, contrastive
+from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
+from fedcore.methods.baselines.fedclip import FedCLIP, FedCLIPConfig
 from fedcore.methods.hyperparameters import LossWeight, WeightDecay, Weighting, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, masked_mean
+from fedcore.methods.tensors import draw_linear, linear, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
 
 KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -97,7 +97,7 @@ def lmmd(source: Tensor, labels: Tensor, mask: Tensor, target: Tensor, probabili
 
 
 @method
-class FACMIC(Method[FACMICConfig]):
+class FACMIC(FedCLIP):
     """cos(A(h) * h, class prompt) as FedCLIP, with batch normalisation in A and an alignment of domains."""
 
     name = "facmic"
@@ -121,17 +121,12 @@ class FACMIC(Method[FACMICConfig]):
             ),
         ),
     )
-    clients_use_global = True
     Config = FACMICConfig
+    config: FACMICConfig
     shared = (*_WEIGHTS, *STATISTICS)
 
-    def __init__(self, config: FACMICConfig, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.scale = problem.backbone.logit_scale
-        self.text = problem.class_features
-
     @classmethod
-    def check(cls, config: FACMICConfig, context: RunContext) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse to align with a held-out domain if none is held out."""
         if config.target == "held_out" and not held_out_domains(context):
             raise FedLensError(
@@ -141,7 +136,7 @@ class FACMIC(Method[FACMICConfig]):
             )
 
     @classmethod
-    def result_caveat(cls, config: FACMICConfig, embedded: bool) -> str:
+    def result_caveat(cls, config: Any, embedded: bool) -> str:
         """Say that the model has seen unlabelled images of the held-out domain."""
         if config.target == "none":
             return ""
@@ -173,54 +168,43 @@ class FACMIC(Method[FACMICConfig]):
         return {"target": x.expand(len(data.clients), *x.shape)}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        h, moved = self._adapt(params, batch.x, batch.mask)
-        if self.config.loss == "ce":
-            name, scores = "cross_entropy", cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)
-            loss = cross_entropy(scores, batch.labels, batch.mask)
-        else:
-            name = "contrastive"
-            loss = contrastive(cosine_logits(h, self.text[batch.labels], self.scale), batch.mask)
-        terms = {name: loss}
+        h, moved = self._adapt_batch(params, batch.x, batch.mask)
+        loss = self._loss(h, batch)
+        terms = {"cross_entropy" if self.config.loss == "ce" else "contrastive": loss}
         if "target" in const:
             everything = torch.ones_like(const["target"][..., 0], dtype=torch.bool)
-            target = self._adapt(params, const["target"], everything)[0]
-            guessed = cosine_logits(target, self.text.expand(len(target), -1, -1), self.scale).softmax(-1)
+            target = self._adapt_batch(params, const["target"], everything)[0]
+            guessed = self._scores(target).softmax(-1)
             compared = const["target"] if self.config.target_features == "raw" else target
             unit = F.normalize(h, dim=-1), F.normalize(compared, dim=-1)
             terms["alignment"] = lmmd(unit[0], batch.labels, batch.mask, unit[1], guessed)
             loss = loss + self.config.alignment * terms["alignment"]
         return Step({_WEIGHTS: loss}, moved=moved, terms=terms)
 
-    def _adapt(self, params: Params, h: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Params]:
-        """Return A(h) * h, and the running statistics as a batch moves them; without a mask these are used.
+    def _adapt(self, params: Params, h: Tensor) -> Tensor:
+        """Return A(h) * h with the running statistics. Shape: (models, samples, d) -> same."""
+        hidden = linear(h, params["w1"], params["b1"])
+        return self._weigh(params, h, hidden, *(params[name] for name in STATISTICS))
 
-        Shape: h (models, samples, d), mask (models, samples) -> like h, (models, d) each.
+    def _adapt_batch(self, params: Params, h: Tensor, mask: Tensor) -> tuple[Tensor, Params]:
+        """Return A(h) * h with the batch's own statistics, and the running statistics as these move them.
+
+        Shape: h (clients, samples, d), mask (clients, samples) -> like h, (clients, d) each.
         """
-        hidden = h @ params["w1"].transpose(1, 2) + params["b1"][:, None]
-        mean, var = (params[name] for name in STATISTICS)
+        hidden, real = linear(h, params["w1"], params["b1"]), mask[..., None]
+        mean = masked_mean(hidden, real)
+        var = masked_mean((hidden - mean[:, None]).square(), real)
+        n = mask.sum(1)[:, None]
         moved = {}
-        if mask is not None:
-            real = mask[..., None]
-            mean = masked_mean(hidden, real)
-            var = masked_mean((hidden - mean[:, None]).square(), real)
-            n = mask.sum(1)[:, None]
-            for name, now in zip(STATISTICS, (mean, var * n / (n - 1).clamp(min=1)), strict=True):
-                step = BN_MOMENTUM * (now.detach() - params[name].detach())
-                moved[name] = params[name].detach() + torch.where(
-                    n > 1, step, 0
-                )  # one sample has no variance
+        for name, now in zip(STATISTICS, (mean, var * n / (n - 1).clamp(min=1)), strict=True):
+            step = BN_MOMENTUM * (now.detach() - params[name].detach())
+            moved[name] = params[name].detach() + torch.where(n > 1, step, 0)  # one sample has no variance
+        return self._weigh(params, h, hidden, mean, var), moved
+
+    def _weigh(self, params: Params, h: Tensor, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         unit = (hidden - mean[:, None]) / (var[:, None] + BN_EPS).sqrt()
         hidden = F.leaky_relu(unit * params["gamma"][:, None] + params["beta"][:, None], SLOPE)
-        return (hidden @ params["w2"].transpose(1, 2) + params["b2"][:, None]).softmax(-1) * h, moved
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
-        return cosine_logits(*self.features(params, head, x), self.scale)
-
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
-        h = self._adapt(params, x)[0]
-        return h, self.text.expand(len(h), -1, -1)
+        return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
 
 
 def held_out_domains(context: RunContext) -> list[str]:

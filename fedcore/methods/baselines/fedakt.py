@@ -17,7 +17,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
 from fedcore.methods.hyperparameters import LearningRate, LossWeight, MethodConfig, Weighting, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, draw_linear, masked_mean
+from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
 
 ADAPTER = ("down_w", "down_b", "up_w", "up_b")
@@ -129,9 +129,8 @@ class FedAKT(Method[FedAKTConfig]):
         return self._read(params, self._adapt(head, x) if head else x)
 
     def _read(self, params: Params, feature: Tensor) -> Tensor:
-        return feature @ params["head_w"].transpose(1, 2) + params["head_b"][:, None]
+        return linear(feature, params["head_w"], params["head_b"])
 
     def _adapt(self, params: Params, x: Tensor) -> Tensor:
-        down_w, down_b, up_w, up_b = (params[name] for name in ADAPTER)
-        hidden = F.relu(x @ down_w.transpose(1, 2) + down_b[:, None])
-        return hidden @ up_w.transpose(1, 2) + up_b[:, None]
+        hidden = F.relu(linear(x, params["down_w"], params["down_b"]))
+        return linear(hidden, params["up_w"], params["up_b"])

@@ -71,7 +71,6 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
     def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.start = first_adapted_layer(config.start_layer, problem.backbone.spec.vision_layers)
-        self.text = problem.class_features
 
     @classmethod
     def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
@@ -121,7 +120,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         """
         lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
         h = self.problem.backbone.image.tail(x, self.start, lora)
-        return h, self.text.expand(len(h), -1, -1)
+        return h, self.problem.class_features.expand(len(h), -1, -1)
 
 
 @method

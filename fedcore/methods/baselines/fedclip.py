@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from fedcore.federation import Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import (
@@ -25,7 +24,7 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
+from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, linear
 from fedcore.records.presentation import About
 
 
@@ -94,12 +93,7 @@ class FedCLIP(Method[FedCLIPConfig]):
     )
     clients_use_global = True
     Config = FedCLIPConfig
-    shared = ("w1", "b1", "w2", "b2")
-
-    def __init__(self, config: FedCLIPConfig, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.scale = problem.backbone.logit_scale
-        self.text = problem.class_features
+    shared: tuple[str, ...] = ("w1", "b1", "w2", "b2")
 
     def init(self, generator: Generators) -> State:
         """Return two linear layers, drawn as in torch.nn.Linear. Shape: w1, w2 (d, d), b1, b2 (d,)."""
@@ -108,27 +102,31 @@ class FedCLIP(Method[FedCLIPConfig]):
         return State(shared=self.place({"w1": w1, "b1": b1, "w2": w2, "b2": b2}))
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        h = self._adapt(params, batch.x)
+        return Step({self.shared: self._loss(self._adapt(params, batch.x), batch)})
+
+    def _loss(self, h: Tensor, batch: Batch) -> Tensor:
         if self.config.loss == "ce":
-            scores = cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)
-            return Step({self.shared: cross_entropy(scores, batch.labels, batch.mask)})
-        scores = cosine_logits(h, self.text[batch.labels], self.scale)
-        return Step({self.shared: contrastive(scores, batch.mask)})
+            return cross_entropy(self._scores(h), batch.labels, batch.mask)
+        texts = self.problem.class_features[batch.labels]
+        return contrastive(cosine_logits(h, texts, self.problem.backbone.logit_scale), batch.mask)
 
     def _adapt(self, params: Params, h: Tensor) -> Tensor:
         """Return A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2).
 
         Shape: (models, samples, d) -> same.
         """
-        w1, b1, w2, b2 = (params[name] for name in self.shared)
-        hidden = torch.tanh(h @ w1.transpose(1, 2) + b1[:, None])
-        return (hidden @ w2.transpose(1, 2) + b2[:, None]).softmax(-1) * h
+        hidden = torch.tanh(linear(h, params["w1"], params["b1"]))
+        return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
+
+    def _scores(self, h: Tensor) -> Tensor:
+        texts = self.problem.class_features.expand(len(h), -1, -1)
+        return cosine_logits(h, texts, self.problem.backbone.logit_scale)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
-        return cosine_logits(*self.features(params, head, x), self.scale)
+        return self._scores(self._adapt(params, x))
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
         h = self._adapt(params, x)
-        return h, self.text.expand(len(h), -1, -1)
+        return h, self.problem.class_features.expand(len(h), -1, -1)

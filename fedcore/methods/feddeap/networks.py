@@ -9,7 +9,7 @@ from fedcore.clip.prompts import Suffix
 from fedcore.federation import Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Params
-from fedcore.methods.tensors import cross_entropy, draw_linear
+from fedcore.methods.tensors import cross_entropy, draw_linear, linear
 
 if TYPE_CHECKING:
     from fedcore.clip.backbone import Backbone
@@ -47,8 +47,7 @@ def init_network(net: str, d: int, generator: Generator) -> Params:
 def transform(params: Params, net: str, h: Tensor) -> Tensor:
     """Return Phi(h), a ReLU between two linear layers. Shape: h (clients, n, d) -> (clients, n, d)."""
     w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
-    hidden = torch.relu(h @ w1.transpose(1, 2) + b1[:, None])
-    return hidden @ w2.transpose(1, 2) + b2[:, None]
+    return linear(torch.relu(linear(h, w1, b1)), w2, b2)
 
 
 def etf_loss(logits: Tensor, target: Tensor) -> Tensor:

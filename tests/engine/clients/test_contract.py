@@ -183,7 +183,7 @@ MISTAKES = [
     (LosesItsWeight, "aggregate: the shared 'weight' is missing after the server's step"),
     (StacksItsWeight, r"aggregate: the shared 'weight' has shape \(3, .* but had shape"),
     (NoModels, "models: it returns a NoneType; return Models"),
-    (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis is 3 long"),
+    (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis counts the 3 clients"),
     (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
     (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
     (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),

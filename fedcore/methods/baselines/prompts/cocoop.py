@@ -27,6 +27,7 @@ from fedcore.methods.tensors import (
     cross_entropy,
     draw_linear,
     in_pieces,
+    linear,
     piece_size,
     saved_bytes,
 )
@@ -163,9 +164,8 @@ class CoCoOp(Prompted):
 
     def _contexts(self, params: Params, x: Tensor) -> Tensor:
         """Return context + W_2 relu(W_1 h/|h| + b_1) + b_2. Shape: x (c, n, d) -> (c, n, M, m)."""
-        w1, b1, w2, b2 = (params[name] for name in NETWORK)
-        hidden = F.relu(F.normalize(x, dim=-1) @ w1.transpose(1, 2) + b1[:, None])
-        shift = hidden @ w2.transpose(1, 2) + b2[:, None]
+        hidden = F.relu(linear(F.normalize(x, dim=-1), params["w1"], params["b1"]))
+        shift = linear(hidden, params["w2"], params["b2"])
         return params["context"][:, None] + shift[:, :, None]
 
     def _texts(self, contexts: Tensor) -> Tensor:

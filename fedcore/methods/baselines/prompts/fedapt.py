@@ -14,12 +14,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.clip import tokens
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_class_context
+from fedcore.clip.prompts import draw_context, encode_class_context
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
-from fedcore.methods.base import Batch, Generators, Method, Params, Ragged, RunContext, State, Step, Uploads
-from fedcore.methods.baselines.prompts import HELD_PER_TOKEN
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
 from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
@@ -68,7 +67,7 @@ class FedAPTConfig(MethodConfig):
 
 
 @method
-class FedAPT(Method[FedAPTConfig]):
+class FedAPT(Prompted):
     """[SOS] (v_k + v_k * key) class name . [EOT]: the key of an image's client, or a mixture of all keys."""
 
     name = "fedapt"
@@ -95,17 +94,9 @@ class FedAPT(Method[FedAPTConfig]):
     shared = ("context", "query_w")
 
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
-        """Prepare the class names, and draw every client's key from U(0, 1)."""
+        """Draw every client's key from U(0, 1)."""
         super().__init__(config, problem)
-        self.suffix = class_suffix(problem.backbone, problem.classes)
-        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
         self.keys = self._placed(problem.draw_per_client(self._key, "fedapt", "key"))
-
-    @classmethod
-    def check(cls, config: FedAPTConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, and prompts that leave a class name no room."""
-        check_prompts(context.spec)
-        tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
     @classmethod
     def bound_to_classes(cls, config: FedAPTConfig) -> str:
@@ -172,6 +163,10 @@ class FedAPT(Method[FedAPTConfig]):
     def class_axes(self) -> dict[str, int]:
         return {"context": -3}
 
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return nothing: class features depend on the image."""
+        return {}
+
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(image, class with the image's key)."""
         scale, weights = self.problem.backbone.logit_scale, self._weights(params, x)
@@ -197,10 +192,6 @@ class FedAPT(Method[FedAPTConfig]):
         """Return the numbers of a pass of the text tower over all classes, each with its prompt."""
         length = int((self.suffix.eot + 2 + self.config.context_length).sum())
         return HELD_PER_TOKEN * length * self.problem.backbone.spec.token_width
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the meta prompt. Shape: (models, classes, L, m)."""
-        return {"context": params["context"]}
 
     @staticmethod
     def _query(params: Params, x: Tensor) -> Tensor:

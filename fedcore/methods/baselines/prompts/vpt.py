@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from fedcore.clip.lora import check_attention_layers, scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.federation import Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
@@ -58,11 +57,6 @@ class VPT(Method[VPTConfig]):
     Config = VPTConfig
     shared = ("classifier",)
 
-    def __init__(self, config: VPTConfig, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.tower = problem.backbone.image
-        self.scale = problem.backbone.logit_scale
-
     @classmethod
     def check(cls, config: VPTConfig, context: RunContext) -> None:
         """Refuse backbones without attention layers."""
@@ -103,11 +97,12 @@ class VPT(Method[VPTConfig]):
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
         h, classifier = self.features(params, head, x)
-        return self.scale * (F.normalize(h, dim=-1) @ classifier.transpose(-1, -2))
+        return self.problem.backbone.logit_scale * (F.normalize(h, dim=-1) @ classifier.transpose(-1, -2))
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the prompted tower's embeddings and w_g; the global model has no prompts.
 
         Shape: x (models, samples, tokens, width) -> (models, samples or K, d).
         """
-        return self.tower.tail(x, 0, prompts=params.get("prompts")), params["classifier"]
+        prompted = self.problem.backbone.image.tail(x, 0, prompts=params.get("prompts"))
+        return prompted, params["classifier"]
