@@ -87,7 +87,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         if st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         st.download_button(
-            "CSV", lambda: export.csv_text(table, cells, snapshot.cost),
+            "CSV", lambda: export.csv_text(cells, snapshot.cost),
             export.file_name(table, rehearsal, "csv"), "text/csv",
             icon=":material/download:", on_click="ignore", key="papers_csv",
         )  # fmt: skip

@@ -150,18 +150,14 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
     if off:
         n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
         detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
-        if release := release_of(entry, {name: n for name, n, _ in pairs}):
-            detail = f", as in {release}"
+        counts = {name: n for name, n, _ in pairs}
+        for release, of in entry.releases.items():
+            if counts.items() <= of.items():
+                detail = f", as in {release}"
         lines.append(f"{entry.title}: {counted(expected, 'image')} expected, {n:,} found{detail}")
     if entry.class_count not in (None, len(images.classes)):
         lines.append(f"{entry.title}: {entry.class_count} classes expected, {len(images.classes)} found")
     return lines
-
-
-def release_of(entry: Entry, counts: Mapping[str, int]) -> str:
-    """Return the earlier release whose domains have these numbers of images, or ""."""
-    releases = entry.releases.items()
-    return next((name for name, of in releases if counts and counts.items() <= of.items()), "")
 
 
 def root_of(entry: Entry, root: str | None) -> str:

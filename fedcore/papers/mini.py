@@ -45,9 +45,6 @@ def mini(experiment: Experiment) -> Experiment:
     their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
     exceed it. One domain is held out if the experiment holds out several in turn, and at most five clients
     take part. Cohorts keep their shares of the clients and their budgets. ``reproduces`` is empty.
-
-    Raises:
-        FedLensError: for an unknown method, or a field that a method does not have.
     """
     backbone = _backbone(experiment.backbone.name)
     by_domain = experiment.partition.kind == "domain"

@@ -178,11 +178,7 @@ class PublishedValue:
 
 @cache
 def load(paper: str) -> tuple[PublishedValue, ...]:
-    """Return a paper's values in the file's order.
-
-    Raises:
-        FedLensError: with field ``reproduces``, if the paper is unknown.
-    """
+    """Return a paper's values in the file's order."""
     if paper not in PAPERS:
         raise FedLensError(f"no published values of '{paper}'; choose {', '.join(PAPERS)}", "reproduces")
     with (FOLDER / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
@@ -209,11 +205,7 @@ def printed_backbone(experiment: Experiment) -> str:
 
 
 def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:
-    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only.
-
-    Raises:
-        FedLensError: with field ``reproduces``, for an unknown paper or an entry without a published value.
-    """
+    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only."""
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):
         matching = [

@@ -73,9 +73,6 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
 
     Args:
         store: its file need not exist yet.
-
-    Raises:
-        FedLensError: when the experiment names no published value, or a method that FedLens does not have.
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")

@@ -12,11 +12,14 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
 from fedcore.plots.theme import ACCURACY_SCALE, DARK_TEXT_FROM, MARGIN, TOOLBAR, Theme, hover
+from fedcore.progress import counted
 from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import Confusion, FieldRow, percent
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
+_POINTS = ("image", "class feature", "centroid")
+"""Kind of a point in a t-SNE plot, by its code."""
 _COLOUR_BAR_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}
 _SHARE = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})"
 
@@ -61,8 +64,8 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
         return Chart(figure, "Confusion matrix: no predictions.")
     worst = matrix.worst
     mistake = f" The most frequent error is {worst[0]} predicted as {worst[1]} ({worst[2]})." if worst else ""
-    total = int(matrix.counts.sum())
-    alt = f"Confusion matrix of {total} predictions, {matrix.accuracy:.1f} % correct.{mistake}"
+    total = counted(int(matrix.counts.sum()), "prediction")
+    alt = f"Confusion matrix of {total}, {matrix.accuracy:.1f} % correct.{mistake}"
     return Chart(figure, alt)
 
 
@@ -139,7 +142,10 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
             )
     for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
         if (kind == k).any():
-            figure.add_trace(_legend_mark(symbol, what, theme))
+            mark = {"symbol": symbol, "size": 10, "color": theme.faint}  # of a trace without points
+            figure.add_trace(
+                go.Scatter(x=[None], y=[None], mode="markers", name=what, marker=mark, hoverinfo="skip")
+            )
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
@@ -150,17 +156,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     )
     images = kind == 0
     right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
-    return Chart(
-        figure,
-        f"t-SNE of {int(images.sum())} images, {int((kind == 1).sum())} class features and "
-        f"{int((kind == 2).sum())} centroids; {right:.1f} % of these images are predicted correctly.",
-    )
-
-
-def _legend_mark(symbol: str, text: str, theme: Theme) -> go.Scatter:
-    """Return a trace without points, for the legend."""
-    marker = {"symbol": symbol, "size": 10, "color": theme.faint}
-    return go.Scatter(x=[None], y=[None], mode="markers", name=text, marker=marker, hoverinfo="skip")
+    shown = [counted(int((kind == k).sum()), what) for k, what in enumerate(_POINTS)]
+    alt = f"t-SNE of {shown[0]}, {shown[1]} and {shown[2]}"
+    return Chart(figure, f"{alt}; {right:.1f} % of these images are predicted correctly.")
 
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
+
+_Value = TypeVar("_Value")
+ColourScale = tuple[tuple[float, str], ...]
+"""Positions from 0 to 1 with their colours."""
 
 
 class MethodStyle(NamedTuple):
@@ -75,13 +78,28 @@ RECORDED_SCALE = [
 """Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
 DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}
 """Per cent of a scale from which Cividis and Magma are lighter than middle grey."""
-LINES_SCALE = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
-LINES_SCALE_DARK = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
+LINES_SCALE: ColourScale = (
+    (0.0, "#00224e"),
+    (0.33, "#434e6c"),
+    (0.67, "#7d7c78"),
+    (1.0, "#bcaf6f"),
+)
+LINES_SCALE_DARK: ColourScale = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 TRANSPARENT = "rgba(0,0,0,0)"
 TOOLBAR = 32
 """Pixels at the top of a chart that are reserved for plotly's buttons."""
 MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
+
+
+class _ByTheme(Generic[_Value]):
+    """An attribute of ``Theme`` with a value on the light and one on the dark page."""
+
+    def __init__(self, light: _Value, dark: _Value) -> None:
+        self._light, self._dark = light, dark
+
+    def __get__(self, theme: Theme, owner: type[Theme]) -> _Value:
+        return self._dark if theme.dark else self._light
 
 
 @dataclass(frozen=True)
@@ -90,57 +108,22 @@ class Theme:
 
     dark: bool = False
 
+    ink = _ByTheme("#1c2733", "#e8edf2")  # text
+    faint = _ByTheme("#55626f", "#9fb0c0")  # axis lines and secondary text
+    grid = _ByTheme("#e3e7ec", "#2a3541")  # grid lines
+    no_data = _ByTheme("#d4d7db", "#3a434d")  # a cell without data
+    paper = _ByTheme("#ffffff", "#10161d")  # the page
+    gain = _ByTheme("#1F5FA8", "#7DB5E8")  # an arrow that stands for a gain
+    loss = _ByTheme("#B3261E", "#FF8A80")
+    classes = _ByTheme(CLASSES, CLASSES_DARK)  # repeated after the last one
+    lines_scale = _ByTheme(LINES_SCALE, LINES_SCALE_DARK)  # colour scale of thin lines
+
     def colour(self, method: str) -> str:
         """Return the colour of a method."""
         return style(method).dark if self.dark else style(method).light
 
     @property
-    def ink(self) -> str:
-        """Colour of text."""
-        return "#e8edf2" if self.dark else "#1c2733"
-
-    @property
-    def faint(self) -> str:
-        """Colour of axis lines and secondary text."""
-        return "#9fb0c0" if self.dark else "#55626f"
-
-    @property
-    def grid(self) -> str:
-        """Colour of grid lines."""
-        return "#2a3541" if self.dark else "#e3e7ec"
-
-    @property
-    def no_data(self) -> str:
-        """Colour of a cell without data."""
-        return "#3a434d" if self.dark else "#d4d7db"
-
-    @property
-    def paper(self) -> str:
-        """Colour of the page."""
-        return "#10161d" if self.dark else "#ffffff"
-
-    @property
-    def gain(self) -> str:
-        """Colour of an arrow that stands for a gain."""
-        return "#7DB5E8" if self.dark else "#1F5FA8"
-
-    @property
-    def loss(self) -> str:
-        """Colour of an arrow that stands for a loss."""
-        return "#FF8A80" if self.dark else "#B3261E"
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Colours of classes, which repeat after the last one."""
-        return CLASSES_DARK if self.dark else CLASSES
-
-    @property
-    def lines_scale(self) -> tuple[tuple[float, str], ...]:
-        """Colour scale of thin lines."""
-        return LINES_SCALE_DARK if self.dark else LINES_SCALE
-
-    @property
-    def diverging(self) -> tuple[tuple[float, str], ...]:
+    def diverging(self) -> ColourScale:
         """Colour scale of differences, orange below 0 and blue above, on screen, in reports and in PDF.
 
         With the distance from 0, colours become darker on the light page and brighter on the dark one,
@@ -189,7 +172,7 @@ def rgba(colour: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity})"
 
 
-def colours_at(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
+def colours_at(scale: ColourScale, share: np.ndarray) -> np.ndarray:
     """Return the colours of a scale at positions from 0 to 1, interpolated as by plotly and matplotlib.
 
     Shape: share (...); returns (..., 3), sRGB from 0 to 1.

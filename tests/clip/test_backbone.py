@@ -40,17 +40,7 @@ def test_a_weights_file_gives_its_own_features(small_model, tmp_path, kind):
     assert not any(p.requires_grad for p in loaded.model.parameters())
 
 
-def test_other_weights_have_another_fingerprint(small_model, tmp_path):
-    fingerprints = set()
-    for seed in range(2):
-        with torch.no_grad():
-            small_model.logit_scale.fill_(seed)
-        torch.save(small_model.state_dict(), tmp_path / "w.pt")
-        fingerprints.add(backbone.load("small-clip", str(tmp_path / "w.pt")).fingerprint)
-    assert len(fingerprints) == 2
-
-
-@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "RN50"])
+@pytest.mark.parametrize("name", ["ViT-B-32", "RN50"])
 def test_every_tag_gets_the_activation_that_it_was_trained_with(name):
     tags = list_pretrained_tags_by_model(name)
     wants = {tag: backbone.wants_quick_gelu(name, tag) for tag in tags}

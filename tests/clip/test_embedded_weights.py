@@ -26,10 +26,10 @@ def zero_shot(name, data):
         text = model.encode_text(tokens, normalize=True)
         images = torch.stack([preprocess(data.read(i)) for i in range(len(data))])
         predicted = torch.cat([model.encode_image(x) @ text.T for x in images.split(256)]).argmax(1).numpy()
-    right = predicted == data.labels
-    return {d: 100 * right[data.domain == i].mean() for i, d in enumerate(data.domains)}
+    return 100 * (predicted == data.labels).mean()
 
 
+@pytest.mark.parametrize("domain", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -39,9 +39,11 @@ def zero_shot(name, data):
         pytest.param("mini-rn", "rotated-digits", marks=pytest.mark.slow),
     ],
 )
-def test_zero_shot_is_as_stored(name, data):
-    for domain, value in zero_shot(name, DATA[data]).items():
-        assert value == pytest.approx(STORED[name][data][domain], abs=1.0), domain
+def test_zero_shot_is_as_stored(name, data, domain):
+    domain = DATA[data].domains[domain]
+    assert zero_shot(name, DATA[data].restrict((domain,))) == pytest.approx(
+        STORED[name][data][domain], abs=1.0
+    )
 
 
 def test_every_backbone_has_stored_figures():

@@ -198,11 +198,6 @@ def test_leaving_early_stops_the_decoding_threads():
     assert not [t for t in threading.enumerate() if t.name.startswith("decode")]
 
 
-def test_small_sets_get_no_threads_and_large_ones_no_more_than_cores():
-    assert decoding.default_workers(128) == 0
-    assert 1 <= decoding.default_workers(129) <= min(os.cpu_count(), 16)
-
-
 class Flat(torch.nn.Module):
     """An image tower whose embedding is the image: large rows."""
 
@@ -316,8 +311,3 @@ def test_the_cache_tells_data_sets_backbones_and_depths_apart(tmp_path):
         encodings.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
     }
     assert len(paths) == 5
-
-
-def test_an_unknown_encoding_is_refused():
-    with pytest.raises(FedLensError, match="'layer:x'"):
-        encodings.parse_reads("layer:x")

@@ -1,6 +1,7 @@
 """Every family of open_clip models: what the specs promise holds, and each method says yes or why not."""
 
 import json
+from functools import cache
 
 import open_clip
 import pytest
@@ -45,32 +46,37 @@ FAMILIES = {
 }  # fmt: skip
 TOKENS = {"clip", "own-text-module", "layer-scale", "coca"}
 PROMPTS = set(FAMILIES) - {"attention-pooled", "coca"}
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ("timm", "convnext") else n for n in FAMILIES]
+"""Importing timm takes seconds."""
 CLASSES = ("cat", "snow owl", "fire engine")
 
 
 @pytest.fixture(scope="module")
-def families(tmp_path_factory):
-    """A small random model of every family, loaded from a file as a user's would be."""
+def family(tmp_path_factory):
+    """Return a function from a family to a small random model, loaded from a file as a user's would be."""
     folder = tmp_path_factory.mktemp("families")
-    light_import.complete("timm_model")
     files = dict(config_files())
+
+    @cache
+    def load(name: str) -> backbone.Backbone:
+        if "timm_model_name" in FAMILIES[name]["vision_cfg"]:
+            light_import.complete("timm_model")
+        files[f"family-{name}"] = folder / f"family-{name}.json"
+        files[f"family-{name}"].write_text(json.dumps({"embed_dim": 16} | FAMILIES[name]))
+        open_clip.add_model_config(files[f"family-{name}"])
+        torch.manual_seed(0)
+        torch.save(open_clip.create_model(f"family-{name}").state_dict(), folder / "w.pt")
+        return backbone.load(f"family-{name}", str(folder / "w.pt"))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedcore.clip.specs.config_files", lambda: files)
-        loaded = {}
-        for name, config in FAMILIES.items():
-            files[f"family-{name}"] = folder / f"family-{name}.json"
-            files[f"family-{name}"].write_text(json.dumps({"embed_dim": 16} | config))
-            open_clip.add_model_config(files[f"family-{name}"])
-            torch.manual_seed(0)
-            torch.save(open_clip.create_model(f"family-{name}").state_dict(), folder / "w.pt")
-            loaded[name] = backbone.load(f"family-{name}", str(folder / "w.pt"))
-        yield loaded
+        yield load
     backbone_spec.cache_clear()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_tower_embeds_images_and_sentences(families, name):
-    model = families[name]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tower_embeds_images_and_sentences(family, name):
+    model = family(name)
     pixels = torch.rand(2, 3, model.spec.image_size, model.spec.image_size)
     assert model.embed_images(pixels).shape == (2, *encodings.row_shape(model.spec, "embedding"))
     text = prompts.class_features(model, CLASSES, "a photo of a {}.")
@@ -79,9 +85,9 @@ def test_every_tower_embeds_images_and_sentences(families, name):
         torch.testing.assert_close(text, F.normalize(model.model.encode_text(tokens), dim=-1))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_image_towers_can_be_taken_apart_where_the_facts_say_so(families, name):
-    model = families[name]
+@pytest.mark.parametrize("name", NAMES)
+def test_image_towers_can_be_taken_apart_where_the_facts_say_so(family, name):
+    model = family(name)
     assert (model.spec.vision == "vit") == (name in TOKENS)
     if name not in TOKENS:
         with pytest.raises(FedLensError, match=r"has no ViT tokens to encode"):
@@ -95,9 +101,9 @@ def test_image_towers_can_be_taken_apart_where_the_facts_say_so(families, name):
         torch.testing.assert_close(model.image.tail(hidden[None], 1)[0], model.embed_images(pixels))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_prompts_can_be_learned_where_the_facts_say_so(families, name):
-    model = families[name]
+@pytest.mark.parametrize("name", NAMES)
+def test_prompts_can_be_learned_where_the_facts_say_so(family, name):
+    model = family(name)
     assert (model.spec.prompts is None) == (name in PROMPTS)
     if name in PROMPTS:
         suffix = prompts.class_suffix(model, CLASSES)

@@ -77,14 +77,6 @@ def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
     assert list(prepare_then(lambda: catalog.load(name, root))) == []
 
 
-def test_a_folder_of_images_needs_nothing(tmp_path: Path):
-    root = str(WRITE["pacs"](tmp_path))
-    before = tree(tmp_path)
-    with defer_slow_work():
-        assert len(catalog.load("pacs", root)) == len(catalog.load("folder", root)) == 56
-    assert list(prepare_then(lambda: catalog.load("pacs", root))) == [] and tree(tmp_path) == before
-
-
 def test_an_unreadable_photograph_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path / "set")
     bad = next((root / "DR_grading" / "test").glob("*.jpg"))
@@ -106,16 +98,6 @@ def test_measuring_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch
         catalog.load("ddr", str(root))
     whole = len(catalog.load("ddr", str(root)))
     assert str(caught.value).startswith(f"{whole - 5} photographs")
-
-
-@pytest.mark.parametrize("name", ["femnist", "ddr"])
-def test_a_place_that_cannot_be_written_is_read_each_time(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    root = SLOW[name][0](tmp_path)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with defer_slow_work():
-        assert len(catalog.load(name, str(root))) >= SLOW[name][3]
 
 
 def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
@@ -186,14 +168,6 @@ def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monke
     monkeypatch.setattr(image_files, "unusable_reasons", lambda _: pytest.fail("looked at again"))
     with defer_slow_work():
         assert len(catalog.load("folder", root)) == len(images) == 56
-
-
-def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(image_files, "MAX_UNDEFERRED", 50)
-    root = str(WRITE["pacs"](tmp_path / "set"))
-    collect(check_dataset("folder", root))
-    with defer_slow_work():
-        assert len(catalog.load("folder", root)) == 56
 
 
 def test_a_result_that_is_not_as_it_was_written_is_made_again(tmp_path):

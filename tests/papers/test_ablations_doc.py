@@ -198,24 +198,10 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
     [
         ({"threads": (1, 2)}, "the runs differ in device, threads, platform or versions"),
         ({"runs": 5}, "is incomplete: it lacks FedOT"),
-        ({"text": SMALL.replace("linear", "none")}, "small.toml has changed since it was run"),
         ({"text": SMALL.replace("[1, 2, 3]", "[1, 2, 4]")}, "small.toml has changed since it was run"),
-        (
-            {"text": SMALL.replace("rounds = 1", "rounds = 2")},
-            "small.toml has changed since it was run",
-        ),
-        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "small.toml has changed since it was run"),
         ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; make it with"),
     ],
-    ids=[
-        "threads",
-        "unfinished",
-        "another-config",
-        "other-seeds",
-        "other-rounds",
-        "another-backbone",
-        "another-experiment",
-    ],
+    ids=["threads", "unfinished", "other-seeds", "another-experiment"],
 )
 def test_runs_that_do_not_make_the_report_are_refused(small, tmp_path, options, message):
     db = recorded(tmp_path / "runs.db", **options)

@@ -15,11 +15,6 @@ def test_every_method_has_its_text():
         assert registry.get(name).about.summary not in text, "the form says that already"
 
 
-def test_the_text_is_that_of_the_page():
-    assert r"\kappa(Q_i)" in guide.text("fedot")
-    assert "momentum = 0.0005" in guide.text("fedot")
-
-
 def test_a_method_without_a_page_has_no_text():
     assert guide.text("my-method") == ""
     assert guide.text("index") == "", "the page of what is common is no method's"

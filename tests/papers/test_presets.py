@@ -251,6 +251,7 @@ def test_an_entry_that_fits_no_value_is_refused():
         published.load("fedott")
 
 
+@pytest.mark.slow
 def test_the_command_runs_a_small_version(tmp_path, capsys):
     """Real training, the quickest of them; then nothing of it counts as the published experiment."""
     db, named = tmp_path / "runs.db", ["--preset", "fedalign/table5-cifar10-dir0.3"]
@@ -309,11 +310,6 @@ def test_a_preset_takes_its_data_from_a_folder(tmp_path: Path, capsys: pytest.Ca
     assert "PACS needs its folder on this machine" in capsys.readouterr().err
     assert cli.main(["run", "--preset", "fedot/table1-pacs", "--root", missing, "--db", db]) == 2
     assert missing in capsys.readouterr().err
-
-
-def test_a_preset_is_partitioned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["data", "partition", "--preset", "demo"]) == 0
-    assert "6 clients; label entropy" in capsys.readouterr().out
 
 
 @pytest.mark.slow

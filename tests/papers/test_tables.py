@@ -20,7 +20,7 @@ from fedcore.papers.tables import export
 from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, missing_parts, queue
-from fedcore.papers.tables.layout import BOOKS, all_tables, tables
+from fedcore.papers.tables.layout import all_tables, tables
 from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.results.statistics import Stat
 from fedcore.store import Store
@@ -172,7 +172,7 @@ def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
     after = cells_of(db, table.values, rehearsal=True)
     assert {cell.status for cell in after.values()} == {"rehearsed"}
     assert not any(cell.gap_text for cell in after.values())
-    lines = export.csv_text(table, [after[v] for v in table.values], lambda cell: None).splitlines()
+    lines = export.csv_text([after[v] for v in table.values], lambda cell: None).splitlines()
     read = list(csv.DictReader(lines))
     assert all(line["rehearsed"] and not line["ours"] and not line["n"] for line in read)
     assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
@@ -188,7 +188,7 @@ def test_a_cell_that_the_paper_s_own_tables_contradict_says_so_in_the_export(tmp
     table = next(t for t in all_tables() if t.name == "fedot-9")
     Store(tmp_path / "runs.db").prepare()
     cells = cells_of(tmp_path / "runs.db", table.values)
-    text = export.csv_text(table, [cells[v] for v in table.values], lambda cell: None)
+    text = export.csv_text([cells[v] for v in table.values], lambda cell: None)
     said = {line["printed"]: line["reasons"] for line in csv.DictReader(text.splitlines())}
     assert "Tables 5 and 7 give 64.70 for this cell, which prints 71.40" in said["71.4"]
 
@@ -221,7 +221,3 @@ def test_a_run_with_the_number_of_another_one_is_read(tmp_path: Path) -> None:
         seen.append((found[value].runs, found[value].stat))
     assert seen[0][0] == seen[1][0], "the numbers are the same"
     assert seen[0][1] != seen[1][1]
-
-
-def test_the_papers_are_four() -> None:
-    assert list(BOOKS) == ["fedot", "sdfed", "fedalign", "feddeap"]

@@ -77,14 +77,6 @@ def test_confusion_figure_prints_counts_and_escapes_names():
     assert "<b>owl</b> predicted as cat (2)" in chart.alt
 
 
-def test_on_a_telephone_the_matrix_has_the_whole_width():
-    found = confusion(arrays(), CLASSES, None)
-    bars = [
-        analyses.confusion_chart(found, Theme(), narrow).figure.data[0].colorbar for narrow in (False, True)
-    ]
-    assert [b.orientation for b in bars] == [None, "h"]
-
-
 def test_classes_are_listed_from_the_worst():
     found = Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
     figure = analyses.class_chart(found, Theme(), "fedot").figure

@@ -62,12 +62,6 @@ def test_own_accuracies_are_framed_and_the_frame_is_explained() -> None:
     assert legend(held_out) == ["global model (G)"]
 
 
-def test_a_cell_without_a_value_has_no_frame() -> None:
-    panel = accuracies(3)
-    panel.values[2, 1] = np.nan
-    assert set(frames(panel)) == {(1, 0), (3, 2)}
-
-
 @pytest.mark.parametrize(
     ("clients", "width", "drawn"), [(40, 1200, True), (40, 390, False), (150, 1200, False)]
 )

@@ -26,22 +26,25 @@ class NotInFolder(FedLensError):
 
 
 def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
-    """Find the folder that holds all of these files or folders, nearest to the roots.
+    """Find the folder nearest to the roots that holds all of these files, or raise ``NotInFolder``.
 
     Args:
         needles: paths within the folder; ``*`` stands for any text.
-
-    Raises:
-        NotInFolder: ``data.root``, if no folder holds them all.
     """
-    level = list(roots)
-    for _ in range(MAX_DEPTH + 1):
-        for folder in level:
+    for folders in levels(roots):
+        for folder in folders:
             if all(any(folder.glob(n)) if "*" in n else (folder / n).exists() for n in needles):
                 return folder
-        level = [folder / name for folder in level for name in folders_in(folder, folder)]
     wanted = " and ".join(f"'{n}'" for n in needles)
     raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}", "data.root")
+
+
+def levels(roots: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the roots, then the visible folders in them, and so on down to ``MAX_DEPTH``."""
+    level = list(roots)
+    for _ in range(MAX_DEPTH + 1):
+        yield level
+        level = [folder / name for folder in level for name in folders_in(folder, folder)]
 
 
 def read_lines(path: Path) -> list[str]:

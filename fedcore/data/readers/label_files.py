@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.data.entry import Entry
@@ -180,20 +180,18 @@ def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
         raise damaged(path, f"damaged ({error})", "split") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in _COOP_PARTS):
         raise damaged(path, "expected lists of images named train, val and test", "split")
-    rows = [(part, row) for name, part in _COOP_PARTS.items() for row in _coop_checked(path, content[name])]
+    rows: list[tuple[int, _CoopRow]] = []
+    for name, part in _COOP_PARTS.items():
+        for row in content[name]:
+            match row:
+                case [str(image), int(label), str(class_name)] if image and label >= 0 and class_name:
+                    rows.append((part, (image, label, class_name)))
+                case _:
+                    raise damaged(path, f"{row!r} is not [image, label, class name]", "split")
     images = {image for _, (image, _, _) in rows}
     if not rows or len(images) < len(rows):
         raise damaged(path, "it lists no image" if not rows else "it lists an image twice", "split")
     return rows
-
-
-def _coop_checked(path: Path, rows: list[object]) -> Iterator[_CoopRow]:
-    for row in rows:
-        match row:
-            case [str(image), int(label), str(name)] if image and label >= 0 and name:
-                yield image, label, name
-            case _:
-                raise damaged(path, f"{row!r} is not [image, label, class name]", "split")
 
 
 def _coop_names(path: Path, rows: list[tuple[int, _CoopRow]]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from PIL import Image
 from fedcore.cache import integrity
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
+from fedcore.data.readers.files import NotInFolder, levels
 from fedcore.data.slow_work import hash_versions, require_slow_work, results_folder
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
@@ -141,16 +141,14 @@ def _keys(samples: LeafSamples, rows: np.ndarray) -> tuple[str, ...]:
 
 def _files(entry: Entry, roots: Sequence[Path]) -> list[tuple[Path, int]]:
     """Find LEAF's json files in its order, each with its part (-1: not split)."""
-    level = list(roots)
-    for _ in range(MAX_DEPTH + 1):
-        for folder in level:
+    for folders in levels(roots):
+        for folder in folders:
             parts = {part: _json_in(folder / name) for part, name in ((TRAIN, "train"), (TEST, "test"))}
             if all(parts.values()):
                 return [(path, part) for part, paths in parts.items() for path in paths]
             unsplit = _json_in(folder / "all_data") or _json_in(folder)
             if unsplit:
                 return [(path, -1) for path in unsplit]
-        level = [folder / name for folder in level for name in folders_in(folder, folder)]
     raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how_to_get}", "data.root")
 
 
@@ -169,23 +167,20 @@ def _stamp(files: Sequence[tuple[Path, int]]) -> str:
 
 def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
     """Load the samples from the ``converted-...`` folder; convert the json files if necessary."""
-    parent = files[0][0].parent
-    name = f"converted-{_stamp(files)}"
-    folder = parent / name
-    samples = _converted(folder)
-    if samples is not None:
-        return samples
+    parent, name = files[0][0].parent, f"converted-{_stamp(files)}"
     results = results_folder(parent)
+    for folder in dict.fromkeys((parent, results or parent)):
+        samples = _converted(folder / name)
+        if samples is not None:
+            return samples
     if results is None:
         return result_of(_parse(files))
-    if results != parent:
-        folder = results / name
-        samples = _converted(folder)
+    require_slow_work(f"LEAF's json in {parent} has to be read", lambda: _convert(files, results / name))
+    samples = _converted(results / name)
     if samples is None:
-        require_slow_work(f"LEAF's json in {parent} has to be read", lambda: _convert(files, folder))
-        samples = _converted(folder)
-    if samples is None:
-        raise FedLensError(f"{folder} changed while it was read; check the disk and try again", "data.root")
+        raise FedLensError(
+            f"{results / name} changed while it was read; check the disk and try again", "data.root"
+        )
     return samples
 
 

@@ -29,11 +29,7 @@ def published() -> dict[str, Experiment]:
 
 
 def preset(name: str) -> Experiment:
-    """Return the preset of this name: ``demo`` or an experiment of a paper.
-
-    Raises:
-        FedLensError: with field ``preset``, if the name is unknown.
-    """
+    """Return the preset of this name: ``demo`` or an experiment of a paper."""
     if name == DEMO:
         return load(DEMO_FILE)
     if name not in published():

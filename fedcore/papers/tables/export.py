@@ -20,10 +20,8 @@ COLUMNS = (
 """Columns of the CSV file; a cell is empty if the number does not exist. ``rule`` is a key of ``RULES``."""
 
 
-def csv_text(
-    table: PrintedTable, cells: Sequence[TableCell], cost: Callable[[TableCell], float | None]
-) -> str:
-    """Return a table as CSV, a line per printed value in the order of the paper's file.
+def csv_text(cells: Sequence[TableCell], cost: Callable[[TableCell], float | None]) -> str:
+    """Return the cells of a table as CSV, a line per printed value in the order of the paper's file.
 
     Rehearsed values have separate columns, so that they are not mistaken for ours when files are combined.
 

@@ -14,6 +14,7 @@ from fedcore.errors import FedLensError
 from fedcore.progress import result_of
 from tests.support.data import layouts
 from tests.support.data.bad_inputs import BAD, Bad
+from tests.support.data.spoilers import sampled
 
 
 def on_disk(base: Path) -> dict[str, bytes]:
@@ -45,17 +46,7 @@ def _says(text: str, patterns: tuple[str, ...]) -> None:
         assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
 
 
-FIRST = {(bad.name, bad.good is None): case for case, bad in reversed(BAD.items())}
-"""Of every format the first input that is refused and the first of which some images are left out."""
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        pytest.param(bad, id=case, marks=() if case in FIRST.values() else pytest.mark.slow)
-        for case, bad in BAD.items()
-    ],
-)
+@pytest.mark.parametrize("bad", sampled(BAD, lambda bad: (bad.name, bad.good is None)))
 def test_a_check_of_bad_input_ends_with_a_report_that_says_the_same(
     bad: Bad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -260,18 +260,6 @@ def test_no_flipped_bit_of_the_cache_admits_another_image(tmp_path: Path, cache:
         assert image_files.cached_reasons(files) == expected, damaged
 
 
-def test_large_folders_are_opened_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(image_files, "MIN_CACHED", 10)
-    (tmp_path / "s/a").mkdir(parents=True)
-    for i in range(10):
-        noise(i).save(tmp_path / f"s/a/{i}.png")
-    (tmp_path / "s/a/9.png").write_bytes(b"")
-    first = catalog.load("folder", str(tmp_path / "s"))
-    monkeypatch.setattr(image_files, "unusable_reasons", lambda files: pytest.fail("opened again"))
-    second = catalog.load("folder", str(tmp_path / "s"))
-    assert len(first) == len(second) == 9 and first.fingerprint == second.fingerprint
-
-
 def test_a_manifest_is_checked_with_its_lines(pets: Path):
     rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
     path = pets / "list.csv"
@@ -336,11 +324,6 @@ def test_a_saved_data_set_is_checked_row_by_row(tmp_path: Path):
         "CMYK": ("row/0000002",),
     }
     assert found.images == 4 and found.left_out == 3
-
-
-def test_embedded_data_are_checked_too():
-    found = report("rotated-digits", domains=["rot0", "rot15"])
-    assert found.error is None and found.domains == ("rot0", "rot15") and found.left_out == 0
 
 
 def test_what_is_not_there_is_an_error():

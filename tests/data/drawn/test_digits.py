@@ -23,16 +23,6 @@ def test_domains_are_stratified_by_class(data):
     assert (table.max(0) - table.min(0)).max() <= 1
 
 
-def test_the_deal_repeats(data):
-    again = digits.load()
-    assert np.array_equal(again.domain, data.domain) and again.fingerprint == data.fingerprint
-
-
-def test_reads_rgb(data):
-    image = data.read(0)
-    assert image.mode == "RGB" and image.size == (64, 64)
-
-
 def test_enlarge_turns_counter_clockwise():
     bar = np.zeros((8, 8))
     bar[0:4, 3:5] = 16  # the upper half of an upright bar

@@ -47,7 +47,7 @@ def test_class_image_is_one_domain(pets: Path):
     assert folder_layout(pets / "photo", ["all"]).classes == ("dog", "snow_owl")
 
 
-@pytest.mark.parametrize("name", ["a.jpg", "a.JPG", "a.jpeg", "a.JPEG", "a.png", "a.PNG", "a.webp"])
+@pytest.mark.parametrize("name", ["a.JPG", "a.jpeg", "a.PNG", "a.webp"])
 def test_suffixes_in_any_case(pets: Path, name: str):
     save(pets / "photo" / "dog" / name, format={"j": "JPEG", "p": "PNG", "w": "WEBP"}[name[2].lower()])
     assert f"photo/dog/{name}" in read_folder(pets)[0].keys
@@ -61,12 +61,6 @@ def test_hidden_files_and_other_types_are_not_images(pets: Path):
     save(pets / "__MACOSX" / "dog" / "a.png")
     images, left_out = read_folder(pets)
     assert len(images) == 8 and left_out == []
-
-
-def test_some_domains_only(pets: Path):
-    images, _ = read_folder(pets, domains=["sketch"])
-    assert images.domains == ("sketch",)
-    assert all(key.startswith("sketch/") for key in images.keys)
 
 
 def test_other_folders_do_not_matter_when_domains_are_named(pets: Path):
@@ -98,12 +92,6 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str):
     assert image.getpixel((1, 1)) == (255, 255, 255)
 
 
-def test_sixteen_bit_grey_keeps_its_greys(tmp_path: Path):
-    grey = np.array([[0, 257 * 100], [257 * 200, 65535]], dtype=np.uint16)
-    Image.fromarray(grey).save(tmp_path / "deep.png")
-    assert np.asarray(image_files.decode(tmp_path / "deep.png"))[..., 0].tolist() == [[0, 100], [200, 255]]
-
-
 def test_the_fingerprint_follows_the_files(pets: Path):
     first = read_folder(pets)[0].fingerprint
     assert read_folder(pets)[0].fingerprint == first
@@ -123,11 +111,6 @@ def test_a_class_without_images_in_one_domain_is_a_warning(pets: Path):
     assert images.classes == ("dog", "snow owl")
     assert images.empty_cells() == (("photo", "dog"),)
     assert warnings(pets, images, left_out) == [f"{pets}: no images of photo/dog"]
-
-
-def test_links_within_the_folder_are_followed(pets: Path):
-    (pets / "photo" / "dog" / "again.png").symlink_to(pets / "photo" / "dog" / "0.png")
-    assert "photo/dog/again.png" in read_folder(pets)[0].keys
 
 
 def test_a_root_that_is_itself_a_link_is_fine(pets: Path, tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datasets
@@ -69,16 +68,6 @@ def test_train_and_test_are_the_official_split(tmp_path: Path):
         number = images.read(i).getpixel((0, 0))[1]
         assert images.split[i] == (TEST if number >= 100 else TRAIN)
         assert images.keys[i].startswith("test/" if number >= 100 else "train/")
-
-
-def test_the_order_of_the_parts_changes_nothing(tmp_path: Path):
-    parts = {"train": made(9), "test": made(6, first=100)}
-    found = []
-    for name, order in (("one", ("train", "test")), ("two", ("test", "train"))):
-        (tmp_path / name).mkdir()
-        both = datasets.DatasetDict({part: parts[part] for part in order})
-        found.append(hf.read(saved(tmp_path / name, both))[0])
-    assert found[0].keys == found[1].keys and found[0].split.tolist() == found[1].split.tolist()
 
 
 def test_parts_of_other_names_are_domains(tmp_path: Path):
@@ -169,13 +158,6 @@ def test_without_the_library_the_error_says_what_to_install(tmp_path: Path, monk
     with pytest.raises(FedLensError, match="pip install 'datasets") as caught:
         hf.read(path)
     assert caught.value.field == "data.name"
-
-
-def test_rows_may_be_read_by_several_threads(tmp_path: Path):
-    images, _ = hf.read(saved(tmp_path, made(60)))
-    with ThreadPoolExecutor(8) as pool:
-        pixels = list(pool.map(lambda i: images.read(i % 60).getpixel((0, 0)), range(600)))
-    assert pixels == [(50 * images.labels[i % 60], i % 60, 7) for i in range(600)]
 
 
 def test_large_jpegs_can_be_read_in_draft(tmp_path: Path):

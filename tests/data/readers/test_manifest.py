@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
-from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
-from tests.support.data.partitions import partition
 
 CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
 
@@ -83,15 +80,6 @@ def test_columns_may_stand_in_any_order_under_any_name(tmp_path: Path, lines: li
     assert renamed.labels.tolist() == plain.labels.tolist() and renamed.owner == plain.owner
 
 
-def test_its_clients_are_a_natural_partition(tmp_path: Path, lines: list[str]):
-    images, _ = load(written(tmp_path, lines))
-    a = partition(images, split(images, "60/20/20", 1), kind="natural", seed=1)
-    assert a.clients == ("client 0", "client 1")
-    for k, rows in enumerate(zip(a.train, a.validation, a.test, strict=True)):
-        assert {images.owner[r] for r in np.concatenate(rows)} == {a.clients[k]}
-    assert len(a.unassigned) == 0
-
-
 def test_some_domains(tmp_path: Path, lines: list[str]):
     images, _ = load(written(tmp_path, lines), domains=["night"])
     assert images.domains == ("night",) and len(images) == 8 and len(images.classes) == 2
@@ -105,12 +93,3 @@ def test_other_types_than_of_folders_will_do(tmp_path: Path):
     save(tmp_path / "b.png", (4, 5, 6))
     images, _ = load(written(tmp_path, ["a.bmp,x", "b.png,y"], "path,label"))
     assert [images.read(i).getpixel((0, 0)) for i in (0, 1)] == [(1, 2, 3), (4, 5, 6)]
-
-
-def test_classes_stay_when_a_domain_lacks_them(tmp_path: Path):
-    for name in "ab":
-        save(tmp_path / f"{name}.png", (0, 0, 0))
-    images, _ = load(written(tmp_path, ["a.png,x,one", "b.png,y,two"], "path,label,domain"))
-    assert images.classes == ("x", "y")
-    assert images.empty_cells() == (("one", "y"), ("two", "x"))
-    assert np.bincount(images.domain).tolist() == [1, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,29 +18,27 @@ from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from tests.support.data import layouts
 from tests.support.data.archives import fit_checksums
 from tests.support.data.layouts import WRITE
+from tests.support.data.spoilers import sampled
 
 REPOSITORY = Path(__file__).parents[3]
 
 
+SPLITS = {TRAIN: {"split": "train"}, VALIDATION: {"split": "val"}, TEST: {"split": "test"}}
+
+
 def theirs(name: str, root: Path) -> Iterator[tuple[int, Image.Image, int, list[str]]]:
     """(part, image, label, class names) of every sample, as torchvision gives them."""
-    split = {"train": TRAIN, "val": VALIDATION, "test": TEST, "trainval": TRAIN}
-    made = {
-        "cifar10": [(TRAIN, tv.CIFAR10(root, train=True)), (TEST, tv.CIFAR10(root, train=False))]
-        if name == "cifar10" else [],
-        "cifar100": [(TRAIN, tv.CIFAR100(root, train=True)), (TEST, tv.CIFAR100(root, train=False))]
-        if name == "cifar100" else [],
-        "eurosat": [(-1, tv.EuroSAT(root))] if name == "eurosat" else [],
-        "caltech101": [(-1, tv.Caltech101(root))] if name == "caltech101" else [],
-    }.get(name)  # fmt: skip
-    if made is None:
-        cls, splits = {
-            "oxford-pets": (tv.OxfordIIITPet, ("trainval", "test")),
-            "food101": (tv.Food101, ("train", "test")),
-            "flowers102": (tv.Flowers102, ("train", "val", "test")),
-            "dtd": (tv.DTD, ("train", "val", "test")),
-        }[name]
-        made = [(split[part], cls(root, split=part)) for part in splits]
+    cls, arguments = {
+        "cifar10": (tv.CIFAR10, {TRAIN: {"train": True}, TEST: {"train": False}}),
+        "cifar100": (tv.CIFAR100, {TRAIN: {"train": True}, TEST: {"train": False}}),
+        "eurosat": (tv.EuroSAT, {-1: {}}),
+        "caltech101": (tv.Caltech101, {-1: {}}),
+        "oxford-pets": (tv.OxfordIIITPet, {TRAIN: {"split": "trainval"}, TEST: {"split": "test"}}),
+        "food101": (tv.Food101, {TRAIN: {"split": "train"}, TEST: {"split": "test"}}),
+        "flowers102": (tv.Flowers102, SPLITS),
+        "dtd": (tv.DTD, SPLITS),
+    }[name]
+    made = [(part, cls(root, **options)) for part, options in arguments.items()]
     for part, data in made:
         names = getattr(data, "classes", None) or data.categories
         for image, label in (data[i] for i in range(len(data))):
@@ -99,38 +97,35 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path, capsys: py
     assert "this ran" not in capsys.readouterr().out
 
 
-def edit(file: str, old: str, new: str):
+def change(file: str, made: Callable[[Path], object]):
+    """Spoil the only file or folder of this name."""
+
     def spoil(root: Path) -> None:
         (path,) = root.rglob(file)
+        made(path)
+
+    return spoil
+
+
+def edit(file: str, old: str, new: str):
+    def replace(path: Path) -> None:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new, 1))
 
-    return spoil
+    return change(file, replace)
 
 
 def drop(file: str):
-    def spoil(root: Path) -> None:
-        (path,) = root.rglob(file)
-        path.unlink()
-
-    return spoil
+    return change(file, Path.unlink)
 
 
 def cut(file: str):
-    def spoil(root: Path) -> None:
-        (path,) = root.rglob(file)
-        path.write_bytes(path.read_bytes()[:100])
-
-    return spoil
+    return change(file, lambda path: path.write_bytes(path.read_bytes()[:100]))
 
 
 def rename(old: str, new: str):
-    def spoil(root: Path) -> None:
-        (path,) = root.rglob(old)
-        path.rename(path.with_name(new))
-
-    return spoil
+    return change(old, lambda path: path.rename(path.with_name(new)))
 
 
 def labels(*, drop_last: bool = False, number: int | None = None):
@@ -221,7 +216,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "spoil", "message"), BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize(("name", "spoil", "message"), sampled(BAD, lambda bad: bad[0]))
 def test_damaged_sets_are_named_with_file_and_remedy(name, spoil, message, tmp_path: Path):
     root = WRITE[name](tmp_path)
     spoil(root)

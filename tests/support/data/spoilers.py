@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.support.data import layouts
@@ -84,6 +85,17 @@ def first(root: Path) -> Path:
 
 
 # --- breaking a good data set: each gives the root to load, None for the one it was given ---
+
+
+def sampled(cases: Mapping[str, Any], kind: Callable[[Any], object]) -> list[Any]:
+    """Return cases as parameters of a test; those after the first of each kind are slow."""
+    seen: set[object] = set()
+    parameters = []
+    for name, case in cases.items():
+        marks = [pytest.mark.slow] if kind(case) in seen else []
+        seen.add(kind(case))
+        parameters.append(pytest.param(*(case if isinstance(case, tuple) else (case,)), id=name, marks=marks))
+    return parameters
 
 
 def write(name: str, content: bytes | str) -> Callable[[Path], None]:
