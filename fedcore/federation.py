@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from fedcore.clip.prompts import class_features
 from fedcore.lazy import torch
 from fedcore.seeds import torch_generator
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Generator, Tensor
 
     from fedcore.clip.backbone import Backbone
@@ -177,13 +178,16 @@ class Problem:
         return torch.stack([draw(self.generator(*purpose, name)) for name in self.clients]).to(self.device)
 
 
+TestKind = Literal["client", "domain", "base", "new"]
+
+
 @dataclass(frozen=True)
 class TestSet:
-    """One column of the accuracy matrix: a client's or a domain's samples."""
+    """One column of the accuracy matrix: the samples of a client, a domain, or the base or new classes."""
 
     name: str
-    kind: Literal["client", "domain"]
-    domain: str | None
+    kind: TestKind
+    domain: str | None = None
 
 
 @dataclass(frozen=True)
@@ -200,13 +204,31 @@ class ClassSets:
 
 
 @dataclass(frozen=True)
+class LabelSpace:
+    """Test samples that are scored among other class names than those trained on.
+
+    A label space decides which names are encoded and scored. It is no mask on the scores of all names, since
+    what a method predicts may depend on the set of names.
+
+    Attributes:
+        pool: its labels index ``problem.classes``; -1 for samples of other classes.
+        test: one owner per entry of ``Federation.test_sets``; none but its own test sets have rows.
+        problem: the training's, with other classes and class counts.
+    """
+
+    pool: Pool
+    test: Rows
+    problem: Problem
+
+
+@dataclass(frozen=True)
 class Federation:
     """Encoded samples, and the rows of every client and test set.
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
-    ``len(problem.clients)`` of them belong to the clients, in client order. ``class_sets`` is None if it
-    would add nothing to the test sets. unlabelled (samples,) are the held-out domain's rows outside
-    its test set.
+    ``len(problem.clients)`` of them belong to the clients, in client order. A test set without rows belongs
+    to one of ``label_spaces``. ``class_sets`` is None if it would add nothing to the test sets. unlabelled
+    (samples,) are the held-out domain's rows outside its test set.
     """
 
     pool: Pool
@@ -217,6 +239,20 @@ class Federation:
     problem: Problem
     class_sets: ClassSets | None = None
     unlabelled: Tensor | None = None
+    label_spaces: tuple[LabelSpace, ...] = ()
+
+    def seen_in(self, space: LabelSpace) -> Federation:
+        """Return the federation as its models are tested in a label space: with its test sets only."""
+        nothing = Rows.of([np.array([], dtype=np.int64)] * len(self.problem.clients))
+        return replace(
+            self,
+            pool=space.pool,
+            validation=nothing,
+            test=space.test,
+            problem=space.problem,
+            class_sets=None,
+            label_spaces=(),
+        )
 
     def local_data(self, clients: Tensor) -> LocalData:
         """Return the training data of some clients. Shape: clients (participants,)."""

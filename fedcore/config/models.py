@@ -61,6 +61,21 @@ class DataConfig(Part):
         description="Training samples per class and client (few-shot); default: all",
         json_schema_extra={"empty": "all"},
     )
+    training_classes: Literal["all", "base"] = Field(
+        "all",
+        title="classes trained on",
+        description="all; base: clients train on the first half of the classes only, and the global model is "
+        "tested on these and on the other half, the new classes, each half among its own names "
+        "(base-to-new)",
+        json_schema_extra={"words": {"base": "the base classes"}},
+    )
+    class_order: Literal["label", "name"] = Field(
+        "label",
+        title="order of the classes",
+        description="Order whose first half are the base classes; label: the data set's (CoCoOp); name: the "
+        "alphabet's",
+        json_schema_extra={"words": {"label": "the data set's", "name": "alphabetical"}},
+    )
     columns: dict[str, str] = Field(
         default_factory=dict,
         title="column names",

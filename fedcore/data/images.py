@@ -103,14 +103,22 @@ class ImageSet:
         renumbered = np.full(len(self.domains), -1, dtype=np.int64)
         renumbered[chosen] = np.arange(len(chosen))
         content = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode())
+        part = self.subset(rows)
+        return replace(
+            part,
+            domains=domains,
+            domain=renumbered[part.domain],
+            fingerprint=content.hexdigest()[:16],
+        )
+
+    def subset(self, rows: np.ndarray) -> ImageSet:
+        """Return some of the images. The fingerprint stays, so it says nothing of which they are."""
         draft = self.draft
         return replace(
             self,
-            domains=domains,
             labels=self.labels[rows],
-            domain=renumbered[self.domain[rows]],
+            domain=self.domain[rows],
             keys=tuple(self.keys[r] for r in rows),
-            fingerprint=content.hexdigest()[:16],
             read=lambda index: self.read(int(rows[index])),
             draft=draft and (lambda index, side: draft(int(rows[index]), side)),
             split=None if self.split is None else self.split[rows],

@@ -7,7 +7,7 @@ training set. Draws are keyed by sample key, class name and client name; the ord
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,17 @@ class Assignment:
     held_out: str | None
     counts: np.ndarray
     unassigned: np.ndarray
+
+    def among(self, rows: np.ndarray) -> Assignment:
+        """Return the same assignment where the images are these rows of a larger set."""
+        return replace(
+            self,
+            train=[rows[part] for part in self.train],
+            validation=[rows[part] for part in self.validation],
+            test=[rows[part] for part in self.test],
+            domain_test=[rows[part] for part in self.domain_test],
+            unassigned=rows[self.unassigned],
+        )
 
 
 def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings | None = None) -> Assignment:

@@ -163,6 +163,7 @@ def predictions(snapshot: RunSnapshot) -> Work[Arrays]:
     pairs = [(code, code) for code in range(1, clients + 1)]
     if snapshot.has_global:
         pairs += [(GLOBAL, code) for code in range(clients + 1, len(snapshot.federation.test_sets) + 1)]
+        pairs = [(model, code) for model, code in pairs if snapshot.federation.test.counts[code - 1]]
     arrays: dict[str, list[np.ndarray]] = {
         n: [] for n in ("sample", "label", "predicted", "model", "test_set")
     }

@@ -138,12 +138,13 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         # Warnings concern the config as written; the frozen one omits unused texts.
         written = registry.build_config(draft.method.name, draft.method.config)
         warnings += registry.get(draft.method.name).plan_warnings(written, context)
+    first_inputs, *_ = prepared.values()
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]
     return Plan(
         runs=tuple(runs),
         clients=tuple(first.clients),
-        classes=images.classes,
+        classes=first_inputs.trained_classes,
         domains=images.domains,
         counts=first.counts,
         warnings=(

@@ -13,6 +13,7 @@ from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
+from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
@@ -27,10 +28,21 @@ Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The partition of a run, and the context in which its method's config is checked."""
+    """The partition of a run, and the context in which its method's config is checked.
+
+    Attributes:
+        context: has all class names that the run encodes, those that it is only tested on included.
+        halves: the base and the new classes; None if the run trains on all classes.
+    """
 
     assignment: Assignment
     context: RunContext
+    halves: Halves | None = None
+
+    @property
+    def trained_classes(self) -> tuple[str, ...]:
+        """The classes that the clients train on, in the order of the assignment's counts."""
+        return self.context.classes if self.halves is None else self.halves.base
 
 
 def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, list[str]]:
@@ -63,7 +75,18 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     settings = PartitionSettings(
         **run.partition.model_dump(), shots=run.data.shots, held_out=run.held_out, seed=run.seed
     )
-    assignment = partition(images, marks, settings)
+    found = None
+    if run.data.training_classes == "all":
+        assignment = partition(images, marks, settings)
+    else:
+        if run.held_out is not None:
+            raise FedLensError(
+                "a run that holds out classes cannot hold out a domain too; set training_classes = all, or "
+                "hold out no domain",
+                "held_out",
+            )
+        found = halves(images, marks, run.data.class_order)
+        assignment = partition_base(images, marks, found.base, settings)
     context = RunContext(
         sizes,
         images.classes,
@@ -74,7 +97,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         LazyDescriptions(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
-    return RunInputs(assignment, context)
+    return RunInputs(assignment, context, found)
 
 
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:

@@ -16,20 +16,22 @@ from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
+from fedcore.data.halves import labels_among
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.local import Stopped
+from fedcore.engine.clients.retarget import reason_without_value
 from fedcore.engine.environment import check_content
-from fedcore.engine.prepare import load_images, prepare_inputs, resolve
+from fedcore.engine.prepare import RunInputs, load_images, prepare_inputs, resolve
 from fedcore.errors import FedLensError
-from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
+from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.progress import Progress, relay
-from fedcore.records.codes import GLOBAL
+from fedcore.records.codes import GLOBAL, NO_VALUE
 from fedcore.records.events import Entity, Notice
 
 
@@ -122,17 +124,22 @@ def set_up(
         yield from map(Notice, notes)
         files[path] = integrity.identity(path)
         federations[wanted] = build_federation(
-            images, inputs.assignment, encodings.read(path), backbone, run.seed, run.data.root
+            images, inputs, encodings.read(path), backbone, run.seed, run.data.root
         )
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
     yield from _drawn_texts_notice(method)
+    listed = entities(federation)
+    if federation.label_spaces and (reason := reason_without_value(method)):
+        yield Notice(f"{NO_VALUE}{reason}")
+        federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
+        federation = next(iter(federations.values()))
     everyone = range(len(inputs.assignment.clients))
     return RunSetup(
         method=method,
         federation=federation,
         cohorts=build_cohorts(run, federations) or (Cohort(method, federation, everyone),),
-        entities=entities(federation),
+        entities=listed,
         images=images,
         backbones=tuple(loaded.values()),
         encodings=files,
@@ -197,28 +204,39 @@ def load_backbone(name: str, pretrained: str | None, device: str, precision: str
 
 def build_federation(
     images: ImageSet,
-    assignment: Assignment,
+    inputs: RunInputs,
     values: torch.Tensor,
     backbone: Backbone,
     seed: int,
     root: str | None = None,
 ) -> Federation:
-    """Make a federation of encoded samples and an assignment. Shape: values (samples, ...)."""
-    device = backbone.device
+    """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
+    device, assignment, split = backbone.device, inputs.assignment, inputs.halves
     if device.type != "cpu" and values.nbytes <= room_for_samples(device):
         values = values.to(device)
-    pool = Pool(values, torch.as_tensor(images.labels, dtype=torch.int64).to(device), device, backbone.dtype)
+
+    def pool(classes: tuple[str, ...]) -> Pool:
+        labels = torch.as_tensor(labels_among(images, classes), dtype=torch.int64)
+        return Pool(values, labels.to(device), device, backbone.dtype)
+
     clients = tuple(assignment.clients)
     domain_of = [int(d) for d in assignment.client_domain]
     sets = [
         TestSet(n, "client", images.domains[d] if d >= 0 else None)
         for n, d in zip(clients, domain_of, strict=True)
     ]
-    sets += [TestSet(d, "domain", d) for d in assignment.domains]
+    test = list(assignment.test)
+    if split is None or len(images.domains) > 1:  # the base classes of a single domain are one test set
+        sets += [TestSet(d, "domain", d) for d in assignment.domains]
+        test += assignment.domain_test
+    if split is not None:
+        sets += [TestSet("base classes", "base"), TestSet("new classes", "new")]
+        test += [split.base_test, np.array([], dtype=np.int64)]
     train = Rows.of(assignment.train)
+    classes = inputs.trained_classes
     problem = Problem(
         backbone=backbone,
-        classes=images.classes,
+        classes=classes,
         template=images.template,
         clients=clients,
         domains=images.domains,
@@ -228,16 +246,27 @@ def build_federation(
         seed=seed,
         descriptions=LazyDescriptions(images.name, root, images.classes),
     )
-    test = Rows.of([*assignment.test, *assignment.domain_test])
+    spaces = []
+    if split is not None:
+        nobody = torch.zeros(len(clients), len(split.new), dtype=torch.int64)
+        rows = [np.array([], dtype=np.int64)] * (len(sets) - 1)
+        spaces.append(
+            LabelSpace(
+                pool(split.new),
+                Rows.of([*rows, split.new_test]),
+                replace(problem, classes=split.new, class_counts=nobody),
+            )
+        )
     return Federation(
-        pool,
+        pool(classes),
         train,
         Rows.of(assignment.validation),
-        test,
+        Rows.of(test),
         tuple(sets),
         problem,
-        class_sets(images, assignment),
+        class_sets(labels_among(images, classes), assignment),
         unlabelled_rows(images, assignment),
+        tuple(spaces),
     )
 
 
@@ -264,12 +293,14 @@ def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | 
     return torch.as_tensor(rows)
 
 
-def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
+def class_sets(labels: np.ndarray, assignment: Assignment) -> ClassSets | None:
     """Collect all test samples of each client's classes, without those of a held-out domain.
 
     None if the clients belong to different domains: such a client is measured on its domain, as it has never
     trained on its classes in other domains. None too if the class sets equal the clients' own test sets
     (disjoint classes), so that no value is stored twice.
+
+    Shape: labels (samples,), as the counts of the assignment have them.
     """
     domains = assignment.client_domain
     if (domains >= 0).all() and len(set(domains.tolist())) > 1:
@@ -277,22 +308,22 @@ def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
     pairs = zip(assignment.domains, assignment.domain_test, strict=True)
     rows = np.sort(np.concatenate([rows for name, rows in pairs if name != assignment.held_out]))
     held = np.asarray(assignment.counts) > 0
-    labels = np.asarray(images.labels)[rows]
     pairs = zip(held, assignment.test, strict=True)
-    if all(np.array_equal(rows[classes[labels]], np.sort(test)) for classes, test in pairs):
+    if all(np.array_equal(rows[classes[labels[rows]]], np.sort(test)) for classes, test in pairs):
         return None
     return ClassSets(torch.as_tensor(rows), torch.as_tensor(held))
 
 
 def entities(federation: Federation) -> tuple[Entity, ...]:
-    """List the rows and columns of the accuracy matrix: global, clients, domains, class sets."""
+    """List the rows and columns of the accuracy matrix: global, clients, further test sets, class sets."""
+    tested = sum((space.test.counts for space in federation.label_spaces), federation.test.counts)
     listed = [Entity(GLOBAL, "global", "global")]
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
             counts = tuple(federation.problem.class_counts[code - 1].tolist())
             samples = sum(counts)
         else:
-            counts, samples = None, int(federation.test.counts[code - 1])
+            counts, samples = None, int(tested[code - 1])
         entity = Entity(code, test_set.kind, test_set.name, domain=test_set.domain, samples=samples)
         listed.append(replace(entity, class_counts=counts))
     if (sets := federation.class_sets) is not None:

@@ -5,7 +5,10 @@ from typing import Literal
 GLOBAL = 0
 """Entity code of the global model.
 
-Clients are 1..C, domains C+1..C+D; the class set of client c, if there is one, is C+D+c."""
+Clients are 1..C, the further test sets (domains, base and new classes) C+1..C+D; the class set of client c,
+if there is one, is C+D+c."""
+NO_VALUE = "no value on new classes: "
+"""Beginning of the notice why a run has no accuracy on classes that it was not trained on."""
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")

@@ -26,13 +26,14 @@ class Entity:
 
     Attributes:
         code: unique within the run, see ``codes.GLOBAL``.
-        kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``.
-        samples: training samples of a client, test samples of a domain or a class set.
+        kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``; ``base``
+            and ``new`` are those of the classes that the run trains on and of the others, see ``LabelSpace``.
+        samples: training samples of a client, test samples of any other test set.
         class_counts: training samples of a client by class.
     """
 
     code: int
-    kind: Literal["global", "client", "domain", "classes"]
+    kind: Literal["global", "client", "domain", "classes", "base", "new"]
     name: str
     _: KW_ONLY
     domain: str | None = None

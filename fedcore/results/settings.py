@@ -21,6 +21,8 @@ NOT_COMPARED = (
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
+_LATER = {"training_classes": "all", "class_order": "label"}
+"""Fields of the data that are newer than the keys in links: a default leaves a key as it was."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
@@ -36,6 +38,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
     unused = unused_fields(config.partition)
     part["partition"] = {n: v for n, v in part["partition"].items() if n not in unused}
+    part["data"] = {n: v for n, v in part["data"].items() if n not in _LATER or v != _LATER[n]}
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         fingerprint = (environment or {}).get("data")
@@ -61,6 +64,9 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     """
     flat = config_for_display(config, trained_by_fedlens)
     content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
+    for name, default in _LATER.items():
+        if content[f"data.{name}"] == default:
+            del content[f"data.{name}"]
     content["here"] = trained_by_fedlens
     content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
     if content.get("method.config.arithmetic") == "fp32":
@@ -78,6 +84,7 @@ def setting_title(config: RunConfig) -> str:
     }
     kind = kinds.get(partition.kind, partition.kind)
     parts = [data_title(config.data), kind, backbone_names(config)]
+    parts += ["base to new classes"] if config.data.training_classes == "base" else []
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)
 

@@ -123,14 +123,14 @@ def _images(domains=("photo",), per_class=10, classes=4):
 
 def test_under_iid_every_client_holds_all_classes_and_is_measured_on_the_whole_test_set():
     images, split = _images()
-    found = class_sets(images, partition(images, split, kind="iid", clients=2, seed=1))
+    found = class_sets(images.labels, partition(images, split, kind="iid", clients=2, seed=1))
     assert found.held.all() and found.rows.tolist() == np.flatnonzero(split == TEST).tolist()
 
 
 def test_under_dirichlet_a_class_counts_where_it_is_trained_on():
     images, split = _images(per_class=20)
     assignment = partition(images, split, kind="dirichlet", clients=3, alpha=0.2, seed=4)
-    found = class_sets(images, assignment)
+    found = class_sets(images.labels, assignment)
     assert not found.held.all()
     for i, rows in enumerate(assignment.train):
         assert set(np.flatnonzero(found.held[i])) == set(images.labels[rows].tolist())
@@ -143,7 +143,7 @@ def test_test_samples_that_nobody_holds_count_too():
     split = np.tile(np.array([TRAIN, TRAIN, VALIDATION, TEST, TRAIN]), len(images) // 5)
     named = replace(images, owner=tuple(f"writer {w}" for w in writers))
     assignment = partition(named, split, kind="natural", clients=2, seed=1)
-    found = class_sets(named, assignment)
+    found = class_sets(named.labels, assignment)
     assert found.held.all() and found.rows.tolist() == np.flatnonzero(split == TEST).tolist()
     assert len(found.rows) == 2 * sum(map(len, assignment.test))
 
@@ -151,16 +151,18 @@ def test_test_samples_that_nobody_holds_count_too():
 def test_disjoint_classes_and_single_domains_need_no_further_test_sets():
     images, split = _images()
     assert (
-        class_sets(images, partition(images, split, kind="pathological", clients=2, classes_per_client=2))
+        class_sets(
+            images.labels, partition(images, split, kind="pathological", clients=2, classes_per_client=2)
+        )
         is None
     )
     images, split = _images(("photo", "sketch"))
-    assert class_sets(images, partition(images, split, kind="domain", clients_per_domain=2)) is None
+    assert class_sets(images.labels, partition(images, split, kind="domain", clients_per_domain=2)) is None
 
 
 def test_clients_that_mix_domains_are_measured_on_all_but_the_held_out_one():
     images, split = _images(("photo", "sketch", "art"))
-    found = class_sets(images, partition(images, split, kind="iid", clients=2, held_out="art"))
+    found = class_sets(images.labels, partition(images, split, kind="iid", clients=2, held_out="art"))
     assert set(images.domain[found.rows.numpy()].tolist()) == {0, 1}
     assert len(found.rows) == int((split == TEST).sum() * 2 / 3)
 

@@ -33,36 +33,45 @@ def after_aggregation(
     their own and the domains' ones, and on their class sets. If only a sample of the clients is evaluated and
     not ``full``: the clients' models on their own and their class sets. On validation samples: the clients'
     models on their own, the global model on all clients' ones. If every client predicts with the global
-    model, its passes serve all clients.
+    model, its passes serve all clients. In a label space other than that of training they are
+    evaluated on its own test sets only.
 
     Args:
         evaluators: one per cohort.
         chunk: clients' own models in one part.
     """
     cells: list[Cell] = []
-    for cohort, evaluator in enumerate(evaluators):
-        with torch.no_grad():
-            models = check_models(evaluator.method, evaluator.method.models(state))
-            if models.global_model is not None:
-                score = _global_score(cohort, evaluator, executor, models.global_model, should_stop)
-                cells += evaluator.global_model(models, full, score)
-        for result in executor.evaluate(_own_models(cohort, evaluator, models, full, chunk), should_stop):
-            cells += result.cells
+    for cohort, home in enumerate(evaluators):
+        for space, evaluator in enumerate(home.spaces):
+            place = cohort, space
+            with torch.no_grad():
+                there = state if evaluator is home else home.method.retarget(state, evaluator.method)
+                models = check_models(evaluator.method, evaluator.method.models(there))
+                if models.global_model is not None:
+                    score = _global_score(place, evaluator, executor, models.global_model, should_stop)
+                    cells += evaluator.global_model(models, full, score)
+            parts = _own_models(place, evaluator, models, full, chunk)
+            for result in executor.evaluate(parts, should_stop):
+                cells += result.cells
     return cells
 
 
 def _own_models(
-    cohort: int, evaluator: Evaluator, models: Models, full: bool, chunk: int
+    place: tuple[int, int], evaluator: Evaluator, models: Models, full: bool, chunk: int
 ) -> Iterator[OwnModels]:
     """Yield the clients' models in chunks, each of which is made when it is needed."""
     for clients in evaluator.with_own_models(models).split(chunk):
         if len(clients):
             params = {n: _rows(v, clients) for n, v in models.clients.items()}
-            yield OwnModels(cohort, clients, params, full)
+            yield OwnModels(*place, clients, params, full)
 
 
 def _global_score(
-    cohort: int, evaluator: Evaluator, executor: Executor, params: Params, should_stop: Callable[[], bool]
+    place: tuple[int, int],
+    evaluator: Evaluator,
+    executor: Executor,
+    params: Params,
+    should_stop: Callable[[], bool],
 ) -> Score:
     """Return a function that scores the global model, with its passes divided among the processes."""
     model = uuid.uuid4().hex
@@ -70,7 +79,7 @@ def _global_score(
     def score(indices: Sequence[Tensor]) -> list[Scores]:
         passes = [part for index in indices for part in evaluator.passes(index)]
         groups = _divided(passes, executor.width)
-        parts = [GlobalPasses(cohort, model, params, tuple(group)) for group in groups]
+        parts = [GlobalPasses(*place, model, params, tuple(group)) for group in groups]
         results = list(executor.evaluate(parts, should_stop))
         sizes = [index.shape[1] for index in indices]
         correct = torch.cat([r.correct for r in results if r.correct is not None], 1).split(sizes, 1)

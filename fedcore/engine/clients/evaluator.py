@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -60,6 +60,7 @@ class Evaluator:
         sample: the evaluated clients of the run, see ``evaluated_clients``; None: all. Shape: (evaluated,).
         members: the clients of this method's cohort; None: all.
         scores_global: whether to evaluate the global model; with several backbones there is no single one.
+        trained_on: the federation of the clients' training data, if this one is of another label space.
     """
 
     method: Method
@@ -67,6 +68,27 @@ class Evaluator:
     sample: Tensor | None = None
     members: range | None = None
     scores_global: bool = True
+    trained_on: Federation | None = None
+
+    @cached_property
+    def spaces(self) -> tuple[Evaluator, ...]:
+        """Itself, and one for each other label space: of the same method, made for its class names.
+
+        Made with the first evaluation, so that nothing has encoded those names before.
+        """
+        others = (
+            replace(
+                self,
+                method=type(self.method)(self.method.config, space.problem),
+                federation=self.federation.seen_in(space),
+                trained_on=self.federation,
+            )
+            for space in self.federation.label_spaces
+        )
+        return self, *others
+
+    def _head(self, params: Params, clients: Tensor) -> Params:
+        return self.method.head(params, (self.trained_on or self.federation).local_data(clients))
 
     @property
     def _in_batches(self) -> bool:
@@ -90,9 +112,10 @@ class Evaluator:
 
     @cached_property
     def _sets(self) -> Tensor:
-        """Positions of the evaluated clients' test sets and the domains'. Shape: (test sets,)."""
-        clients, sets = len(self.federation.problem.clients), len(self.federation.test.counts)
-        return torch.cat([self._sampled, torch.arange(clients, sets)])
+        """Positions of the evaluated clients' test sets and the further ones. Shape: (test sets,)."""
+        clients, counts = len(self.federation.problem.clients), self.federation.test.counts
+        sets = torch.cat([self._sampled, torch.arange(clients, len(counts))])
+        return sets[counts[sets] > 0]
 
     @cached_property
     def _test(self) -> Rows:
@@ -137,8 +160,11 @@ class Evaluator:
 
     def own_models(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
         """Evaluate some clients' own models after aggregation. Shape: params (clients, ...)."""
-        head = self.method.head(params, self.federation.local_data(clients))
-        cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, self._coverage(full))
+        coverage = self._coverage(full)
+        if self.trained_on is not None and coverage == "own":
+            return []  # clients have no test samples of their own in another label space
+        head = self._head(params, clients)
+        cells = self._test_cells(AFTER_AGGREGATION, params, head, clients, coverage)
         if self.federation.validation.counts.sum() > 0:
             sums = self._own_sums(params, head, self.federation.validation.select(clients))
             cells += self._diagonal(VALIDATION, AFTER_AGGREGATION, clients + 1, sums)
@@ -152,7 +178,7 @@ class Evaluator:
 
     def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
         """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
-        head = self.method.head(params, self.federation.local_data(clients))
+        head = self._head(params, clients)
         return self._test_cells(BEFORE_AGGREGATION, params, head, clients, "own")
 
     def _test_cells(
@@ -169,11 +195,13 @@ class Evaluator:
             if coverage == "all":
                 sums = self._matrix(score, self._test)
                 cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
-            else:
+            elif self.trained_on is None:
                 sums = self._own_sums(params, head, self.federation.test.select(clients))
                 cells = self._diagonal(TEST, stage, clients + 1, sums)
+            else:
+                cells = []
             if coverage == "domains":
-                domains = self._sets[len(self._sampled) :]
+                domains = self._sets[self._sets >= len(self.federation.problem.clients)]
                 sums = self._matrix(score, self.federation.test.select(domains))
                 cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
             return cells + self._class_cells(stage, score, each, clients)

@@ -74,12 +74,14 @@ class OwnModels:
     """Models of some clients of a cohort.
 
     Attributes:
+        space: 0 for the label space of training, else the number of one of ``Federation.label_spaces``.
         full: whether to evaluate the full matrix, see ``evaluation.after_aggregation``.
 
     Shape: clients (chunk,), ascending; params (chunk, ...).
     """
 
     cohort: int
+    space: int
     clients: Tensor
     params: Params
     full: bool
@@ -90,12 +92,14 @@ class GlobalPasses:
     """Forward passes of a cohort's global model.
 
     Attributes:
+        space: as of ``OwnModels``.
         model: identifies the parameters, so that a process computes their head only once.
 
     Shape: params (1, ...); each pass (1, samples).
     """
 
     cohort: int
+    space: int
     model: str
     params: Params
     passes: tuple[Tensor, ...]
@@ -207,7 +211,7 @@ class Worker:
 
     def evaluate(self, part: EvaluationPart) -> PartResult:
         """Compute a part of the evaluation after aggregation."""
-        evaluator = self.evaluators[part.cohort]
+        evaluator = self.evaluators[part.cohort].spaces[part.space]
         given = {name: value.to(self.device) for name, value in part.params.items()}
         with torch.no_grad():
             if isinstance(part, OwnModels):
