@@ -99,16 +99,19 @@ def announce_deleted(listed: dict[int, str], existing: Collection[int]) -> None:
     st.session_state[LISTED] = listed
 
 
-def filters() -> tuple[str, list[str], list[str]]:
-    """Draw the filters, which are kept in the URL; return the search text, the states and the columns."""
+def filters(tags: Sequence[str]) -> tuple[str, list[str], str | None, list[str]]:
+    """Draw the filters, which are kept in the URL; return search text, states, tag and columns."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
         )
         states = st.multiselect("Status", list(STATUS), key="status", bind="query-params", placeholder="any")
+        tag = None
+        if tags:
+            tag = st.selectbox("Tag", tags, index=None, key="tag", bind="query-params", placeholder="any")
         st.toggle("Include archived", key="archived", bind="query-params")
         columns = table.choose_columns()
-    return text or "", states, columns
+    return text or "", states, tag, columns
 
 
 def title_row() -> None:
@@ -140,8 +143,8 @@ def page() -> None:
         welcome()
         return
     strip = st.container()
-    text, states, columns = filters()
-    shown = [i for i in summaries if matches(i, text, states)]
+    text, states, tag, columns = filters(sorted({name for i in summaries for name in i.row.tags}))
+    shown = [i for i in summaries if matches(i, text, states, tag)]
     listed = [r for i in shown for r in i.row.runs]
     every = [r for i in summaries for r in i.row.runs]
     live = any(not r.ended for r in every)
@@ -151,9 +154,9 @@ def page() -> None:
         )
     if shown:
         selected = table.draw(shown, columns)
-        actions.bar(selected)
         table.run_clicked_action(shown)
         if selected:
+            actions.bar(selected)
             runs.draw(selected)
         else:
             st.caption(

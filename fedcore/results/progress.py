@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcore.config.field_names import data_title, error_text
 from fedcore.progress import duration
-from fedcore.results.statistics import spread
+from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 RECENT_ROUNDS = 5
@@ -164,6 +166,7 @@ class ExperimentSummary:
         state: the most important state of its runs: running, then waiting, then ended without success.
         share: of all rounds done, 0 to 1.
         curve: the method's mean personal accuracy by round.
+        best_run: the method's first run that has recorded rounds.
     """
 
     row: ExperimentRow
@@ -180,6 +183,26 @@ class ExperimentSummary:
     worst: float | None
     curve: tuple[float, ...]
     seconds: float | None
+    best_run: RunRow | None
+
+
+def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]:
+    """Return by run the accuracies of its last round, shares by model and test set; nan if not measured.
+
+    Runs whose last round was not evaluated are missing.
+    """
+    cells = store.cells.coded({run.id: [run.rounds_done] for run in runs})
+    matrices = {}
+    for run_id, of_run in group_by(cells, lambda cell: cell.run_id).items():
+        models = sorted({cell.model for cell in of_run})
+        test_sets = sorted({cell.test_set for cell in of_run})
+        test_sets = [code for code in test_sets if code in models] or test_sets  # clients, as on Live
+        shares = np.full((len(models), len(test_sets)), np.nan)
+        for cell in of_run:
+            if cell.test_set in test_sets:
+                shares[models.index(cell.model), test_sets.index(cell.test_set)] = cell.correct / cell.total
+        matrices[run_id] = shares
+    return matrices
 
 
 def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
@@ -237,11 +260,14 @@ def _summary(
         worst=_mean(best, "worst_client"),
         curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
         seconds=sum(elapsed) if elapsed else None,
+        best_run=next((r for r in best if r.rounds_done or r.state == "done"), None),
     )
 
 
-def matches(item: ExperimentSummary, text: str, states: Sequence[str]) -> bool:
-    """Return whether an experiment contains all words of ``text`` and a run in a state of ``states``."""
+def matches(item: ExperimentSummary, text: str, states: Sequence[str], tag: str | None = None) -> bool:
+    """Return whether an experiment has a tag, all words of ``text``, and a run in a state of ``states``."""
+    if tag is not None and tag not in item.row.tags:
+        return False
     content = " ".join([item.row.name, item.data, *item.methods, *item.row.tags, item.row.notes]).lower()
     return all(word in content for word in text.lower().split()) and (
         not states or any(item.states[s] for s in states)

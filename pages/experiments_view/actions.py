@@ -103,9 +103,12 @@ def confirm_retry(items: Items) -> None:
         "Their records are deleted, and they start again from round 0. To continue after the last finished "
         "round, use *Resume* instead."
     )
-    if st.button("Restart", type="primary", key="retry_confirmed"):
-        session.store().runs.retry(ids)
-        st.rerun()
+    with st.container(horizontal=True):
+        if st.button("Restart", type="primary", key="retry_confirmed"):
+            session.store().runs.retry(ids)
+            st.rerun()
+        if st.button("Cancel", key="retry_cancelled"):
+            st.rerun()
 
 
 def _name_runs(items: Items, ids: Sequence[int]) -> None:
@@ -129,6 +132,30 @@ def edit(items: Items) -> None:
     if st.button("Save", type="primary", key="edit_saved"):
         try:
             session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
+            st.rerun()
+        except FedLensError as error:
+            markup.show_error(error)
+
+
+def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Return an experiment's tags after the choice for several; those that not all of them share stay."""
+    kept = [name for name in tags if name in chosen or name not in shared]
+    return list(dict.fromkeys([*kept, *chosen]))
+
+
+@st.dialog("Tags")
+def tag(items: Items) -> None:
+    """Give several experiments tags, and take tags away, which group the list."""
+    known = sorted({name for e in session.store().experiments.all(include_archived=True) for name in e.tags})
+    shared = [name for name in known if all(name in i.row.tags for i in items)]
+    chosen = st.multiselect(
+        f"Tags that {'this experiment has' if single(items) else 'all of them have'}", known, default=shared,
+        accept_new_options=True, key="tags_chosen", placeholder="choose, or type a new one",
+    )  # fmt: skip
+    if st.button("Save", type="primary", key="tags_saved"):
+        try:
+            for i in items:
+                session.store().experiments.edit(i.row.id, tags=changed_tags(i.row.tags, shared, chosen))
             st.rerun()
         except FedLensError as error:
             markup.show_error(error)
@@ -184,6 +211,7 @@ ACTIONS = (
         lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
     ),
     Action("Edit", "edit", single, edit),
+    Action("Tag", "sell", bool, tag),
     Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),
     Action("Run next", "low_priority", lambda items: run_ids(items, _is_queued), _run_next),
     Action("Resume", "resume", lambda items: run_ids(items, background.can_resume), _resume),
@@ -207,11 +235,9 @@ def chosen(label: str) -> Action:
 
 
 def bar(items: Items) -> None:
-    """Draw a button for every action, disabled if it is impossible for the selection."""
-    hidden = "Archive" if items and all(i.row.archived for i in items) else "Unarchive"
-    with st.container(horizontal=True):
+    """Draw a button for every action that is possible for the selection."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{len(items):,} selected**", width="content")
         for action in ACTIONS:
-            if action.label != hidden and st.button(
-                action.label, icon=f":material/{action.icon}:", disabled=not action.possible(items)
-            ):
+            if action.possible(items) and st.button(action.label, icon=f":material/{action.icon}:"):
                 action.do(items)

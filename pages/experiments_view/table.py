@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.elements.arrow import DataframeStateInput
 
+from fedcore.plots.thumbnail import thumbnail
 from fedcore.progress import duration
-from fedcore.results.progress import ExperimentSummary
+from fedcore.results.progress import ExperimentSummary, last_matrices
+from fedcore.store import Store
 from pages.experiments_view import actions
 from pages.widgets import markup, session
 
@@ -19,12 +21,15 @@ TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"
 CLICKED = "clicked_action"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: 14 rows, and half of one as a hint to scroll
 LETTER_WIDTH = 7.2  # pixels, about
-METHOD_LETTERS = 26
+WIDTHS = {False: (100, 180), True: (135, 145)}
+"""Pixels of status and name, without and with archived experiments."""
+MENU_WIDTH, WIDEST_BEST = 44, 125
+METHOD_LETTERS = 22
 """Number of letters that fit into the column of methods."""
 
 
 class Column(NamedTuple):
-    """A column that the reader can choose; those ``shown`` by default fit into 1200 pixels."""
+    """A column that the reader can choose; those ``shown`` by default fit into a window of 1440 pixels."""
 
     value: Callable[[ExperimentSummary], object]
     config: Any
@@ -34,20 +39,20 @@ class Column(NamedTuple):
 _text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
 _per_cent = partial(_number, format="%.1f")
 COLUMNS: dict[str, Column] = {
-    "Methods": Column(lambda i: methods_text(i.methods), _text(width=190), True),
-    "Data": Column(lambda i: i.data, _text(width=120), True),
+    "Methods": Column(lambda i: methods_text(i.methods), _text(width=160), True),
+    "Data": Column(lambda i: i.data, _text(width=107), True),
     "Seeds": Column(lambda i: i.seeds, _text(width=70), False),
     "Rounds": Column(
         lambda i: 100 * i.share,
-        st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100, width=110),
+        st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100, width=105),
         True,
     ),
-    "Runs": Column(lambda i: f"{i.done}/{len(i.row.runs)}", _text(width=60), True),
+    "Runs": Column(lambda i: f"{i.done}/{len(i.row.runs)}", _text(width=55), True),
     "Best": Column(lambda i: i.best_text, None, True),
     "Last": Column(
         lambda i: i.last,
         _per_cent(
-            width=65, help="Personal accuracy at the last round of the method that is best on validation, %"
+            width=60, help="Personal accuracy at the last round of the method that is best on validation, %"
         ),
         True,
     ),
@@ -61,10 +66,17 @@ COLUMNS: dict[str, Column] = {
         _per_cent(width=100, help="Lowest accuracy of a client at the last round of that method, %"),
         False,
     ),
+    "Heatmap": Column(
+        lambda i: None,
+        st.column_config.ImageColumn(
+            width=64, help="The last round of that method's first run: models by test sets, 0 to 100 %"
+        ),
+        True,
+    ),
     "Curve": Column(
         lambda i: i.curve,
         st.column_config.LineChartColumn(
-            help="Personal test accuracy of that method over the rounds, %", y_min=0, y_max=100, width=90
+            help="Personal test accuracy of that method over the rounds, %", y_min=0, y_max=100, width=80
         ),
         True,
     ),
@@ -154,22 +166,25 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
         "": [actions.menu(i) for i in summaries],
     }
     rows |= {name: [COLUMNS[name].value(i) for i in summaries] for name in columns}
+    if "Heatmap" in columns:
+        rows["Heatmap"] = thumbnails(session.store(), summaries)
     ids = [i.row.id for i in summaries]
     longest = max((len(i.best_text) for i in summaries), default=0)
+    archived = any(i.row.archived for i in summaries)
     button = st.column_config.ButtonColumn
     config: dict[str, Any] = {
-        "Status": _text(width=None if any(i.row.archived for i in summaries) else 100),
+        "Status": _text(width=WIDTHS[archived][0]),
         "Experiment": button(
-            width="medium", type="tertiary", alignment="left", key=OPEN, on_click=_remember, args=(OPEN,),
-            help="Click the name to open the experiment on Live",
+            width=WIDTHS[archived][1], type="tertiary", alignment="left", key=OPEN, on_click=_remember,
+            args=(OPEN,), help="Click the name to open the experiment on Live",
         ),
         "": button(
-            "", type="tertiary", width=44, help="Actions for this experiment", key=MENU,
+            "", type="tertiary", width=MENU_WIDTH, help="Actions for this experiment", key=MENU,
             on_click=_remember, args=(MENU,),
         ),
     }  # fmt: skip
     config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
-    config["Best"] = _text(width=int(min(220, max(75, 24 + LETTER_WIDTH * longest))))
+    config["Best"] = _text(width=int(min(WIDEST_BEST, max(75, 24 + LETTER_WIDTH * longest))))
     selected = selectable_table(
         rows,
         ids,
@@ -181,6 +196,21 @@ def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list
     )
     session.remember_ids("chosen", selected)
     return [i for i in summaries if i.row.id in selected]
+
+
+def thumbnails(store: Store, summaries: Sequence[ExperimentSummary]) -> list[str | None]:
+    """Return a small heatmap of each experiment's best method; those of runs without a new round are kept."""
+    kept = _kept_thumbnails(store)
+    wanted = {i.best_run.id: i.best_run for i in summaries if i.best_run is not None}
+    stale = [run for run in wanted.values() if kept.get(run.id, ("",))[0] != run.version]
+    made = last_matrices(store, stale)
+    kept |= {run.id: (run.version, thumbnail(made[run.id]) if run.id in made else None) for run in stale}
+    return [None if i.best_run is None else kept[i.best_run.id][1] for i in summaries]
+
+
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=4, show_spinner=False)
+def _kept_thumbnails(store: Store) -> dict[int, tuple[object, str | None]]:
+    return {}
 
 
 def _remember(event: str) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
+from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.progress import experiment_summaries
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, importing, table
 from tests.support import fill
-from tests.support.web.pages import Opened, button, work_off
+from tests.support.web.pages import Opened, button, widget, work_off
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters
@@ -103,10 +108,11 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
     monkeypatch.setattr(actions.session, "writable", lambda: True)
     mixed, done = experiment_summaries(Store(filled))
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
-        "Live", "Compare", "Clone", "Edit", "Archive", "Delete",
+        "Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete",
     ]  # fmt: skip
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
-        "Live", "Compare", "Clone", "Edit", "Stop", "Run next", "Resume", "Retry failed", "Archive", "Delete",
+        "Live", "Compare", "Clone", "Edit", "Tag", "Stop", "Run next", "Resume", "Retry failed", "Archive",
+        "Delete",
     ]  # fmt: skip
     monkeypatch.setattr(actions.session, "writable", lambda: False)
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == ["Live", "Compare"]
@@ -158,6 +164,52 @@ def test_columns_are_chosen_and_stand_in_the_url(open_page: Opened, filled: Path
 )
 def test_methods_are_counted_where_their_names_would_be_cut(methods: list[str], text: str) -> None:
     assert table.methods_text(methods) == text
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_no_default_column_is_cut_off_in_a_window_of_1440_pixels(archived: bool) -> None:
+    widths = [table.COLUMNS[name].config["width"] for name in table.DEFAULT if name != "Best"]
+    selection, page = 33, 1240
+    first = sum(table.WIDTHS[archived]) + table.MENU_WIDTH
+    assert selection + first + sum(widths) + table.WIDEST_BEST <= page
+
+
+def test_actions_appear_with_a_selection_and_only_those_that_are_possible(
+    open_page: Opened, filled: Path
+) -> None:
+    names = {a.label for a in actions.ACTIONS}
+    app = open_page()
+    assert not names & {b.label for b in app.button}
+    app = select(app, TABLE, 1)
+    assert {b.label for b in app.button} & names == {
+        "Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete"
+    }  # fmt: skip
+    app = select(app, TABLE, 0, 1)
+    assert "Stop" in {b.label for b in app.button} and "Delete" not in {b.label for b in app.button}
+
+
+def test_tags_are_given_to_several_and_group_the_list(open_page: Opened, filled: Path) -> None:
+    store = Store(filled)
+    store.experiments.edit(1, tags=["paper", "old"])
+    app = button(select(open_page(), TABLE, 0, 1), "Tag").click().run()
+    assert widget(app, "Tags that all of them have").value == []
+    assert actions.changed_tags(("paper", "old"), ["paper"], ["new"]) == ["old", "new"]
+    app = open_page(tag="old")
+    assert list(app.dataframe[0].value["Experiment"]) == [store.experiments.get(1).name]
+
+
+def test_a_thumbnail_shows_the_last_round_of_the_best_method(open_page: Opened, filled: Path) -> None:
+    (item,) = (i for i in experiment_summaries(Store(filled)) if i.row.id == 1)
+    assert item.best_run is not None and item.best_run.label == item.best_text
+    drawn = open_page().dataframe[0].value["Heatmap"][1].removeprefix("data:image/png;base64,")
+    with Image.open(io.BytesIO(base64.b64decode(drawn))) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    panel = run_panel(Store(filled), item.best_run)
+    assert pixels.shape[:2] == (4 * panel.values.shape[0], 4 * panel.values.shape[1])
+    ends = np.argmin(panel.values), np.argmax(panel.values)
+    darkest, brightest = (np.unravel_index(place, panel.values.shape) for place in ends)
+    brightness = pixels[2::4, 2::4].sum(axis=2)
+    assert brightness[darkest] == brightness.min() and brightness[brightest] == brightness.max()
 
 
 def test_runs_of_one_method_are_one_row_that_unfolds(open_page: Opened, filled: Path) -> None:
