@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
+from fedcore.plots.chart import Chart, cell_texts, escape, legend_key, short_name, ticks
 from fedcore.plots.theme import ACCURACY_SCALE, DARK_TEXT_FROM, MARGIN, TOOLBAR, Theme, hover
 from fedcore.progress import counted
 from fedcore.records.presentation import FieldChart
@@ -142,10 +142,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
             )
     for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
         if (kind == k).any():
-            mark = {"symbol": symbol, "size": 10, "color": theme.faint}  # of a trace without points
-            figure.add_trace(
-                go.Scatter(x=[None], y=[None], mode="markers", name=what, marker=mark, hoverinfo="skip")
-            )
+            figure.add_trace(legend_key(what, {"symbol": symbol, "size": 10, "color": theme.faint}))
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -60,6 +60,20 @@ def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
     """Return positions and texts of axis labels: every name, or every n-th if they would not fit."""
     step = max(1, ceil(len(names) / room))
     return list(range(0, len(names), step)), [short_name(n) for n in names[::step]]
+
+
+def annotation(text: str, x: float, y: float, axes: str = "paper", **more: Any) -> dict[str, Any]:
+    """Return a text at shares of the chart's size, or at a place on the axes of a number such as ``2``."""
+    refs = ("paper", "paper") if axes == "paper" else (f"x{axes}", f"y{axes}")
+    return {"text": text, "x": x, "y": y, "xref": refs[0], "yref": refs[1], "showarrow": False, **more}
+
+
+def legend_key(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trace without points, which explains a mark in the legend."""
+    return {
+        "type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": name,
+        "marker": dict(marker), "hoverinfo": "skip", "showlegend": True,
+    }  # fmt: skip
 
 
 def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:

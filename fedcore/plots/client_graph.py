@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart, escape, short_name
+from fedcore.plots.chart import Chart, annotation, escape, short_name
 from fedcore.plots.theme import MARGIN, TOOLBAR, Theme, hover
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.transfer import COMMON, LEAST_GAIN, Edge, findings, is_common, main_edges
@@ -60,14 +60,18 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
             **hidden, "domain": [max(0.0, top - PANEL_HEIGHT / height), top], "anchor": f"x{nth}",
             "scaleanchor": f"x{nth}",
         }  # fmt: skip
-        texts.append(_title(panel.title, (column + 0.5) / columns, top, theme))
+        place = {"xanchor": "center", "yanchor": "bottom"}
+        font = {"size": 14, "color": theme.ink}
+        title = f"<b>{escape(panel.title)}</b>"
+        texts.append(annotation(title, (column + 0.5) / columns, top, font=font, **place))
         names = panel.columns
         if len(names) > MAX_CLIENTS:
             ends = {name for edge in edges for name in (edge.giver, edge.taker)}
             names = tuple(name for name in names if name in ends)
         if not edges:
             reason = COMMON if is_common(panel) else NO_ARROW
-            texts.append(_empty(reason if panel.values.size else panel.empty_text, nth, theme))
+            lines = wrap(reason if panel.values.size else panel.empty_text, 36)
+            texts.append(annotation("<br>".join(lines), 0, 0, nth, font={"color": theme.ink}))
             continue
         places = _places(names)
         for edge in edges:
@@ -137,10 +141,8 @@ def _arrow(
         "arrowhead": 2, "arrowsize": 1, "arrowcolor": colour, "opacity": 0.85,
         "arrowwidth": THINNEST + (THICKEST - THINNEST) * abs(edge.gain) / most,
     }  # fmt: skip
-    number = {
-        "text": f"{edge.gain:+.1f}", "x": at[0], "y": at[1], "xref": f"x{nth}", "yref": f"y{nth}",
-        "showarrow": False, "font": {"size": 11, "color": colour}, "bgcolor": theme.paper, "borderpad": 1,
-    }  # fmt: skip
+    font = {"size": 11, "color": colour}
+    number = annotation(f"{edge.gain:+.1f}", at[0], at[1], nth, font=font, bgcolor=theme.paper, borderpad=1)
     mark = {
         "type": "scatter", "x": [at[0]], "y": [at[1]], "xaxis": f"x{nth}", "yaxis": f"y{nth}",
         "mode": "markers", "marker": {"size": 18, "opacity": 0, "color": colour},
@@ -149,18 +151,3 @@ def _arrow(
         ),
     }  # fmt: skip
     return arrow, number, mark
-
-
-def _title(text: str, x: float, y: float, theme: Theme) -> dict[str, Any]:
-    return {
-        "text": f"<b>{escape(text)}</b>", "x": x, "y": y, "xref": "paper", "yref": "paper",
-        "showarrow": False, "xanchor": "center", "yanchor": "bottom",
-        "font": {"size": 14, "color": theme.ink},
-    }  # fmt: skip
-
-
-def _empty(text: str, nth: str, theme: Theme) -> dict[str, Any]:
-    return {
-        "text": "<br>".join(wrap(text, 36)), "x": 0, "y": 0, "xref": f"x{nth}", "yref": f"y{nth}",
-        "showarrow": False, "font": {"color": theme.ink},
-    }  # fmt: skip

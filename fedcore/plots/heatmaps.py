@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, isnan
 from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, escape, shorten, ticks
+from fedcore.plots.chart import (
+    LABEL_LETTERS,
+    WIDE_PIXELS,
+    Chart,
+    annotation,
+    cell_texts,
+    escape,
+    legend_key,
+    shorten,
+    ticks,
+)
 from fedcore.plots.theme import (
     ACCURACY_SCALE,
     DARK_TEXT_FROM,
@@ -181,11 +191,9 @@ def _grid(
         ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
         nth = str(i + 1) if i else ""
         axes |= _panel_axes(panel, theme, nth, ends, first=not column)
-        titled = replace(panel, title=shorten(panel.title, title_room))
-        annotations += _panel_texts(titled, theme, nth, ends, above)
-        if notes:
-            annotations.append(_note_text(shorten(notes[i].text, title_room * LETTER / SMALL), theme, ends))
-            shapes += _note_bar(notes[i], theme, ends)
+        note = notes[i] if notes else None
+        annotations += _panel_texts(panel, note, theme, nth, ends, title_room)
+        shapes += _note_bar(note, theme, ends) if note else []
         fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
         traces = [_heatmap(panel, kind)]
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
@@ -198,11 +206,11 @@ def _grid(
         data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
     key = []
     if framed:
-        frame = {"symbol": "square-open", "color": theme.ink, "line": {"width": FRAME}}
-        key.append(_in_legend(frame_meaning(panels[0]), frame))
+        frame = {"symbol": "square-open", "size": 13, "color": theme.ink, "line": {"width": FRAME}}
+        key.append(legend_key(frame_meaning(panels[0]), frame))
     if gaps:
-        gap_mark = {"symbol": "square", "color": theme.no_data}
-        key.append(_in_legend("did not take part, or not measured", gap_mark))
+        gap_mark = {"symbol": "square", "size": 13, "color": theme.no_data}
+        key.append(legend_key("did not take part, or not measured", gap_mark))
     layout = {
         **theme.layout,
         **axes,
@@ -218,19 +226,6 @@ def _grid(
         "uirevision": "grid",
     }
     return go.Figure({"data": [*data, *key], "layout": layout})
-
-
-def _in_legend(name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "x": [None],
-        "y": [None],
-        "mode": "markers",
-        "marker": {"size": 13, **marker},
-        "name": name,
-        "showlegend": True,
-        "hoverinfo": "skip",
-    }
 
 
 def frame_meaning(panel: Panel) -> str:
@@ -365,23 +360,6 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
     return {f"xaxis{nth}": across, f"yaxis{nth}": down}
 
 
-def _note_text(text: str, theme: Theme, ends: Extent) -> dict[str, Any]:
-    """Return the annotation of a panel's note, between its title and its heatmap."""
-    (left, right), (_, top) = ends
-    return {
-        "text": escape(text),
-        "font": {"size": 12, "color": theme.faint},
-        "showarrow": False,
-        "x": (left + right) / 2,
-        "y": top,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "center",
-        "yanchor": "bottom",
-        "yshift": 2 * BAR,
-    }
-
-
 def _note_bar(note: PanelNote, theme: Theme, ends: Extent) -> list[dict[str, Any]]:
     """Return the bar of a panel's progress, which lies on its heatmap: a track, and the share done."""
     (left, right), (_, top) = ends
@@ -404,27 +382,27 @@ def _note_bar(note: PanelNote, theme: Theme, ends: Extent) -> list[dict[str, Any
     ]
 
 
-def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent, above: int) -> list[dict[str, Any]]:
-    """Return the annotations of a panel: the title above it, and the text in an empty one.
+def _panel_texts(
+    panel: Panel, note: PanelNote | None, theme: Theme, nth: str, ends: Extent, letters: float
+) -> list[dict[str, Any]]:
+    """Return the annotations of a panel: its title, its note below that, and the text in an empty one.
 
     Args:
-        above: pixels of what stands between the title and the heatmap.
+        letters: letters of a title for which there is room.
     """
-    shared = {"showarrow": False, "font": {"size": 14, "color": theme.ink}}
-    (left, right), (_, top) = ends
-    title = {
-        **shared,
-        "text": f"<b>{escape(panel.title)}</b>",
-        "x": (left + right) / 2,
-        "y": top,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "center",
-        "yanchor": "bottom",
-        "yshift": 4 + above,
-    }
-    middle = {"x": 0.5, "y": 0.5, "xref": f"x{nth} domain", "yref": f"y{nth} domain"}
-    return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.empty_text}]
+    x, y = sum(ends[0]) / 2, ends[1][1]
+    above = {"xanchor": "center", "yanchor": "bottom"}
+    font = {"size": 14, "color": theme.ink}
+    title = f"<b>{escape(shorten(panel.title, letters))}</b>"
+    texts = [annotation(title, x, y, font=font, yshift=4 + (NOTE_HEIGHT if note else 0), **above)]
+    if not panel.values.size:
+        domain = {"xref": f"x{nth} domain", "yref": f"y{nth} domain"}
+        texts.append(annotation(panel.empty_text, 0.5, 0.5, font=font, **domain))
+    if note is not None:
+        small = {"size": 12, "color": theme.faint}
+        text = escape(shorten(note.text, letters * LETTER / SMALL))
+        texts.append(annotation(text, x, y, font=small, yshift=2 * BAR, **above))
+    return texts
 
 
 def _colorbar(title: str, theme: Theme) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from fedcore.plots.chart import Chart, escape
+from fedcore.plots.chart import Chart, annotation, escape
 from fedcore.plots.theme import TOOLBAR, Theme, rgba, style
 from fedcore.results.curves import Series, show_ranges
 
@@ -89,8 +89,7 @@ def line_chart(
         "uirevision": "curves",
     }
     if not any(s.x for s in series):
-        middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
-        layout["annotations"] = [{**middle, "text": "nothing recorded yet", "showarrow": False}]
+        layout["annotations"] = [annotation("nothing recorded yet", 0.5, 0.5)]
         bare = {"showticklabels": False, "showgrid": False}
         x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
