@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,28 +10,38 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import analysis, job
-from fedcore.jobs.job import Heartbeat
+from fedcore.jobs import analysis
 from fedcore.results.analyses import count_disagreement
 from fedcore.store import Store, TaskRow
+from fedcore.store.database import writing
 from fedcore.store.jobs import TASKS
-from fedcore.store.liveness import new_owner
 from tests.support.jobs import execute_next
 
-EXPERIMENT = {
-    "name": "to look into",
-    "methods": [{"name": "promptfl", "config": {"context_length": 2}}],
-    "data": {"name": "rotated-digits", "domains": ["rot0", "rot15"], "shots": 1},
-    "rounds": 1,
-}
+EXPERIMENT = parse(
+    {
+        "name": "to look into",
+        "methods": [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}],
+        "data": {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2},
+        "rounds": 2,
+        "keep_checkpoints": "all",
+    }
+)
+TRAINED, OTHER = 1, 2
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the two runs of the experiment were trained."""
+    db = tmp_path_factory.mktemp("trained") / "runs.db"
+    Store(db).prepare()
+    Store(db).experiments.create(EXPERIMENT, plan(EXPERIMENT).runs)
+    assert [execute_next(db) for _ in (TRAINED, OTHER)] == ["done", "done"]
+    return db.parent
 
 
 @pytest.fixture
-def trained(db: Path) -> int:
-    experiment = parse(EXPERIMENT)
-    (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
-    assert execute_next(db) == "done"
-    return run_id
+def db(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path, dirs_exist_ok=True) / "runs.db"
 
 
 def do(db: Path) -> TaskRow:
@@ -39,61 +50,50 @@ def do(db: Path) -> TaskRow:
     return max(Store(db).tasks.recent(), key=lambda task: task.finished_at or 0)
 
 
-def test_a_trained_run_can_be_looked_into(db, trained):
-    asked = analysis.submit(Store(db), trained, "predictions")
-    assert analysis.submit(Store(db), trained, "predictions") == asked, "the same question is asked once"
-    assert analysis.find(Store(db), trained, "predictions").status == "queued"
+def test_a_trained_run_can_be_looked_into(db):
+    asked = analysis.submit(Store(db), TRAINED, "predictions")
+    assert analysis.submit(Store(db), TRAINED, "predictions") == asked, "the same question is asked once"
+    assert analysis.find(Store(db), TRAINED, "predictions").status == "queued"
     task = do(db)
     assert (task.status, task.error) == ("done", None)
-    assert task.result["round"] == 1
-    assert task.result["classes"] == list(plan(parse(EXPERIMENT)).classes)
+    assert task.result["round"] == 2
+    assert task.result["classes"] == list(plan(EXPERIMENT).classes)
     arrays = task.arrays()
     right = arrays["label"] == arrays["predicted"]
-    for cell in Store(db).cells.coded({trained: [1]}):
+    for cell in Store(db).cells.coded({TRAINED: [2]}):
         chosen = (arrays["model"] == cell.model) & (arrays["test_set"] == cell.test_set)
         if chosen.any():
             assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
     assert set(arrays["model"].tolist()) == {0, 1, 2}
 
-    analysis.submit(Store(db), trained, "nearest_words", 1)
+    analysis.submit(Store(db), TRAINED, "nearest_words", 1)
     words = do(db)
     assert [row["position"] for row in words.result["rows"]] == [1, 2]
 
-    analysis.submit(Store(db), trained, "evidence", 1, 1)
+    analysis.submit(Store(db), TRAINED, "evidence", 1, 1)
     maps = do(db).arrays()
     assert maps["pixels"].shape[0] == 8
     assert np.isfinite(maps["map/prediction"].astype(float)).all()
 
 
-def test_a_run_without_a_checkpoint_says_so(db, trained):
-    for path in Store(db).runs.log_path(trained).parent.glob("round-*"):
+def test_a_run_without_a_checkpoint_says_so(db):
+    for path in Store(db).runs.log_path(TRAINED).parent.glob("round-*"):
         path.unlink()
-    analysis.submit(Store(db), trained, "feature_space", 1, 1)
+    analysis.submit(Store(db), TRAINED, "feature_space", 1, 1)
     task = do(db)
     assert task.status == "failed"
-    assert f"run {trained} has no checkpoint" in task.error
+    assert f"run {TRAINED} has no checkpoint" in task.error
 
 
-def test_a_run_that_has_gone_on_is_asked_anew(db, trained):
-    analysis.submit(Store(db), trained, "predictions")
-    from fedcore.store.database import writing
-
+def test_a_run_that_has_gone_on_is_asked_anew(db):
+    analysis.submit(Store(db), TRAINED, "predictions")
     with writing(db) as database:
-        database.execute("UPDATE runs SET rounds_done = 2 WHERE id=?", [trained])
-    assert analysis.find(Store(db), trained, "predictions") is None
+        database.execute("UPDATE runs SET rounds_done = 3 WHERE id=?", [TRAINED])
+    assert analysis.find(Store(db), TRAINED, "predictions") is None
 
 
 def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db):
-    data = {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2}
-    methods = [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}]
-    experiment = parse(
-        {**EXPERIMENT, "methods": methods, "data": data, "rounds": 2, "keep_checkpoints": "all"}
-    )
-    first, second = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
-    owner = new_owner()
-    with Heartbeat(Store(db)) as heartbeat:
-        for _ in range(2):
-            assert job.execute(Store(db).jobs.claim(owner, "cpu"), heartbeat) == "done"
+    first, second = TRAINED, OTHER
     analysis.submit_disagreement(Store(db), first, second, 1, 2)
     assert analysis.find_disagreement(Store(db), second, first, 1, 2) is None
     task = do(db)

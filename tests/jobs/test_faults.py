@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from fedcore.paths import PROJECT
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
-from tests.support.jobs import execute_next, pid, recorded, row, wait_for
+from tests.support.jobs import execute_next, kill_processes, recorded, row, wait_for
 
 LOCK = """
 import sqlite3, sys
@@ -137,17 +136,14 @@ def foreground(db):
         process.wait(10)
 
 
-def test_a_killed_foreground_run_shows_so_at_once_and_all_its_runs_can_be_resumed(
-    db, queued, supervise, foreground
-):
+def test_a_killed_foreground_run_shows_so_at_once_and_all_its_runs_can_be_resumed(db, queued, foreground):
     assert [row(db, i).state for i in (1, 2)] == ["running", "running"]
     foreground.kill()
     foreground.wait(10)
     assert [row(db, i).state for i in (1, 2)] == ["interrupted", "interrupted"]
     assert Store(db).jobs.reconcile() == [1, 2]
     Store(db).runs.resume([1, 2])
-    supervise()
-    wait_for(lambda: [row(db, i).status for i in (1, 2)] == ["done", "done"])
+    assert [execute_next(db, number=i, handler=fake_engine.training) for i in (1, 2)] == ["done", "done"]
     expected = uninterrupted(db, queued)
     assert recorded(db, 1) == expected
 
@@ -313,9 +309,7 @@ def test_two_dashboards_on_one_database_train_each_run_once(db, queued):
     finally:
         for page in pages:
             page.kill()
-        for process in psutil.process_iter(["cmdline"]):
-            if str(db) in (process.info["cmdline"] or []):
-                process.kill()
+        kill_processes(db)
 
 
 @pytest.mark.slow
@@ -346,13 +340,3 @@ def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
     assert recorded(db, run_id) == expected
     configs = [Store(db).runs.config(run_id), Store(db).runs.config(run_id)]
     assert group_hash(configs[0]) == group_hash(configs[1].model_copy(update={"time_limit": None}))
-
-
-def test_the_process_of_a_job_is_the_one_in_its_row(db, queued, supervise):
-    (run_id,) = queued(**SLOW)
-    supervise()
-    in_the_middle(db, run_id)
-    with sqlite3.connect(db) as connection:
-        ((owner,),) = connection.execute("SELECT owner FROM runs").fetchall()
-    connection.close()
-    assert owner in psutil.Process(pid(db, run_id)).cmdline()

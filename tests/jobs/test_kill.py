@@ -7,13 +7,16 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
+from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import run_folder
+from fedcore.store.jobs import RUNS
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import execute_next, pid, recorded, row, wait_for
@@ -35,21 +38,24 @@ def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     return recorded(db, run_id)
 
 
-def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, queued, supervise):
+def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, queued, step_until):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)
-    supervise()
-    os.kill(in_the_middle(db, run_id), signal.SIGKILL)
-    wait_for(lambda: row(db, run_id).status == "interrupted")
+    step_until()
+    process = psutil.Process(in_the_middle(db, run_id))
+    (owner,) = {live["owner"] for live in Store(db).jobs.live(RUNS)}
+    assert owner in process.cmdline()
+    process.kill()
+    step_until(lambda: row(db, run_id).status == "interrupted")
     assert "signal 9" in row(db, run_id).status_text
     done = row(db, run_id).rounds_done
     assert 3 <= done < ROUNDS
     (later,) = queued(rounds=1)
-    wait_for(lambda: row(db, later).status == "done")
+    step_until(lambda: row(db, later).status == "done")
     assert row(db, run_id).status == "interrupted"  # nobody queues it again unasked
 
     assert Store(db).runs.resume([run_id]) == [run_id]
-    wait_for(lambda: row(db, run_id).status == "done")
+    step_until(lambda: row(db, run_id).status == "done")
     assert row(db, run_id).attempt == 2
     assert recorded(db, run_id) == expected
     assert f"resuming after round {done}" in Store(db).runs.log_path(run_id).read_text()
@@ -92,6 +98,7 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
     worker_pid = in_the_middle(db, run_id)
     first.kill()
     first.wait(5)
+    assert SupervisorLock(db).is_free(), "the lock goes with the process that held it"
     os.kill(worker_pid, signal.SIGKILL)
     wait_for(lambda: row(db, run_id).state == "interrupted")
     assert row(db, run_id).status == "running"  # nobody wrote it, everybody sees it
@@ -99,8 +106,7 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
     assert Store(db).jobs.reconcile() == [run_id]
     assert row(db, run_id).status == "interrupted"
     Store(db).runs.resume([run_id])
-    supervise()
-    wait_for(lambda: row(db, run_id).status == "done")
+    assert execute_next(db, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
 
 
@@ -114,16 +120,16 @@ def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, 
 
 
 @pytest.mark.slow
-def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, supervise):
+def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, step_until):
     expected = uninterrupted(db, queued)
     (run_id,) = queued(**SLOW)
-    supervise()
+    step_until()
     in_the_middle(db, run_id)
     assert Store(db).runs.stop([run_id]) == [run_id]
-    wait_for(lambda: row(db, run_id).status == "stopped")
+    step_until(lambda: row(db, run_id).status == "stopped")
     assert row(db, run_id).rounds_done < ROUNDS
     Store(db).runs.resume([run_id])
-    wait_for(lambda: row(db, run_id).status == "done")
+    step_until(lambda: row(db, run_id).status == "done")
     assert recorded(db, run_id) == expected
 
 

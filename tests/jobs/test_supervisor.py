@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import subprocess
 import sys
@@ -32,33 +33,21 @@ def statuses(db, ids) -> list[str]:
     return [r.status for r in Store(db).runs.get(ids)]
 
 
-def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, supervise):
+def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, step_until):
     first, second = queued(methods=3, rounds=2, seconds=0.02), queued(rounds=2)
-    supervise()
-    wait_for(lambda: set(statuses(db, first + second)) == {"done"})
+    step_until(lambda: set(statuses(db, first + second)) == {"done"})
     assert len(list((db.parent / "artifacts").glob("run-*/process.log"))) == 2
 
 
-def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, supervise):
-    supervise()
-    wait_for(lambda: not SupervisorLock(db).is_free())
-    command = [sys.executable, "-m", "fedcore", "worker", "--db", str(db)]
-    second = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert second.returncode == 0
-    assert "serving" in second.stdout and "already" in second.stdout
-
-
-def test_the_lock_goes_with_the_process_that_held_it(db, supervise):
-    handle = supervise()
-    wait_for(lambda: not SupervisorLock(db).is_free())
-    handle.kill()
-    handle.wait(5)
-    assert SupervisorLock(db).is_free()
-
-
-def test_idle_supervisor_leaves(db, supervise):
-    handle = supervise(idle=0.2)
-    assert handle.wait(20) == 0
+def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, worker.logger.name)
+    monkeypatch.setattr(worker, "PATIENCE_SECONDS", 0.0)
+    first = SupervisorLock(db)
+    assert first.acquire()
+    assert worker.serve(db) == 0
+    assert f"a worker is serving {db} already" in caplog.text
+    first.release()
+    assert worker.serve(db, idle=0.0, tick=0.01, device_ids=["cpu"]) == 0, "an idle one leaves"
     assert SupervisorLock(db).is_free()
 
 
@@ -201,12 +190,11 @@ def test_ensure_worker_comes_for_dead_rows_and_tasks_too(db, queued, monkeypatch
     assert worker.ensure_worker(Store(db))
 
 
-def test_force_stop_only_escalates(db, queued, supervise):
-    (run_id,) = queued(rounds=3, seconds=0.05)
+def test_force_stop_only_escalates(db, queued):
+    (run_id,) = queued()
     with pytest.raises(FedLensError, match="stop it first"):
         launcher.force_stop(Store(db), run_id)
-    supervise()
-    wait_for(lambda: Store(db).runs.get([run_id])[0].rounds_done >= 1)
+    Store(db).jobs.claim(new_owner(), "cpu").begin()
     with pytest.raises(FedLensError, match="stop it first"):
         launcher.force_stop(Store(db), run_id)
 

@@ -168,20 +168,20 @@ def test_progress_and_time_left(db):
     assert Store(db).tasks.get(number).started_at > began
 
 
-def test_the_supervisor_does_tasks_beside_training(db, queued, supervise):
+def test_the_supervisor_does_tasks_beside_training(db, queued, step_until):
     (run_id,) = queued(rounds=200, seconds=0.05)
-    supervise()
+    step_until()
     numbers = [Store(db).tasks.submit("check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
-    wait_for(lambda: {status(db, n) for n in numbers} == {"done"})
+    step_until(lambda: {status(db, n) for n in numbers} == {"done"})
     assert [Store(db).tasks.get(n).result["sum"] for n in numbers] == [0, 1, 2]
     assert Store(db).runs.stop([run_id]) == [
         run_id
     ]  # the training, which takes the only slot, went on meanwhile
 
 
-def test_stop_is_heard_between_steps(db, supervise):
+def test_stop_is_heard_between_steps(db, step_until):
     number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
-    supervise()
+    step_until()
     wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     assert Store(db).tasks.stop(number)
     assert status(db, number) == "stopping"
@@ -189,15 +189,15 @@ def test_stop_is_heard_between_steps(db, supervise):
     assert Store(db).tasks.get(number).result is None
 
 
-def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
+def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, step_until):
     number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
-    supervise()
+    step_until()
     wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     os.kill(pid(db, number), signal.SIGKILL)
     wait_for(lambda: status(db, number) == "interrupted")
-    wait_for(lambda: "signal 9" in (Store(db).tasks.get(number).error or ""))
+    step_until(lambda: "signal 9" in (Store(db).tasks.get(number).error or ""))
     assert Store(db).tasks.submit("check", "a", {"result": 7}) == number
-    wait_for(lambda: status(db, number) == "done")
+    assert do(db, number) == "done"
 
 
 def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(db, monkeypatch):

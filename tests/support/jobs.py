@@ -12,10 +12,12 @@ import pytest
 from fedcore.config import Experiment, parse
 from fedcore.jobs import job, launcher
 from fedcore.jobs.job import Heartbeat
+from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import RunRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import RUNS, JobTable
 from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
 
 
 @pytest.fixture
@@ -64,6 +66,26 @@ def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     for handle in started:
         handle.kill()
         handle.wait(10)
+    kill_processes(db)
+
+
+@pytest.fixture
+def step_until(db: Path) -> Iterator[Callable[..., None]]:
+    """Let a supervisor of this process work until a condition holds, by default once.
+
+    Its jobs are processes of the fake engine. A test that kills or ends the supervisor needs ``supervise``.
+    """
+    supervisor = Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+
+    def step(condition: Callable[[], object] = lambda: True) -> None:
+        wait_for(lambda: (supervisor.step(), condition())[1])
+
+    yield step
+    kill_processes(db)
+
+
+def kill_processes(db: Path) -> None:
+    """Kill every process whose command line names a database."""
     for process in psutil.process_iter(["cmdline"]):
         if str(db) in (process.info["cmdline"] or []):
             process.kill()
