@@ -30,14 +30,6 @@ from tests.support.tiny import tiny_backbone
 ABOUT = {"key": "k", "data": "d"}
 
 
-@pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:1", "pixels"])
-def test_the_estimate_is_what_the_real_path_writes(tmp_path, reads):
-    backbone, images = pixel_backbone(), noise()
-    encoded(backbone, images, reads, tmp_path)
-    written = encodings.cache_path(tmp_path, backbone, images, reads).stat().st_size
-    assert written == encodings.estimate(backbone.spec, len(images), reads)
-
-
 def test_large_activations_are_halved_and_embeddings_never():
     vit = backbone_spec("ViT-B-32")
     assert encodings.row_shape(vit, "layer:6") == (50, 768) and encodings.row_shape(vit, "patches") == (
@@ -56,16 +48,16 @@ def test_activations_too_large_for_half_precision_are_refused():
         encodings.to_stored(np.full((1, 3), 70_000, np.float32), half, path)
 
 
-def test_tokens_of_a_tower_without_any_are_refused():
-    with pytest.raises(FedLensError, match="RN50 has no ViT tokens to encode") as caught:
-        encodings.estimate(backbone_spec("RN50"), 10, "layer:0")
-    assert caught.value.field == "backbone.name"
-
-
-def test_regions_of_a_tower_without_any_are_refused():
-    assert encodings.row_shape(backbone_spec("RN50"), "regions") == (49, 1024)
-    with pytest.raises(FedLensError, match="no embeddings of image regions; choose") as caught:
-        encodings.estimate(backbone_spec("ViT-B-16-SigLIP"), 10, "regions")
+@pytest.mark.parametrize(
+    ("name", "reads", "message"),
+    [
+        ("RN50", "layer:0", "RN50 has no ViT tokens to encode"),
+        ("ViT-B-16-SigLIP", "regions", "no embeddings of image regions; choose"),
+    ],
+)
+def test_what_a_tower_does_not_give_is_refused(name, reads, message):
+    with pytest.raises(FedLensError, match=message) as caught:
+        encodings.estimate(backbone_spec(name), 10, reads)
     assert caught.value.field == "backbone.name"
 
 
@@ -263,9 +255,11 @@ def test_a_disk_that_does_not_keep_what_is_written_is_refused(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("reads", ["embedding", "regions", "layer:2", "patches", "pixels"])
-def test_rows_follow_their_images_and_the_second_call_reads_no_image(tmp_path, reads):
+def test_rows_follow_their_images_fill_the_estimate_and_are_read_once(tmp_path, reads):
     backbone, images = pixel_backbone(), noise()
     first = encoded(backbone, images, reads, tmp_path)
+    written = encodings.cache_path(tmp_path, backbone, images, reads).stat().st_size
+    assert written == encodings.estimate(backbone.spec, len(images), reads)
     for row in (0, 63, 64, 69):  # both sides of a batch boundary
         pixels = backbone.preprocess(images.read(row))[None]
         one = {

@@ -29,7 +29,7 @@ def test_plain_texts_equal_open_clip(embed_dim):
     torch.testing.assert_close(encode_texts(backbone, TEXTS), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("start", [0, 1, 3])
+@pytest.mark.parametrize("start", [0, 3])
 def test_image_tail_equals_open_clip(start):
     backbone = tiny_backbone()
     pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))

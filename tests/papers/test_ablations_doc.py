@@ -177,15 +177,6 @@ def test_held_out_domains_of_a_seed_are_no_spread_over_seeds(small, tmp_path):
     assert "| FedOT | 55.0 ± 5.0 |  |  |  | 9.00 ± 2.00 | 0.25 ± 0.00 | 3 |" in page
 
 
-def test_the_script_rewrites_the_page(small, tmp_path, monkeypatch, capsys):
-    page = tmp_path / "ablations.md"
-    page.write_text(PAGE, encoding="utf-8")
-    monkeypatch.setattr(ablations_doc, "PAGE", page)
-    assert ablations_doc.main([str(recorded(tmp_path / "runs.db"))]) == 0
-    assert page.read_text(encoding="utf-8") == WRITTEN
-    assert str(page) in capsys.readouterr().out
-
-
 def test_the_newest_runs_of_the_file_count(small, tmp_path):
     db = recorded(tmp_path / "runs.db", threads=(2,))
     recorded(db)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +23,10 @@ from fedcore.papers.comparability import (
     reasons,
 )
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.published import DOMAINS, VPT_FORMS
+from fedcore.papers.published import DOMAINS
 from fedcore.papers.reproductions import printed_values, reproductions
-from fedcore.results import exports as tables
-from fedcore.results import latex
 from fedcore.results.comparison import compare
 from fedcore.results.printed import STATES, Comparability
-from fedcore.results.summary import summarise
 from fedcore.store import Store
 from tests.support.papers import find, preset, train, value_of
 
@@ -100,44 +95,6 @@ def test_the_command_lists_every_comparable_value_below_its_evidence(capsys) -> 
     assert main(["published", "--evidence", "--preset", "demo"]) == 2
 
 
-def test_all_52_values_of_fed_deap_s_code_name_its_class_sorted_test_batches() -> None:
-    marked = [
-        v for v in published.load_all() if "sorted by class with the mean embedding" in comparability(v).text
-    ]
-    assert len(marked) == 52 and {v.paper for v in marked} == {"feddeap"}
-    assert {v.method for v in marked} == {
-        "FedDEAP",
-        "FedDEAP [FedDEAP]",
-        "FedDEAP [w/ Personalized Prompt]",
-        "FedDEAP [w/o Semantic Align.]",
-        "FedDEAP [w/o Domain Align.]",
-    }
-    assert not any(comparability(v).state == "comparable" for v in published.load("feddeap"))
-
-
-@pytest.mark.parametrize("paper", ["fedot", "feddeap"])
-def test_only_baselines_with_public_code_are_said_to_follow_it(paper: str) -> None:
-    follows = {
-        v.method
-        for v in published.load(paper)
-        for _, text in comparability(v).reasons
-        if "of this baseline" in text and "public code" in text and "no code of it" not in text
-    }
-    without = {"CLIP-FC", "ResNet-full", "ResNet-tuning", "ViT-full", "ViT-tuning", "FedAKT(C)", *VPT_FORMS}
-    assert follows and not follows & without
-    texts = {v.method: comparability(v).text for v in published.load(paper)}
-    expected = {
-        "fedot": {"FedAKT(C)": "no code of it is public", "VPT": "anew for each task"},
-        "feddeap": {
-            "CLIP-FC": "neither a paper nor public code",
-            "FedAPT": "follows FedAPT's public code",
-            "ViT-full": "torchvision's IMAGENET1K_V1",
-        },
-    }
-    for method, text in expected[paper].items():
-        assert text in texts[method]
-
-
 @pytest.mark.parametrize(
     ("method", "said", "fields"),
     [
@@ -155,14 +112,6 @@ def test_what_a_reason_says_of_a_baseline_is_what_it_trains_with(
     assert any(said in reason.text for reason in reasons())
     full = registry.build_config(method, {}).model_dump()
     assert {name: full[name] for name in fields} == fields
-
-
-def test_sdfed_s_values_name_the_splits_of_the_code_that_it_builds_on() -> None:
-    single = [v for v in published.load("sdfed") if v.table in ("1", "4", "6")]
-    assert len({v.dataset for v in single}) == 5
-    for value in single:
-        assert "coop-split" in comparability(value).text, value
-        assert ("Faces_easy" in comparability(value).text) == (value.dataset == "Caltech101")
 
 
 def test_the_comprehensive_cells_that_the_paper_s_own_tables_contradict_are_flagged_and_no_others() -> None:
@@ -284,19 +233,6 @@ def test_a_value_that_is_not_comparable_has_no_difference(tmp_path: Path) -> Non
     row = find(reproductions(Store(db), experiment), table="2", method="FedDEAP", target="avg")
     assert row.comparability.state == "not comparable" and row.measured is not None
     assert row.difference == "" and row.measured_text.endswith(" ‡")
-
-
-def test_exports_name_the_state_and_the_reasons(feddeap) -> None:
-    db, experiment = feddeap
-    comparison = compare(Store(db), [1])
-    found = printed_values(comparison, [experiment])
-    table = csv.DictReader(io.StringIO(tables.summary_csv(summarise(comparison, printed=found))))
-    rows = {(r["label"], r["metric"]): r for r in table}
-    row = rows["FedDEAP", "personal"]
-    assert row["comparability"] == "with a caveat" and "rounded up" in row["reasons_against_comparing"]
-    assert not rows["FedDEAP", "worst"]["comparability"]
-    lines = latex.summary_latex(summarise(comparison, printed=found))
-    assert r"$^\dagger$" in lines and "FedDEAP printed: the printed accuracies fit" in lines
 
 
 def test_another_rule_than_the_paper_s_is_a_caveat(feddeap) -> None:

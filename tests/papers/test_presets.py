@@ -50,13 +50,6 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name():
         experiments.preset("nothing like it")
 
 
-def test_titles_say_the_paper_and_the_place():
-    assert experiments.title("fedot/table1-pacs") == "FedOT, Table 1: PACS"
-    assert experiments.title("fedalign/figure8-eurosat") == "FedAlign, Figure 8: EuroSAT, uploaded features"
-    titles = [experiments.title(name) for name in PUBLISHED]
-    assert len(set(titles)) == len(titles)
-
-
 def test_every_preset_is_complete():
     for experiment in PUBLISHED.values():
         check_complete(experiment)

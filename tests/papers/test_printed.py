@@ -176,5 +176,7 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
             row, figures = filed[group.label, metric], found.of(group, metric)
             assert row["printed"] == (str(figures[0].value) if figures else "")
     assert filed["FedOT", "generalisation"]["printed_in"] == ("FedOT, Table 1: FedOT (best on validation)")
+    assert filed["FedOT", "generalisation"]["comparability"] == "with a caveat"
+    assert filed["FedOT", "generalisation"]["reasons_against_comparing"]
     rows = json.loads(tables.summary_json(Store(db), summarise(comparison, printed=found)))["summary"]
     assert [r["printed"] for r in rows] == [float(r["printed"]) if r["printed"] else None for r in table]

@@ -48,6 +48,8 @@ MAPPED = (
     ("fedalign", {"method": "PromptFL"}, "promptfl", {}),
     ("fedalign", {"setting": "Path, euclidean similarity"}, "fedalign", {"similarity": "euclidean"}),
     ("fedalign", {"method": "FedAlign w/o GT"}, "fedalign", {"class_text": "template"}),
+    ("fedalign", {"setting": "zero-shot ST"}, "zero-shot", {"class_text": "template"}),
+    ("fedalign", {"setting": "zero-shot GT"}, "zero-shot", {"class_text": "description"}),
     ("feddeap", {"method": "CLIP-zs"}, "zero-shot", {}),
     ("feddeap", {"method": "CLIP-FC"}, "clip-fc", {}),
     ("feddeap", {"method": "FedCLIP"}, "fedclip", {}),

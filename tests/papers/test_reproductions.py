@@ -14,7 +14,7 @@ from fedcore.cli.catalog import reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.papers import published
-from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent, variant_runs
+from fedcore.papers.equivalents import NoEquivalent, equivalent, variant_runs
 from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.records.events import Entity, RoundFinished, Started
@@ -23,7 +23,7 @@ from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter
 from tests.support import fill
-from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
+from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, with_texts
 
 
 @pytest.fixture(scope="module")
@@ -237,22 +237,6 @@ def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind)
     assert swept[0] == table and table not in swept[1:]
 
 
-def test_zero_shot_with_and_without_descriptions_is_told_apart(tmp_path):
-    meant = {
-        text: equivalent(value_of("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
-                                     backbone="ViT-B-32"))
-        for text, name in (("template", "ST"), ("description", "GT"))
-    }  # fmt: skip
-    assert meant == {s: Equivalent("zero-shot", {"class_text": s}) for s in meant}
-    db = tmp_path / "runs.db"
-    table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
-    train(db, with_texts(table, {"cat": ["a pet."]}))
-    for name in ("ST", "GT"):
-        row = find(reproductions(Store(db), table), table="6", setting=f"zero-shot {name}")
-        label = "Zero-shot CLIP" + (", GT" if name == "GT" else "")
-        assert (row.status, row.label) == ("measured", label)
-
-
 def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):
     db = tmp_path / "runs.db"
     iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
@@ -285,16 +269,6 @@ def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
     row = find(reproductions(Store(db), mixed), method="SDFed")
     ours = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
     assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(ours)))
-
-
-def test_one_run_suffices_for_a_value_by_held_out_domain(tmp_path):
-    db = tmp_path / "runs.db"
-    experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
-    train(db, experiment)
-    train(db, experiment.model_copy(update={"seeds": (77,)}), held_out=("cartoon",))
-    rows = reproductions(Store(db), experiment)
-    assert find(rows, table="5", method="FedOT", target="C").measured.n == 2
-    assert find(rows, table="1", method="FedOT", metric="generalization").measured.n == 1
 
 
 def test_an_experiment_that_names_nothing_is_refused(tmp_path):

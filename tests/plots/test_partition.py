@@ -68,7 +68,7 @@ def test_nothing_is_a_picture_too():
     assert bubbles(partition_picture(np.zeros((2, 2), int), ["a", "b"], ["x", "y"], Theme()).html) == {}
 
 
-@pytest.mark.parametrize("classes", [10, 40, 41, 200, 1000])
+@pytest.mark.parametrize("classes", [40, 41])
 def test_the_columns_of_a_partition_shrink_to_the_room_there_is(classes: int) -> None:
     names = [f"class {i}" for i in range(classes)]
     drawn = partition_picture(np.ones((3, classes), int), ["a", "b", "c"], names, Theme(False)).html

@@ -147,14 +147,6 @@ def test_copies_in_train_and_test_are_found(tmp_path: Path):
     assert finding.paths == ("test/dog/leak.png = train/dog/1.png",)
 
 
-def test_only_files_of_one_size_are_hashed(pets: Path):
-    (pets / "photo/dog/x.jpg").write_bytes((pets / "photo/dog/0.jpg").read_bytes())
-    sizes = [f.stat().st_size for f in pets.rglob("*.jpg")]
-    steps, _ = collect(check_dataset("folder", str(pets)))
-    (hashed,) = {step.total for step in steps if step.message == "comparing files"}
-    assert hashed == sum(sizes.count(size) > 1 for size in sizes) < len(sizes)
-
-
 def test_a_class_without_images_in_a_domain_is_found(pets: Path):
     for file in (pets / "sketch/owl").iterdir():
         file.unlink()
@@ -271,14 +263,6 @@ def test_a_manifest_is_checked_with_its_lines(pets: Path):
     assert [f.kind for f in found.findings] == ["missing"]  # the manifest itself was looked at
 
 
-def test_columns_of_other_names_reach_the_loader(pets: Path):
-    rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
-    path = pets / "list.csv"
-    path.write_text("\n".join(["path,diagnosis,domain", *rows]))
-    assert "rename one or name it in data.columns" in report("manifest", path).error
-    assert report("manifest", path, columns={"label": "diagnosis"}).counts == ((3, 3), (3, 3))
-
-
 def test_ungradable_photographs_are_called_so(tmp_path: Path):
     root = WRITE["ddr"](tmp_path)
     found = report("ddr", root)
@@ -290,7 +274,7 @@ def test_ungradable_photographs_are_called_so(tmp_path: Path):
     assert (tmp_path / "DR_grading" / "fedlens-brightness.json").is_file() and again == found
 
 
-@pytest.mark.parametrize("name", ["ddr", "domainnet", "flowers102", "dtd", "tiny-imagenet"])
+@pytest.mark.parametrize("name", ["ddr", "domainnet", "flowers102"])
 def test_files_of_labels_are_not_called_unread(name: str, tmp_path: Path):
     root = WRITE[name](tmp_path / "set")
     (root / "notes.txt").write_text("mine")
@@ -338,14 +322,13 @@ def test_the_documentation_lists_every_kind_of_finding():
         assert f"| {what} | {treatment} |" in page
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pets: Path, workers: int):
+def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pets: Path):
     from fedcore.clip.decoding import batches
 
     report("folder", pets)
     images = catalog.load("folder", str(pets))
     (pets / "sketch/dog/1.jpg").write_bytes(b"gone")
-    pixels = batches(images.read, lambda i: torch.zeros(3, i.height, i.width), len(images), workers=workers)
+    pixels = batches(images.read, lambda i: torch.zeros(3, i.height, i.width), len(images), workers=2)
     with pytest.raises(
         FedLensError, match=r"sketch/dog/1\.jpg: can no longer be decoded .*restore or remove"
     ):
