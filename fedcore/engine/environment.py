@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -67,8 +68,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
         "fedlens": fedcore.__version__,
-        **({"commit": commit} if (commit := checkout_commit()) else {}),
-        **user_commits(run.method.file),
+        **commits(run.method.file),
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: _version(name) for name in _PACKAGES},
@@ -87,33 +87,23 @@ def _wanted_threads() -> int | None:
 _version = cache(metadata.version)
 
 
-@cache
-def checkout_commit() -> str:
-    """Return the commit of FedLens' checkout, such as ``1b6fd86 with changes``; empty if it was installed.
+def commits(method_file: str | None) -> dict[str, str]:
+    """Return the commits of the checkouts that a run depends on, as far as they are under version control.
 
-    Changes are those of tracked files since the commit.
+    ``commit`` is FedLens' own, unless it was installed. ``checkout`` is that of the working folder, from
+    which the run or its worker was launched, unless it is FedLens' own. ``method_checkout`` is that of the
+    method's file.
     """
-    return commit_of(PROJECT) if IN_CHECKOUT else ""
-
-
-def user_commits(method_file: str | None) -> dict[str, str]:
-    """Return the commits of the user's own checkouts, if they are under version control.
-
-    ``checkout`` is that of the working folder, from which the run or its worker was launched, unless it is
-    FedLens' own, which is recorded as ``commit``. ``method_checkout`` is that of the method's file.
-    """
-    commits: dict[str, str] = {}
-    try:
+    found = {"commit": commit_of(PROJECT) if IN_CHECKOUT else ""}
+    with suppress(FileNotFoundError):  # the folder was deleted
         folder = Path.cwd()
-    except FileNotFoundError:  # the folder was deleted
-        return commits
-    if not (IN_CHECKOUT and folder.is_relative_to(PROJECT)):
-        commits["checkout"] = commit_of(folder)
+        if not (IN_CHECKOUT and folder.is_relative_to(PROJECT)):
+            found["checkout"] = commit_of(folder)
     if method_file:
         file = user_path(method_file).resolve()
         if _is_what_runs(file):
-            commits["method_checkout"] = commit_of(file.parent, file.name)
-    return {name: commit for name, commit in commits.items() if commit}
+            found["method_checkout"] = commit_of(file.parent, file.name)
+    return {name: commit for name, commit in found.items() if commit}
 
 
 def _is_what_runs(method_file: Path) -> bool:
@@ -127,6 +117,8 @@ def _is_what_runs(method_file: Path) -> bool:
 @cache
 def commit_of(folder: Path, file: str = "") -> str:
     """Return the commit of a folder's checkout, such as ``1b6fd86 with changes``; empty without one.
+
+    Changes are those of tracked files since the commit.
 
     Args:
         file: of the folder; the text mentions it if it is not part of the checkout.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fedcore.engine.environment import (
     unsuited_arithmetic,
 )
 from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Spread
+from fedcore.engine.parallel import Parallel, Spread
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.progress import Progress
 from fedcore.records.events import Event, Notice, RoundFinished, Started
@@ -65,28 +66,28 @@ def train(
         if spread is not None and spread.device != device:
             recorded["clients_device"] = spread.device
         started = Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
-        if spread is None:
+        processes: AbstractContextManager[Parallel | None] = nullcontext()
+        if spread is not None:
+            yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
+            processes = spread.start(run, artifacts, recorded, setup.federation.problem.device)
+        with processes as parallel:
+            unlike: list[str] = []
+            if parallel is not None:
+                loop.executor = parallel
+                processors, unlike = unlike_processes(recorded, parallel.numerics(should_stop))
+                if unlike:
+                    recorded["processors"] = processors
             yield started
-            yield from unsuited_arithmetic(run, resolved, device)
             yield from environment_differences(before, resolved, loop.run_state.done)
-            yield from _rounds(run, setup, loop)
-            return
-        yield Progress(f"waiting for {spread.width} {spread.waits_for}", 0, 1)
-        with spread.start(run, artifacts, recorded, setup.federation.problem.device) as parallel:
-            loop.executor = parallel
-            processors, unlike = unlike_processes(recorded, parallel.numerics(should_stop))
-            if unlike:
-                recorded["processors"] = processors
-            yield started
-            yield from environment_differences(before, resolved, loop.run_state.done)
-            yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
-            yield from unsuited_arithmetic(run, resolved, spread.device)
-            yield from _spread_notices(loop, spread, device, unlike)
+            yield from unsuited_arithmetic(run, resolved, device if spread is None else spread.device)
+            if spread is not None:
+                yield from _spread_notices(loop, spread, device, unlike)
             yield from _rounds(run, setup, loop)
 
 
 def _spread_notices(loop: Loop, spread: Spread, device: str, unlike: Sequence[str]) -> Iterator[Notice]:
-    """Yield notices about idle devices, and about devices that may change the last bits."""
+    """Yield notices about the processes, idle devices, and devices that may change the last bits."""
+    yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
     idle = spread.width - loop.chunks_of(1)
     if idle > 0:
         yield Notice(
@@ -109,9 +110,9 @@ def _spread_notices(loop: Loop, spread: Spread, device: str, unlike: Sequence[st
 
 def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:
     """Choose the chunk size: as many clients as fit into memory, but few enough to occupy all processes."""
-    processes, sharers, memory = (1, 1, None) if spread is None else (
-        spread.width, spread.sharers, spread.memory,
-    )  # fmt: skip
+    processes, sharers, memory = 1, 1, None
+    if spread is not None:
+        processes, sharers, memory = spread.width, spread.sharers, spread.memory
     fitting = min(
         clients_at_once(c.method, c.federation, loop.state, loop.chunk, sharers, memory) for c in loop.cohorts
     )

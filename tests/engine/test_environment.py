@@ -244,47 +244,29 @@ def repository(tmp_path, monkeypatch):
     return git
 
 
-def test_the_commit_of_the_checkout_says_whether_files_were_changed(repository, tmp_path, monkeypatch):
-    git = repository
-    monkeypatch.setattr(environment, "PROJECT", tmp_path)
-    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
-    commit = environment.checkout_commit.__wrapped__
-    assert commit() == "", "no repository"
-    git("init", "-q")
-    (tmp_path / "file").write_text("a")
-    git("add", "file")
-    git("commit", "-q", "-m", "first")
-    (tmp_path / "other").write_text("not tracked")
-    environment.commit_of.cache_clear()
-    assert commit() == git("rev-parse", "--short", "HEAD")
-    (tmp_path / "file").write_text("b")
-    environment.commit_of.cache_clear()
-    assert commit().endswith(" with changes")
-    monkeypatch.setattr(environment, "IN_CHECKOUT", False)
-    assert commit() == ""
+def test_the_commits_of_fedlens_and_of_the_users_checkouts_are_recorded(repository, tmp_path, monkeypatch):
+    git, file, new = repository, tmp_path / "mine.py", tmp_path / "new.py"
 
+    def commits(method_file: Path | None = None) -> dict[str, str]:
+        environment.commit_of.cache_clear()
+        return environment.commits(method_file and str(method_file))
 
-def test_the_commits_of_the_users_checkouts_are_recorded(repository, tmp_path, monkeypatch):
-    git = repository
-    (tmp_path / "mine.py").write_text("a")
     monkeypatch.chdir(tmp_path)
-    assert environment.user_commits(None) == {}, "no repository"
+    monkeypatch.setattr(environment, "IN_CHECKOUT", False)
+    file.write_text("a")
+    assert commits() == {}, "no repository"
     git("init", "-q")
     git("add", "mine.py")
     git("commit", "-q", "-m", "first")
     head = git("rev-parse", "--short", "HEAD")
-    environment.commit_of.cache_clear()
-    assert environment.user_commits(str(tmp_path / "mine.py")) == {"checkout": head, "method_checkout": head}
-    (tmp_path / "mine.py").write_text("b")
-    (tmp_path / "new.py").write_text("c")
-    environment.commit_of.cache_clear()
-    assert environment.user_commits(str(tmp_path / "new.py")) == {
-        "checkout": f"{head} with changes",
-        "method_checkout": f"{head} with changes without new.py",
-    }
+    new.write_text("not tracked")
+    assert commits(file) == {"checkout": head, "method_checkout": head}
+    file.write_text("b")
+    changed = f"{head} with changes"
+    assert commits(new) == {"checkout": changed, "method_checkout": f"{changed} without new.py"}
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "IN_CHECKOUT", True)
-    assert environment.user_commits(None) == {}, "FedLens' own commit is recorded already"
+    assert commits() == {"commit": changed}, "FedLens' own is recorded once"
 
 
 def test_git_asks_the_folders_own_repository_and_runs_none_of_its_programs(repository, tmp_path, monkeypatch):
@@ -313,6 +295,6 @@ def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repos
     git("add", "mine.py")
     git("commit", "-q", "-m", "first")
     environment.commit_of.cache_clear()
-    assert "method_checkout" in environment.user_commits(str(file))
+    assert "method_checkout" in environment.commits(str(file))
     monkeypatch.setattr(registry, "_RECEIVED", {file.resolve(): b"came with a run"})
-    assert "method_checkout" not in environment.user_commits(str(file))
+    assert "method_checkout" not in environment.commits(str(file))

@@ -5,10 +5,9 @@ import torch
 
 from fedcore.config import parse
 from fedcore.engine.clients import local
+from fedcore.engine.environment import resolve_environment, unsuited_arithmetic
 from fedcore.engine.plan import plan
-from fedcore.engine.train import train
 from fedcore.methods import registry
-from fedcore.records.events import Notice, Started
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support.against import build, diagnostics
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -41,26 +40,12 @@ def test_every_method_has_nearly_the_same_losses_in_bf16(name):
     assert again != losses
 
 
-def events_of(folder, rounds, kind):
-    experiment = parse(
-        {
-            "rounds": rounds,
-            "data": {"name": "rotated-digits", "domains": ["rot45"], "shots": 4},
-            "methods": [
-                {"name": "fedavg-lora", "config": {"lr": 0.01, "start_layer": 3, "arithmetic": kind}}
-            ],
-        }
-    )
-    (run,) = plan(experiment).runs
-    events = list(train(run, artifacts=folder, folder=folder / kind))
-    (started,) = [e for e in events if isinstance(e, Started)]
-    assert started.environment["tf32"] == (kind == "tf32")
-    return events
-
-
-def test_a_processor_that_is_not_made_for_it_says_so(tmp_path, monkeypatch):
-    def said(kind):
-        return [e.message for e in events_of(tmp_path, 0, kind) if isinstance(e, Notice)]
+def test_a_processor_that_is_not_made_for_it_says_so(monkeypatch):
+    def said(kind: str) -> list[str]:
+        (run,) = plan(parse({"methods": [{"name": "fedot", "config": {"arithmetic": kind}}]})).runs
+        resolved = resolve_environment(run, "cpu", {"threads": 1})
+        assert resolved["tf32"] == (kind == "tf32")
+        return [notice.message for notice in unsuited_arithmetic(run, resolved, "cpu")]
 
     assert said("tf32") == [
         "its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here"

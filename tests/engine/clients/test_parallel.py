@@ -269,7 +269,8 @@ def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
 
 
 def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(tmp_path):
-    (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1})).runs
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
+    (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": data})).runs
     here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9"}
     there = here | {"node": "b", "processor_features": "AVX512"}
     processes = SimpleNamespace(width=9, numerics=lambda should_stop: [here, there])
