@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -80,7 +81,7 @@ def execute(
     def should_stop() -> bool:
         return heartbeat.stop_requested or heartbeat.lost or terminated() or time.monotonic() >= deadline
 
-    job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
+    job = Job(claim, {}, folder, torch_name(device), should_stop, log.write)
     memory = remote_memory or partial(peak_memory, device)
     try:
         # From `begin` on this process holds the owner's lock, so nobody takes the job for dead. Only then may
@@ -89,6 +90,7 @@ def execute(
         heartbeat.watch(claim)
         (folder / ARRAYS_NAME).unlink(missing_ok=True)
         check_room(folder)
+        job = replace(job, args=claim.arguments())
         result = _with_retries(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
         claim.finish("done", result=result)
         log.write("done")

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+from pydantic import TypeAdapter
 
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
@@ -25,8 +27,8 @@ BUSY_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter, so that the statement does not depend on their number."""
-
-
+JSON_TABLE = TypeAdapter(dict[str, Any])
+"""Reads a column that holds a JSON object."""
 _CURRENT: set[tuple[Path, int]] = set()
 """Databases that this process has found to be of this version, by path and inode."""
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, reading_stored
 from fedcore.progress import Progress
-from fedcore.store.database import BUSY_SECONDS, DatabaseFile, run_folder, task_folder, writing
+from fedcore.store.database import BUSY_SECONDS, JSON_TABLE, DatabaseFile, run_folder, task_folder, writing
 from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
 
 PATIENCE_SECONDS = 600.0
@@ -124,7 +124,10 @@ class Claim:
 
     def arguments(self) -> dict[str, Any]:
         """Read the arguments of a task; a run has only its config."""
-        return {} if self.table is RUNS else dict(json.loads(self._row("args")["args"]))
+        if self.table is RUNS:
+            return {}
+        with reading_stored(f"what task {self.id} was asked for"):
+            return JSON_TABLE.validate_json(self._row("args")["args"])
 
     def status(self) -> str | None:
         """Read the status of the job; None if owner or attempt have changed."""

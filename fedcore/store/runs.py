@@ -9,16 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pydantic import TypeAdapter
-
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError, reading_stored
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
+from fedcore.store.database import ID_LIST, JSON_TABLE, DatabaseFile, as_json, remove_folder, run_folder
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import forget_rounds, take_current_file
 
 LOG_NAME = "log.txt"
-JSON_TABLE = TypeAdapter(dict[str, Any])
 
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 

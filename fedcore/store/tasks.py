@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedcore.errors import FedLensError, check_types, reading_stored
-from fedcore.store.database import DatabaseFile, task_folder
+from fedcore.store.database import JSON_TABLE, DatabaseFile, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
-from fedcore.store.runs import JSON_TABLE, LOG_NAME
+from fedcore.store.runs import LOG_NAME
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,8 @@ class Tasks:
             raise FedLensError(f"unknown kind of task '{kind}'; choose one of {kinds}", "kind")
         Jobs(self._file).reconcile(table=TASKS)
         redo = ("failed", "stopped", "interrupted", *(["done"] if again else []))
-        values = {"kind": kind, "key": key, "run": run_id, "args": json.dumps(dict(args)), "now": time.time()}
+        asked = json.dumps(dict(args), allow_nan=False)
+        values = {"kind": kind, "key": key, "run": run_id, "args": asked, "now": time.time()}
         with self._file.writing() as database:
             database.execute(
                 "INSERT INTO tasks(kind, key, run_id, args, status, created_at) "

@@ -19,7 +19,7 @@ from fedcore.store import Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
-from tests.support import fake_engine
+from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, wait_for
 
 
@@ -60,6 +60,23 @@ def test_the_same_question_is_asked_once_others_are_others(db):
     assert len(Store(db).tasks.recent()) == 3
     with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, encode"):
         Store(db).tasks.submit("chekc", "a", {})
+
+
+@pytest.mark.parametrize("value", [Path("x"), {1, 2}, float("nan")])
+def test_arguments_that_are_not_json_are_refused(db, value):
+    with pytest.raises((TypeError, ValueError), match="JSON"):
+        Store(db).tasks.submit("check", "a", {"root": value})
+    assert Store(db).tasks.recent() == []
+
+
+@pytest.mark.parametrize("stored", ["{", "7", "[1]"])
+def test_a_task_whose_stored_arguments_are_damaged_fails_in_one_line(db, stored):
+    number = Store(db).tasks.submit("check", "a", {})
+    fill.alter(db, f"UPDATE tasks SET args='{stored}'")
+    assert do(db, number) == "failed"
+    with reading(db) as connection:
+        (error,) = connection.execute("SELECT error FROM tasks").fetchone()
+    assert error.startswith(f"what task {number} was asked for cannot be read") and "\n" not in error
 
 
 def test_a_done_one_is_done_again_only_if_asked(db):

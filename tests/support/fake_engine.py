@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
@@ -25,7 +26,7 @@ from fedcore.jobs import launcher, process
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
-from fedcore.progress import Work
+from fedcore.progress import Progress, Work
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import (
     Cell,
@@ -35,7 +36,6 @@ from fedcore.records.events import (
     Event,
     Finished,
     Notice,
-    Progress,
     RoundFinished,
     Started,
 )
@@ -52,7 +52,7 @@ def train(
     folder: Path,
     device: str = "cpu",
     resume_from: str | None = None,
-    environment: dict | None = None,
+    environment: dict[str, Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """The engine's signature. ``method.config``: seconds per round, ``fail_at`` round, ``forget_the_end``."""
@@ -151,7 +151,7 @@ training = partial(job_training.train, engine=train)
 """The handler of a run, with this engine."""
 
 
-def handle(job: Job) -> Work[dict]:
+def handle(job: Job) -> Work[dict[str, Any]]:
     """A task: ``steps`` of ``seconds``; ``fail`` raises, ``arrays`` writes a file, ``result`` comes back."""
     args = job.args
     for step in range(1, args.get("steps", 1) + 1):
@@ -164,7 +164,7 @@ def handle(job: Job) -> Work[dict]:
     return {"sum": args.get("result", 0)}
 
 
-def start(claim: Claim, pool: str) -> subprocess.Popen:
+def start(claim: Claim, pool: str) -> subprocess.Popen[bytes]:
     """Start this file as the process of a job."""
     arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
     log = claim.folder / launcher.PROCESS_LOG
