@@ -167,7 +167,7 @@ def _grid(
     rows = max(1, ceil(len(panels) / columns))
     tallest = max((len(p.rows) for p in panels), default=1)
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
-    body = max(7 * CELL, cell * tallest)
+    body = 2 * cell if all(p.shared for p in panels) and panels else max(7 * CELL, cell * tallest)
     below = max(
         (min(len(n), LABEL_LETTERS) for p in panels for n in p.columns), default=0
     )  # letters, slanted
@@ -188,7 +188,8 @@ def _grid(
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
         left, top = column * (width + aside), 1 - row * (body + gap) / inner
-        ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
+        high = 2 * cell if panel.shared else body  # twice the height of a row, for its name has two lines
+        ends = (left, min(1.0, left + width)), (max(0.0, top - high / inner), top)
         nth = str(i + 1) if i else ""
         axes |= _panel_axes(panel, theme, nth, ends, first=not column)
         note = notes[i] if notes else None
@@ -199,7 +200,7 @@ def _grid(
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
             traces.append(_cell_texts(panel, kind, inks))
-        size = width * inside / max(1, len(panel.columns)), body / max(1, len(panel.rows))
+        size = width * inside / max(1, len(panel.columns)), high / max(1, len(panel.rows))
         frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
         framed = framed or bool(frames)
         traces += frames
@@ -334,6 +335,8 @@ Extent = tuple[tuple[float, float], tuple[float, float]]
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
     """Return the two axes of a panel; only the first panel of a row has a title on its vertical axis."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
+    if panel.shared:
+        names_y = [0], ["all clients<br>share it"]
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
     small = {"font": {"size": 11, "color": theme.faint}, "standoff": 4}

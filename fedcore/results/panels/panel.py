@@ -40,6 +40,7 @@ class Panel:
         matrix: description of the values where a method recorded them; None for accuracies.
         empty_text: text in a panel without values.
         runs: the runs that it shows; empty where a panel is made of other panels.
+        shared: whether its only row is one model of all clients; every own column then belongs to that row.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Panel:
     matrix: MatrixChart | None = None
     empty_text: str = "no round yet"
     runs: tuple[int, ...] = ()
+    shared: bool = False
 
     @property
     def own_cells(self) -> list[tuple[int, int]]:
@@ -64,13 +66,14 @@ class Panel:
         """
         if self.matrix is not None or self.column_title == "round":
             return []
-        cells = ((i, j) for i, j in enumerate(self.own_columns) if j >= 0)
+        cells = ((0 if self.shared else i, j) for i, j in enumerate(self.own_columns) if j >= 0)
         return [(i, j) for i, j in cells if not np.isnan(self.values[i, j])]
 
     @property
     def own_mean(self) -> float | None:
         """Mean accuracy of the models on their own samples, per cent."""
-        values = [self.values[i, j] for i, j in enumerate(self.own_columns) if j >= 0]
+        own = enumerate(self.own_columns)
+        values = [self.values[0 if self.shared else i, j] for i, j in own if j >= 0]
         present = [v for v in values if not np.isnan(v)]
         return float(np.mean(present)) if present else None
 
@@ -257,6 +260,23 @@ def held_out_shares(cells: Sequence[NamedCell], held_out: str | None) -> dict[st
     if held_out is not None and unseen:
         by_domain[held_out] = unseen
     return {domain: mean_share(same) for domain, same in by_domain.items()}
+
+
+SHARED = "all clients share it"
+"""The only row of a method with one common model."""
+
+
+def with_shared_row(panel: Panel) -> Panel:
+    """Return a panel with one row if all of its models have the same counts, or else the panel itself.
+
+    Models that are right on all images, or on none, may differ all the same, so their rows stay.
+    """
+    rows, right = panel.correct, panel.correct[:1]
+    some_are_wrong = bool(((right > 0) & (right < panel.total[:1])).any())
+    if len(rows) < 2 or not some_are_wrong or (rows != right).any() or (panel.total != panel.total[:1]).any():
+        return panel
+    counts = {"correct": right, "total": panel.total[:1]}
+    return replace(panel, rows=(SHARED,), values=panel.values[:1], shared=True, **counts)
 
 
 RowOrder = Literal["recorded", "mean", "alike"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcore.results.panels.panel import Panel, ordered_panels
+from fedcore.plots.heatmaps import heatmap_grid
+from fedcore.plots.theme import Theme
+from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
 
 
 def a_panel(values: list[list[float]], names: str, own: tuple[int, ...], title: str = "FedOT") -> Panel:
@@ -50,3 +52,19 @@ def test_rounds_stay_in_time() -> None:
 def test_a_panel_without_values_is_left_alone() -> None:
     empty = Panel("FedOT", "fedot", (), (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
     assert ordered_panels([empty], "alike")[0].values.size == 0
+
+
+def test_models_that_are_one_have_one_row_and_keep_their_own_accuracy() -> None:
+    one = a_panel([[10, 20, 90]] * 4, "gabc", (-1, 0, 1, 2))
+    found = with_shared_row(one)
+    assert (found.rows, found.columns) == (("all clients share it",), one.columns)
+    assert found.own_mean == one.own_mean == 40
+    assert found.own_cells == [(0, 0), (0, 1), (0, 2)]
+    figure = heatmap_grid([found, one], Theme()).figure
+    assert figure.data[0].z.tolist() == [[10, 20, 90]]
+    high, usual = (np.ptp(axis.domain) for axis in (figure.layout.yaxis, figure.layout.yaxis2))
+    assert high < usual, "one row is not as tall as four"
+    personal = a_panel([[10, 20], [10, 20], [10, 30]], "gab", (-1, 0, 1))
+    assert with_shared_row(personal) is personal
+    perfect = a_panel([[100, 100]] * 2, "ab", (0, 1))
+    assert with_shared_row(perfect) is perfect, "equal counts prove nothing there"
