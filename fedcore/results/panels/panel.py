@@ -275,8 +275,8 @@ def with_shared_row(panel: Panel) -> Panel:
     some_are_wrong = bool(((right > 0) & (right < panel.total[:1])).any())
     if len(rows) < 2 or not some_are_wrong or (rows != right).any() or (panel.total != panel.total[:1]).any():
         return panel
-    counts = {"correct": right, "total": panel.total[:1]}
-    return replace(panel, rows=(SHARED,), values=panel.values[:1], shared=True, **counts)
+    one = replace(panel, rows=(SHARED,), values=panel.values[:1], correct=right, total=panel.total[:1])
+    return replace(one, shared=True)
 
 
 RowOrder = Literal["recorded", "mean", "alike"]
