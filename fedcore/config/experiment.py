@@ -1,4 +1,4 @@
-"""Experiments read from plain values and TOML files, and expanded into runs.
+"""Read experiments from plain values and TOML files, and expand them into runs.
 
 An error for an unknown field names the table where the field belongs, or the most similar name.
 """
@@ -33,7 +33,7 @@ from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
 
 KEY_PARTS = 100
-"""Number of dotted parts at which a key is refused, since tomllib needs seconds for thousands of them."""
+"""Keys with this many dotted parts are refused: tomllib takes seconds for thousands of them."""
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{KEY_PARTS - 1}}}""")
 _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
     "": ("at the top of the file, before the first table", Experiment),
@@ -46,7 +46,7 @@ _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
 }
 """Table of an experiment file -> its place in words, and the model of its fields."""
 MOST_TABLES = 2
-"""Number of tables above which a shared field name, such as ``name``, gives no hint to the right one."""
+"""A name that more tables than these share, such as ``name``, does not tell which one was meant."""
 
 
 def parse(content: dict[str, Any]) -> Experiment:
@@ -86,7 +86,7 @@ def unknown_field(location: Sequence[str | int]) -> FedLensError:
 
 
 def misplaced_in(entry: MethodEntry) -> str | None:
-    """Return the first hyper-parameter that the method lacks but another table has; None if all are fine."""
+    """Return the first field of a method's config that belongs in another table, or None."""
     suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
     if not suspects:
         return None
@@ -96,7 +96,7 @@ def misplaced_in(entry: MethodEntry) -> str | None:
 
 
 def places_of(name: str, excluded: object = None) -> list[str]:
-    """Return the places in a file where a field of this name is allowed, except in the table of one model."""
+    """Say where in a file a field of this name is allowed, apart from the table of one model."""
     load_methods()
     methods = [n for n, method in registry.registered().items() if name in method.Config.model_fields]
     owned = "in the config of a method that has it ({}): config = {{ {} = ... }}"

@@ -36,7 +36,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "method": MethodEntry,
 }
 _VERBATIM = ("data", "backbone")
-"""Parts that contain names, files and prompts, in which underscores must stay."""
+"""Sections with names of files and prompts, whose underscores must not become spaces."""
 
 
 def data_title(data: DataConfig) -> str:
@@ -110,7 +110,7 @@ def value_text(path: str, value: object) -> str:
 
 
 def _declarations(path: str) -> tuple[Models, str]:
-    """Return the models that may declare the field of a path, the most likely first, and the field's name."""
+    """Return the models that may declare a field, the most likely one first, and the field's name."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     before, _, name = path.rpartition(".")
@@ -133,7 +133,7 @@ def _declarations(path: str) -> tuple[Models, str]:
 
 @cache
 def load_methods() -> None:
-    """Load all methods once; loading looks for files, and a page asks for thousands of titles."""
+    """Load all methods, once per process: loading searches for files, and a page needs thousands of titles."""
     with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
         registry.load_all()
 

@@ -1,4 +1,4 @@
-"""Groups of runs that a table averages over: their configs are equal apart from seed and held-out domain.
+"""Groups of runs over which a table averages; they differ only in seed and held-out domain.
 
 The hash of a group is stored with each run, and a checkpoint holds its run's config. Neither may change when
 FedLens gains fields, so both consist of the values that differ from a field's default. Hence a rule for new
@@ -45,7 +45,7 @@ def stable_config(run: RunConfig) -> dict[str, Any]:
 
 
 def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
-    """Return the values that do not count; all values of results from elsewhere do."""
+    """Return the values that do not tell groups apart; in results from elsewhere all values do."""
     if method.file is not None:
         # its checksum identifies the user's own defaults, and the file need not be on this machine
         return _defaults(MethodConfig)

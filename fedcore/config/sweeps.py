@@ -36,7 +36,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "backbone": BackboneConfig,
 }
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
-"""Fields that cannot be swept, because a comparison has one data set, whose classes are fixed."""
+"""Fields that cannot be swept: all runs of a comparison have one data set, and so the same classes."""
 LONGEST_SHOWN = 100
 """Maximum length of a value in an error, in characters."""
 
@@ -60,7 +60,7 @@ class Variant:
     entry: MethodEntry
 
     def located(self, error: FedLensError) -> FedLensError:
-        """Return an error with the values of this combination, and with its field as a path of the sweep."""
+        """Add the values of this combination to an error, and name its field as the sweep does."""
         if not self.values:
             return error
         field = error.field

@@ -180,10 +180,9 @@ class Described(Method[Any]):
     def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
         """Name the classes that use the prompt for lack of a description, or descriptions that are unused."""
         if config.class_text == "template":
-            idle = config.descriptions is not None
-            return (
-                [f"{cls.about.title}: descriptions are not used with class_text = template"] if idle else []
-            )
+            if config.descriptions is None:
+                return []
+            return [f"{cls.about.title}: descriptions are not used with class_text = template"]
         written = descriptions_by_class(config, context.classes, context.descriptions)
         missing = [name for name, texts in written.items() if not texts]
         if not missing:
@@ -210,18 +209,16 @@ class Described(Method[Any]):
                 "used the prompt, is not known"
             )
         missing = sum(not texts for texts in config.descriptions.values())
+        if not missing:
+            return ""
         total = len(config.descriptions)
-        return (
-            f"{missing} of {total} classes had no written description and used the prompt" if missing else ""
-        )
+        return f"{missing} of {total} classes had no written description and used the prompt"
 
     def drawn_texts(self) -> dict[str, str]:
         """Return the drawn descriptions by class; empty if all classes use the prompt."""
-        return (
-            dict(zip(self.problem.classes, self.texts, strict=True))
-            if self.config.class_text == "description"
-            else {}
-        )
+        if self.config.class_text == "template":
+            return {}
+        return dict(zip(self.problem.classes, self.texts, strict=True))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -277,10 +277,7 @@ class FedOT(Method[FedOTConfig]):
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return Q of every model, computed once. Shape: q (models, r, d/r, d/r)."""
-        return {"q": self._matrix(params)} if "matrix" in params else {}
-
-    def _matrix(self, params: Params) -> Tensor:
-        return self._transform(params["matrix"])
+        return {"q": self._transform(params["matrix"])} if "matrix" in params else {}
 
     def _transform(self, matrix: Tensor) -> Tensor:
         return cayley(matrix, self.divisor) if self.config.local_transform == "cayley" else matrix
@@ -346,7 +343,11 @@ class FedOT(Method[FedOTConfig]):
                 rows = data.rows.index[i : i + 1, :count]
                 one = {name: value[i : i + 1] for name, value in params.items()}
                 x = data.pool.x(rows)
-                h = apply_blocks(self._matrix(one), x) if "matrix" in one else self._adapt(one, x)
+                h = (
+                    apply_blocks(self._transform(one["matrix"]), x)
+                    if "matrix" in one
+                    else self._adapt(one, x)
+                )
                 error = self._classify(one, h).softmax(-1)
                 error = error - F.one_hot(data.pool.y(rows), error.shape[-1])
                 gradient = error.transpose(-1, -2).double() @ F.normalize(h, dim=-1).double()

@@ -234,7 +234,9 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
         hint = did_you_mean(str(detail["loc"][-1]), fields, "see `fedlens methods` or docs for the names")
         return FedLensError(f"no such field; {hint}", field)
     given = detail.get("input")
-    shown = f" (got {_cut(repr(given))})" if isinstance(given, (str, int, float, bool)) else ""
+    text = repr(given)
+    text = text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+    shown = f" (got {text})" if isinstance(given, (str, int, float, bool)) else ""
     return FedLensError(_plain(detail) + shown, field)
 
 
@@ -245,7 +247,3 @@ def _plain(detail: ErrorDetails) -> str:
         if kind.startswith(prefix):
             return words.format(**bounds)
     return detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"

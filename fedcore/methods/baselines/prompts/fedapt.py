@@ -96,7 +96,7 @@ class FedAPT(Prompted):
     def __init__(self, config: FedAPTConfig, problem: Problem) -> None:
         """Draw every client's key from U(0, 1)."""
         super().__init__(config, problem)
-        self.keys = self._placed(problem.draw_per_client(self._key, "fedapt", "key"))
+        self.keys = self.place({"keys": problem.draw_per_client(self._key, "fedapt", "key")})["keys"]
 
     @classmethod
     def bound_to_classes(cls, config: FedAPTConfig) -> str:
@@ -115,10 +115,7 @@ class FedAPT(Prompted):
         values = {"context": context, "query_w": query}
         if self.config.keys == "trained":
             values["keys"] = torch.zeros_like(self.keys)
-        return State(shared={name: self._placed(value) for name, value in values.items()})
-
-    def _placed(self, value: Tensor) -> Tensor:
-        return value.to(self.problem.backbone.device, self.problem.backbone.dtype)
+        return State(shared=self.place(values))
 
     def _key(self, generator: Generator) -> Tensor:
         size = (self.config.context_length, self.problem.backbone.spec.token_width)
