@@ -133,7 +133,7 @@ def _declarations(path: str) -> tuple[Models, str]:
 
 @cache
 def load_methods() -> None:
-    """Load all methods, once per process: loading searches for files, and a page needs thousands of titles."""
+    """Load all methods once: loading searches for files, and a page needs thousands of titles."""
     with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
         registry.load_all()
 

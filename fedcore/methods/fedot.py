@@ -343,11 +343,7 @@ class FedOT(Method[FedOTConfig]):
                 rows = data.rows.index[i : i + 1, :count]
                 one = {name: value[i : i + 1] for name, value in params.items()}
                 x = data.pool.x(rows)
-                h = (
-                    apply_blocks(self._transform(one["matrix"]), x)
-                    if "matrix" in one
-                    else self._adapt(one, x)
-                )
+                h = self.features(one, self.head(one, None), x)[0]
                 error = self._classify(one, h).softmax(-1)
                 error = error - F.one_hot(data.pool.y(rows), error.shape[-1])
                 gradient = error.transpose(-1, -2).double() @ F.normalize(h, dim=-1).double()
