@@ -38,7 +38,7 @@ class RunReader:
         self.store = store
         self.domains = domains or {}
         self._own_and_global = {} if cells is None else cells
-        self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: round_}, stage=stage))
+        self.cells = cache(lambda run, round_, stage: store.cells.at_rounds({run: [round_]}, stage=stage))
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
         self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
 

@@ -133,7 +133,7 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
     """Read the results of some runs in the rounds that a rule selects."""
     selected = select_rounds(store, runs, rule)
-    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy_at(selected)}
+    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy(selected)}
     cells = group_by(store.cells.own_and_global(selected), lambda c: (c.run_id, c.round))
     return [
         _run_result(

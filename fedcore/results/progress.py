@@ -112,11 +112,11 @@ Snapshot = tuple[tuple[int, int, Identity], ...]
 def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
     """Return the newest snapshot of some runs, which changes only when a round has been recorded."""
     versions = store.runs.versions(run_ids)
-    evaluated = store.rounds.last_evaluated(versions)
+    evaluated = store.rounds.evaluated_of_runs(versions)
     return tuple(
         (
             run_id,
-            max(version.rounds_done, evaluated[run_id]) if run_id in evaluated else -1,
+            max(version.rounds_done, evaluated[run_id][-1]) if run_id in evaluated else -1,
             (version.created_at, version.attempt),
         )
         for run_id, version in sorted(versions.items())

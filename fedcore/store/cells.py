@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
@@ -124,10 +124,10 @@ class Cells:
         return _with_samples([NamedCell(*row) for row in rows])
 
     def at_rounds(
-        self, round_by_run: Mapping[int, int], split: int = TEST, stage: int = AFTER_AGGREGATION
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
-        """Return the cells of one round per run, with names: a comparison's tables and heatmaps."""
-        return self._named(round_by_run.items(), split, stage)
+        """Return the cells of some rounds of each run, with names: heatmaps by domain."""
+        return self._named(rounds_by_run, split, stage)
 
     def coded(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -135,7 +135,7 @@ class Cells:
         """Return the cells of some rounds of each run, by run, round, model and test set."""
         rows = self._file.rows(
             f"SELECT a.run_id, a.model, a.test_set, a.correct, a.total FROM {AT_ROUNDS} {IN_ORDER}",
-            {"pairs": _json_of(_pairs(rounds_by_run)), "split": split, "stage": stage},
+            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         return _with_samples(list(map(CodedCell._make, rows)))
 
@@ -143,25 +143,22 @@ class Cells:
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
-        return self._named(_pairs(rounds_by_run), split, stage, "AND (a.model=a.test_set OR a.model=0)")
+        return self._named(rounds_by_run, split, stage, "AND (a.model=a.test_set OR a.model=0)")
 
     def _named(
-        self, pairs: Iterable[tuple[int, int]], split: int, stage: int, cells: str = ""
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int, stage: int, cells: str = ""
     ) -> list[NamedCell]:
-        """Return the cells of (run, round) pairs, limited by an SQL condition on cells."""
+        """Return the cells of some rounds, limited by an SQL condition on cells."""
         rows = self._file.rows(
             f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {cells} {NAMES} {IN_ORDER}",
-            {"pairs": _json_of(pairs), "split": split, "stage": stage},
+            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])
 
 
-def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> Iterator[tuple[int, int]]:
-    return ((run, round_) for run, rounds in rounds_by_run.items() for round_ in rounds)
-
-
-def _json_of(pairs: Iterable[tuple[int, int]]) -> str:
-    return json.dumps([list(map(int, p)) for p in pairs])
+def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> str:
+    """Return (run, round) pairs as the parameter of ``AT_ROUNDS``."""
+    return json.dumps([[run, int(round_)] for run, rounds in rounds_by_run.items() for round_ in rounds])
 
 
 def _with_samples(cells: list[AnyCell]) -> list[AnyCell]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST, VALIDATION
 from fedcore.records.events import RoundMeasures
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
-
-EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND stage=:stage ORDER BY round"
 
 
 class MeanAccuracy(NamedTuple):
@@ -83,8 +80,7 @@ class Rounds:
 
     def evaluated(self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION) -> list[int]:
         """Return the rounds that have an accuracy matrix."""
-        rows = self._file.rows(EVALUATED, {"run": run_id, "split": split, "stage": stage})
-        return [row["round"] for row in rows]
+        return self.evaluated_of_runs([run_id], split, stage).get(run_id, [])
 
     def evaluated_of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -101,19 +97,6 @@ class Rounds:
         for run_id, round_ in rows:
             rounds.setdefault(run_id, []).append(round_)
         return rounds
-
-    def last_evaluated(
-        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> dict[int, int]:
-        """Return the newest round with an accuracy matrix, by run; runs without one are left out."""
-        rows = self._file.rows(
-            f"""
-            SELECT s.run_id, max(s.round) AS round FROM scores s
-            WHERE s.run_id IN {ID_LIST} AND s.split=:split AND s.stage=:stage GROUP BY s.run_id
-            """,
-            {"ids": as_json(run_ids), "split": split, "stage": stage},
-        )
-        return {row["run_id"]: row["round"] for row in rows}
 
     def mean_accuracy(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -155,24 +138,6 @@ class Rounds:
             {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
         )
         return dict(map(tuple, rows))
-
-    def mean_accuracy_at(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[MeanAccuracy]:
-        """Return the mean accuracies of some rounds of some runs, by run, then round."""
-        pairs = [[run, round_] for run, rounds in rounds_by_run.items() for round_ in rounds]
-        rows = self._file.rows(
-            """
-            SELECT s.run_id, s.round, s.personal_mean, s.personal_weighted, s.personal_worst, s.global_mean,
-              s.classes_mean
-            FROM json_each(:pairs) p
-            CROSS JOIN scores s ON s.run_id=json_extract(p.value, '$[0]') AND s.split=:split
-              AND s.stage=:stage AND s.round=json_extract(p.value, '$[1]')
-            ORDER BY s.run_id, s.round
-            """,
-            {"pairs": json.dumps(pairs), "split": split, "stage": stage},
-        )
-        return [MeanAccuracy(*row) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Request, Route, expect
 
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import mean_panels
+from fedcore.results.panels.matrices import row_panels
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.web.browser import NewPage, Server, Tab
@@ -56,7 +56,7 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(
     )
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".heatmaplayer image").first).to_be_visible()
-    panels = mean_panels(Store(server.db), compared, next(iter(compared.settings)))
+    panels = row_panels(Store(server.db), compared, next(iter(compared.settings)))
     shown = figure.locator(".chart").evaluate(CELLS)
     assert shown == [pytest.approx(list(values), abs=1e-4) for values in panels[groups["FedOT"].key].values]
     figure.get_by_text("Numbers").click()

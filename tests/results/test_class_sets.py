@@ -11,7 +11,7 @@ import pytest
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
-from fedcore.results.panels.matrices import mean_panels
+from fedcore.results.panels.matrices import row_panels
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import Store
 from tests.support import fill
@@ -53,7 +53,7 @@ def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
     db, experiment = recorded
     (run,) = Store(db).runs.of_experiments([experiment])
     comparison = compare(Store(db), [experiment])
-    (mean,) = mean_panels(Store(db), comparison, comparison.rows[0].setting).values()
+    (mean,) = row_panels(Store(db), comparison, comparison.rows[0].setting).values()
     for panel in (run_panel(Store(db), run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7

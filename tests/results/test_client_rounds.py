@@ -12,7 +12,7 @@ from fedcore.plots import heatmaps
 from fedcore.plots.theme import Theme
 from fedcore.records.events import ClientRound
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import client_by_round_panels
+from fedcore.results.panels.matrices import row_panels
 from fedcore.store import Store
 from tests.support import fill
 
@@ -20,7 +20,7 @@ from tests.support import fill
 def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
     found = compare(Store(filled), [1])
     group = next(g for g in found.rows if g.label == "SDFed")
-    panel = client_by_round_panels(Store(filled), found, group.setting)[group.key]
+    panel = row_panels(Store(filled), found, group.setting, "clients")[group.key]
     assert panel.rows == fill.CLIENTS and panel.columns == tuple(map(str, range(11)))
     expected = np.zeros((6, 11))
     for value in group.runs:
@@ -47,7 +47,7 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
         )
         writer.claim.finish("done")
     found = compare(Store(db), [1])
-    (panel,) = client_by_round_panels(Store(db), found, found.rows[0].setting).values()
+    (panel,) = row_panels(Store(db), found, found.rows[0].setting, "clients").values()
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
     (own,) = [o for o in Store(db).cells.own_accuracy(writers[0].run_id) if (o.client, o.round) == (6, 1)]
     assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"

@@ -233,7 +233,7 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
     values = {s: [v.values["personal"] for v in group.runs if v.run.seed == s] for s in (1, 2)}
     assert group.stats["personal"].std == pytest.approx(np.std([np.mean(v) for v in values.values()], ddof=1))
     run = group.runs[0]
-    cells = Store(db).cells.at_rounds({run.run.id: run.rounds[0]})
+    cells = Store(db).cells.at_rounds({run.run.id: run.rounds})
     (cell,) = [
         c
         for c in cells

@@ -66,15 +66,13 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.clients": lambda store: store.rounds.clients(1),
     "rounds.evaluated": lambda store: store.rounds.evaluated(1),
     "rounds.evaluated_of_runs": lambda store: store.rounds.evaluated_of_runs([1, 2]),
-    "rounds.mean_accuracy_at": lambda store: store.rounds.mean_accuracy_at({1: [3], 2: [3]}),
-    "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2]),
     "rounds.mean_accuracy": lambda store: store.rounds.mean_accuracy([1, 2]),
     "rounds.personal_curves": lambda store: store.rounds.personal_curves([1, 2]),
     "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
-    "cells.at_rounds": lambda store: store.cells.at_rounds({1: 3, 2: 3}),
+    "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
     "diagnostics.names": lambda store: store.diagnostics.names(1),
@@ -205,7 +203,7 @@ def test_own_accuracy_is_the_diagonal(trained):
 
 def test_cells_by_name_and_at_chosen_rounds(trained):
     everything = Store(trained).cells.of_runs([1, 2])
-    chosen = Store(trained).cells.at_rounds({1: 2, 2: 4})
+    chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}
     assert Store(trained).cells.coded({1: [2], 2: [4]}) == [

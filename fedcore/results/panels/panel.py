@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -24,8 +24,6 @@ Share = tuple[float, int, int]
 Shares = Mapping[tuple[str, str], Share]
 """Shares by the names of row and column."""
 UNKNOWN = -1
-RowName = TypeVar("RowName", bound=Hashable)
-ColumnName = TypeVar("ColumnName", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,9 @@ class Panel:
         own_columns: for each row the column of the model's own test samples, -1 where it has none.
         matrix: description of the values where a method recorded them; None for accuracies.
         empty_text: text in a panel without values.
-        runs: the runs that it shows; empty where a panel is made of other panels.
         shared: whether its only row is one model of all clients; every own column then belongs to that row.
+        runs: the runs that Live shows in it.
+        last_rounds: run -> the round of its values, where it is earlier than the newest: a recorded matrix.
     """
 
     title: str
@@ -57,6 +56,7 @@ class Panel:
     empty_text: str = "no round yet"
     runs: tuple[int, ...] = ()
     shared: bool = False
+    last_rounds: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def own_cells(self) -> list[tuple[int, int]]:
@@ -78,23 +78,6 @@ class Panel:
         return float(np.mean(present)) if present else None
 
 
-def share_arrays(
-    rows: Sequence[RowName], columns: Sequence[ColumnName], shares: Mapping[tuple[RowName, ColumnName], Share]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares as the arrays of a panel: per cent, correct and total; others' shares are left out.
-
-    Shape: three of (rows, columns).
-    """
-    row, column = {r: i for i, r in enumerate(rows)}, {c: j for j, c in enumerate(columns)}
-    values = np.full((len(row), len(column)), np.nan)
-    correct, total = np.zeros((2, len(row), len(column)), dtype=np.int64)
-    for (r, c), (share, right, count) in shares.items():
-        if r in row and c in column:
-            values[row[r], column[c]] = 100 * share
-            correct[row[r], column[c]], total[row[r], column[c]] = right, count
-    return values, correct, total
-
-
 def panel_of_shares(
     title: str,
     method: str,
@@ -106,9 +89,17 @@ def panel_of_shares(
     column_title: str = "domain of the images",
 ) -> Panel:
     """Return a panel of named rows and columns; a row's own column is that of the same name."""
-    arrays = share_arrays(rows, columns, shares)
-    own = tuple(columns.index(r) if r in columns else -1 for r in rows)
-    return Panel(title, method, tuple(rows), tuple(columns), *arrays, own, row_title, column_title)
+    row, column = {r: i for i, r in enumerate(rows)}, {c: j for j, c in enumerate(columns)}
+    values = np.full((len(row), len(column)), np.nan)
+    correct, total = np.zeros((2, len(row), len(column)), dtype=np.int64)
+    for (r, c), (share, right, count) in shares.items():
+        if r in row and c in column:
+            values[row[r], column[c]] = 100 * share
+            correct[row[r], column[c]], total[row[r], column[c]] = right, count
+    own = tuple(column.get(r, -1) for r in rows)
+    return Panel(
+        title, method, tuple(rows), tuple(columns), values, correct, total, own, row_title, column_title
+    )
 
 
 def accuracy_panel(
@@ -199,9 +190,12 @@ def mean_share(cells: Sequence[NamedCell]) -> Share:
     )
 
 
-def mean_shares(shares: Iterable[Shares]) -> dict[tuple[str, str], Share]:
+def mean_shares(shares: Iterable[Shares]) -> Shares:
     """Return the mean of each pair over the shares that have it, weighing equally; counts add up."""
-    pairs = group_by((item for one in shares for item in one.items()), lambda item: item[0])
+    known = list(shares)
+    if len(known) == 1:  # one round, run or seed of very many clients: its own mean
+        return known[0]
+    pairs = group_by((item for one in known for item in one.items()), lambda item: item[0])
     return {
         pair: (
             float(np.mean([share for _, (share, _, _) in same])),
@@ -224,9 +218,7 @@ def domain_names(entities: Iterable[EntityRow]) -> list[str]:
     return list(dict.fromkeys([*tested, *(e.domain for e in known if e.domain)]))
 
 
-def shares_by_domain(
-    cells: Iterable[NamedCell], domain_of: Mapping[str, str]
-) -> dict[tuple[str, str], Share]:
+def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -> Shares:
     """Return one round's shares of clients' models by domain, on images by domain (FedDEAP, Figure 3).
 
     A model's accuracy on a domain is that on the domain's test set or, if no such set was recorded, the mean

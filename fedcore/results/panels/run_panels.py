@@ -1,11 +1,10 @@
-"""Panels of single runs, and their means over seeds, for the pages Live and Run."""
+"""Panels of runs: one matrix of one run, or its mean over runs and seeds, for Live, Run and Compare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
@@ -14,18 +13,19 @@ from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
 from fedcore.results.panels.panel import (
     Panel,
+    Shares,
     accuracy_panel,
     client_domains,
     domain_names,
     held_out_shares,
     matrix_panel,
+    mean_shares,
     panel_of_shares,
-    share_arrays,
     shares_by_domain,
 )
 from fedcore.results.panels.transfer import gains_panel
 from fedcore.results.statistics import group_by
-from fedcore.store import EntityRow, RunRow, Store
+from fedcore.store import EntityRow, NamedCell, RunRow, Store
 
 PanelView = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""
@@ -38,11 +38,140 @@ VIEWS: dict[PanelView, str] = {
 }
 
 
-def round_title(run: RunRow, round_: int | None) -> str:
-    """Return the title of a panel, ``FedOT: round 4/10``; None before the first round."""
-    if round_ is None:
-        return f"{run.label}: {'waiting' if run.state == 'queued' else 'no round yet'}"
-    return f"{run.label}: round {round_}/{run.rounds_total}"
+@dataclass(frozen=True)
+class Recorded:
+    """What one panel is made of: runs of one method, and the rounds of each that it shows.
+
+    A cell is the mean over a run's rounds, then over the runs of a seed, then over seeds, as in the tables.
+    """
+
+    store: Store
+    runs: Sequence[RunRow]
+    rounds: Mapping[int, Sequence[int]]
+    split: int = TEST
+    stage: int = AFTER_AGGREGATION
+
+    @cached_property
+    def entities(self) -> dict[int, list[EntityRow]]:
+        return {run.id: self.store.cells.entities(run.id) for run in self.runs}
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of all clients, in the order of their codes."""
+        entities = (e for of_run in self.entities.values() for e in of_run)
+        return list(dict.fromkeys(e.name for e in entities if e.kind == "client"))
+
+    @property
+    def domains(self) -> list[str]:
+        return domain_names(e for of_run in self.entities.values() for e in of_run)
+
+    def mean(self, shares: Mapping[int, Sequence[Shares]]) -> Shares:
+        """Average shares, which are given by run, a value for each of its rounds."""
+        seeds = group_by(self.runs, lambda run: run.seed).values()
+        return mean_shares(mean_shares(mean_shares(shares.get(r.id, ())) for r in same) for same in seeds)
+
+    def panel(self, view: PanelView | MatrixChart, title: str, method: str) -> Panel:
+        """Return the panel of a view; it has no rows or no columns if nothing was recorded for it."""
+        if isinstance(view, MatrixChart):
+            return self._matrix_panel(view, title, method)
+        if view == "clients":
+            return self._clients_panel(title, method)
+        if view == "domains":
+            return self._domain_panel(title, method)
+        if view == "held_out":
+            return self._held_out_panel(title, method)
+        cells = self.store.cells.coded(self.rounds, self.split, self.stage)
+        return accuracy_panel(title, method, cells, self.entities)
+
+    def held_out_shares(self, *, own: bool = True) -> Shares:
+        """Return shares by held-out domain and domain; ``own``: also those of clients' own models."""
+        held_out = {run.id: run.held_out for run in self.runs}
+        cells = self.store.cells.own_and_global(self.rounds, self.split, self.stage)
+        return self.mean(
+            {
+                run: [
+                    {
+                        (held_out[run] or "", domain): share
+                        for domain, share in held_out_shares(of_round, held_out[run]).items()
+                        if own or domain == held_out[run]
+                    }
+                    for of_round in rounds
+                ]
+                for run, rounds in _by_round(cells).items()
+            }
+        )
+
+    def _held_out_panel(self, title: str, method: str) -> Panel:
+        """Return FedOT's ACC matrix; a row is the run that held out this domain.
+
+        On the diagonal is the global model on it (G; empty for methods without such a model), elsewhere each
+        other domain's own models on that domain (P).
+        """
+        shares, held_out = self.held_out_shares(), {run.held_out for run in self.runs}
+        rows = [name for name in self.domains if name in held_out] if shares else []
+        return panel_of_shares(
+            title, method, rows, self.domains, shares, row_title="held out", column_title="domain"
+        )
+
+    def _domain_panel(self, title: str, method: str) -> Panel:
+        rounds = _by_round(self.store.cells.at_rounds(self.rounds, self.split, self.stage))
+        domain_of = {run: client_domains(entities) for run, entities in self.entities.items()}
+        shares = self.mean(
+            {run: [shares_by_domain(cells, domain_of[run]) for cells in each] for run, each in rounds.items()}
+        )
+        names = self.domains if shares else []
+        panel = panel_of_shares(title, method, names, names, shares)
+        return replace(panel, empty_text="no domains recorded") if rounds else panel
+
+    def _clients_panel(self, title: str, method: str) -> Panel:
+        """Return clients by rounds: own models on own test samples.
+
+        The mean is over the runs in which the client took part in the round; a gap means that it never did.
+        """
+        shares = self.mean({run.id: [self._own_shares(run.id)] for run in self.runs})
+        clients = self.clients
+        if len(clients) > MAX_EVALUATED_CLIENTS and shares:
+            evaluated = {client for client, _ in shares}
+            clients = [name for name in clients if name in evaluated]
+        rounds = [str(r) for r in sorted({r for of_run in self.rounds.values() for r in of_run})]
+        panel = panel_of_shares(
+            title, method, clients, rounds, shares, row_title="client", column_title="round"
+        )
+        return replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
+
+    def _own_shares(self, run_id: int) -> Shares:
+        """(Client, round) -> its own accuracy, where it took part in that round."""
+        names = {e.entity: e.name for e in self.entities[run_id] if e.kind == "client"}
+        rounds = group_by(self.store.rounds.clients(run_id), lambda row: row.round)
+        took_part = {r: {row.client for row in rows} for r, rows in rounds.items()}
+        shown = set(self.rounds.get(run_id, ()))
+        return {
+            (names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total)
+            for o in self.store.cells.own_accuracy(run_id, self.split, self.stage)
+            if o.round in shown and (o.round not in took_part or o.client in took_part[o.round])
+        }
+
+    def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
+        """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""
+        shares: dict[int, list[Shares]] = {}
+        last: dict[int, int] = {}
+        for run_id, rounds in self.rounds.items():
+            values = self.store.diagnostics.at_round(run_id, matrix.name, rounds[-1]) if rounds else []
+            names = {e.entity: e.name for e in self.entities[run_id]}
+            if values:
+                last[run_id] = values[0].round
+                pairs = {(names[d.client_a], names[d.client_b]): d.value for d in values}
+                shares[run_id] = [{pair: (v, 0, 0) for pair, v in pairs.items() if v is not None}]
+        panel = matrix_panel(title, method, self.clients if shares else [], self.mean(shares), matrix)
+        if any(max(rounds, default=0) for rounds in self.rounds.values()):
+            panel = replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
+        return replace(panel, last_rounds=last)
+
+
+def _by_round(cells: Sequence[NamedCell]) -> dict[int, list[list[NamedCell]]]:
+    """Run -> the cells of each of its rounds."""
+    runs = group_by(cells, lambda c: c.run_id)
+    return {run: list(group_by(same, lambda c: c.round).values()) for run, same in runs.items()}
 
 
 def default_view(clients: int) -> PanelView:
@@ -65,49 +194,18 @@ def run_panels(
     Args:
         until: run -> the last round to be shown; default: all.
     """
-    until = until or {}
     if view not in VIEWS:
         runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
     labels = run_labels(runs)
     if view == "held_out":
-        runs, labels = [r for r in runs if r.held_out is not None], {r.id: r.label for r in runs}
+        runs = [r for r in runs if r.held_out is not None]
+        labels = {r.id: r.label for r in runs}
     panels = []
     for (label, _), same in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
-        seeds = group_by((replace(r, label=label) for r in same), lambda r: r.seed)
-        each = []
-        for of_seed in seeds.values():
-            if view == "held_out":
-                panel = _held_out_panel(store, of_seed, split, stage, until)
-                each.append(replace(panel, runs=tuple(r.id for r in of_seed)))
-            else:
-                shown = (run_panel(store, r, view, split, stage, until.get(r.id)) for r in of_seed)
-                each += [replace(p, runs=(r.id,)) for p, r in zip(shown, of_seed, strict=True)]
-        if len(seeds) == 1:
-            panels += each
-        else:
-            rounds = _last_rounds(store, same, split, stage, until)
-            begun = len({r.seed for r in same if rounds[r.id]})
-            text = f"{begun} seeds, {_range_of_rounds(rounds)}" if begun > 1 else _range_of_rounds(rounds)
-            mean = mean_over_seeds(each, f"{label}: {text}")
-            panels.append(replace(mean, runs=tuple(r.id for r in same)))
+        together = view == "held_out" or len({r.seed for r in same}) > 1
+        for shown in [same] if together else [[run] for run in same]:
+            panels.append(_run_panel(store, shown, label, view, split, stage, until or {}))
     return panels
-
-
-def _last_rounds(
-    store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
-) -> dict[int, list[int]]:
-    """Return the last evaluated round of each run up to ``until``, as a list of one round or none."""
-    last = {}
-    for run in runs:
-        rounds = store.rounds.evaluated(run.id, split, stage)
-        last[run.id] = [r for r in rounds if r <= until.get(run.id, r)][-1:]
-    return last
-
-
-def _range_of_rounds(last: Mapping[int, Sequence[int]]) -> str:
-    """Return ``round 3 to 7`` for the last rounds of some runs."""
-    shown = sorted({r for rounds in last.values() for r in rounds})
-    return "round " + " to ".join(map(str, dict.fromkeys([shown[0], shown[-1]]))) if shown else "no round yet"
 
 
 def run_panel(
@@ -123,126 +221,42 @@ def run_panel(
     Args:
         until: the last round to be shown; default: all.
     """
-    entities = store.cells.entities(run.id)
-    evaluated = store.rounds.evaluated(run.id, split, stage)
-    rounds = [r for r in evaluated if until is None or r <= until]
-    last = rounds[-1] if rounds else None
-    if view not in VIEWS:
-        return _matrix_panel(store, run, diagnostics.matrix_charts([run])[view], entities, last)
-    if view == "clients":
-        return _clients_panel(store, run, entities, split, stage, rounds)
+    return _run_panel(store, [run], run.label, view, split, stage, {} if until is None else {run.id: until})
+
+
+def _run_panel(
+    store: Store,
+    runs: Sequence[RunRow],
+    label: str,
+    view: PanelView,
+    split: int,
+    stage: int,
+    until: Mapping[int, int],
+) -> Panel:
+    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs], split, stage)
+    rounds = {r.id: [n for n in evaluated.get(r.id, []) if n <= until.get(r.id, n)] for r in runs}
+    last = {run: shown[-1:] for run, shown in rounds.items()}
+    recorded = Recorded(store, runs, rounds if view == "clients" else last, split, stage)
+    method = runs[0].method
     if view == "helps":
-        start = rounds[0] if rounds else None
-        now, began = (run_panel(store, run, "matrix", split, stage, r) for r in (last, start))
-        return gains_panel(now, began)
-    title = round_title(run, last)
-    if view == "domains":
-        cells = store.cells.at_rounds({run.id: last}, split, stage) if last is not None else []
-        shares = shares_by_domain(cells, client_domains(entities))
-        domains = domain_names(entities) if shares else []
-        panel = panel_of_shares(title, run.method, domains, domains, shares)
-        return replace(panel, empty_text="no domains recorded") if cells else panel
-    coded = store.cells.coded({run.id: rounds[-1:]}, split, stage)
-    return accuracy_panel(title, run.method, coded, {run.id: entities})
+        first = replace(recorded, rounds={run: shown[:1] for run, shown in rounds.items()})
+        panel = gains_panel(recorded.panel("matrix", "", method), first.panel("matrix", "", method))
+    else:
+        chosen = view if view in VIEWS else diagnostics.matrix_charts(runs)[view]
+        panel = recorded.panel(chosen, "", method)
+    last_rounds = {**{run: shown[0] for run, shown in last.items() if shown}, **panel.last_rounds}
+    title = _title(runs, label, last_rounds, single=view != "held_out")
+    return replace(panel, title=title, runs=tuple(r.id for r in runs))
 
 
-def _clients_panel(
-    store: Store, run: RunRow, entities: Sequence[EntityRow], split: int, stage: int, rounds: Sequence[int]
-) -> Panel:
-    """Return a panel of clients by rounds: own models on own samples, in the client's rounds."""
-    clients = {e.entity: e.name for e in entities if e.kind == "client"}
-    took_part = participants(store, run.id)
-    shares = {
-        (o.client, o.round): (o.correct / o.total, o.correct, o.total)
-        for o in store.cells.own_accuracy(run.id, split, stage)
-        if o.round not in took_part or o.client in took_part[o.round]
-    }
-    if len(clients) > MAX_EVALUATED_CLIENTS and shares:
-        evaluated = {client for client, _ in shares}
-        clients = {code: name for code, name in clients.items() if code in evaluated}
-    return Panel(
-        round_title(run, rounds[-1] if rounds else None),
-        run.method,
-        tuple(clients.values()),
-        tuple(map(str, rounds)),
-        *share_arrays(list(clients), rounds, shares),
-        own_columns=(len(rounds) - 1,) * len(clients),
-        row_title="client",
-        column_title="round",
-    )
-
-
-def participants(store: Store, run_id: int) -> dict[int, frozenset[int]]:
-    """Return the clients that took part in each round for which participation was recorded."""
-    rounds = group_by(store.rounds.clients(run_id), lambda row: row.round)
-    return {r: frozenset(row.client for row in rows) for r, rows in rounds.items()}
-
-
-def _matrix_panel(
-    store: Store, run: RunRow, matrix: MatrixChart, entities: Sequence[EntityRow], until: int | None
-) -> Panel:
-    """Return a recorded matrix at its last round up to ``until``; empty if the run records none."""
-    rows = [] if until is None else store.diagnostics.at_round(run.id, matrix.name, until)
-    names = {e.entity: e.name for e in entities if e.kind == "client"} if rows else {}
-    shares = {(names[d.client_a], names[d.client_b]): (d.value, 0, 0) for d in rows if d.value is not None}
-    title = round_title(run, rows[0].round if rows else until)
-    panel = matrix_panel(title, run.method, list(names.values()), shares, matrix)
-    return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}") if until else panel
-
-
-def _held_out_panel(
-    store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
-) -> Panel:
-    """Return the panel of held-out domains by domains of one method, a row per run at its last round."""
-    last = _last_rounds(store, runs, split, stage, until)
-    cells = group_by(store.cells.own_and_global(last, split, stage), lambda c: c.run_id)
-    shares = {
-        (run.held_out or "", domain): share
-        for run in runs
-        for domain, share in held_out_shares(cells.get(run.id, []), run.held_out).items()
-    }
-    names = domain_names(e for run in runs for e in store.cells.entities(run.id))
-    held_out = [n for n in names if n in {r.held_out for r in runs}]
-    return panel_of_shares(
-        f"{runs[0].label}: {_range_of_rounds(last)}", runs[0].method, held_out if shares else [], names,
-        shares, row_title="held out", column_title="domain",
-    )  # fmt: skip
-
-
-def mean_over_seeds(panels: Sequence[Panel], title: str) -> Panel:
-    """Return the mean of each cell over the panels that have it, weighing equally; counts add up.
-
-    Args:
-        panels: one per seed, of one method and one kind; a row or column may be missing in some of them.
-    """
-    first = panels[0]
-    if len(panels) == 1:
-        return replace(first, title=title)
-    rows, columns = _names(p.rows for p in panels), _names(p.columns for p in panels)
-    if first.column_title == "round":
-        columns = sorted(columns, key=int)
-    row, column = {name: i for i, name in enumerate(rows)}, {name: j for j, name in enumerate(columns)}
-    sums, counts = np.zeros((2, len(rows), len(columns)))
-    correct, total = np.zeros((2, len(rows), len(columns)), dtype=np.int64)
-    own = dict.fromkeys(rows, -1)
-    for panel in panels:
-        place = np.ix_([row[name] for name in panel.rows], [column[name] for name in panel.columns])
-        sums[place] += np.nan_to_num(panel.values)
-        counts[place] += ~np.isnan(panel.values)
-        correct[place] += panel.correct.astype(np.int64)
-        total[place] += panel.total.astype(np.int64)
-        for name, j in zip(panel.rows, panel.own_columns, strict=False):
-            own[name] = column[panel.columns[j]] if j >= 0 else own[name]
-    values = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    if first.column_title == "round":  # a seed that is behind ends at an earlier round
-        own = dict.fromkeys(rows, len(columns) - 1)
-    owns = tuple(own.values()) if any(p.own_columns for p in panels) else ()
-    shown = next((p for p in panels if p.rows), first)
-    return replace(
-        shown, title=title, rows=tuple(rows), columns=tuple(columns), values=values, correct=correct,
-        total=total, own_columns=owns,
-    )  # fmt: skip
-
-
-def _names(lists: Iterable[Sequence[str]]) -> list[str]:
-    return list(dict.fromkeys(name for names in lists for name in names))
+def _title(runs: Sequence[RunRow], label: str, last_rounds: Mapping[int, int], *, single: bool) -> str:
+    """Return ``FedOT: round 4/10`` for one run, ``FedOT: 3 seeds, round 3 to 4`` for several."""
+    shown = sorted(last_rounds.values())
+    if not shown:
+        waiting = all(run.state == "queued" for run in runs)
+        return f"{label}: {'waiting' if waiting else 'no round yet'}"
+    if single and len(runs) == 1:
+        return f"{label}: round {shown[0]}/{runs[0].rounds_total}"
+    begun = len({r.seed for r in runs if r.id in last_rounds})
+    seeds = f"{begun} seeds, " if begun > 1 else ""
+    return f"{label}: {seeds}round {' to '.join(map(str, dict.fromkeys([shown[0], shown[-1]])))}"

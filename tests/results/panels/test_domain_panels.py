@@ -14,12 +14,7 @@ from fedcore.plots.theme import Theme
 from fedcore.records.events import ClientRound, Diagnostic
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import (
-    domain_panels,
-    held_out_panels,
-    mean_matrix_panels,
-    method_by_domain_panel,
-)
+from fedcore.results.panels.matrices import method_by_domain_panel, row_panels
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.run_panels import run_panel, run_panels
 from fedcore.store import Recorder, Store
@@ -79,7 +74,7 @@ def only(found: dict[str, Panel]) -> Panel:
 
 def test_domain_of_the_model_by_domain_of_the_images(two_seeds: Path) -> None:
     found = compare(Store(two_seeds), [1])
-    panel = only(domain_panels(Store(two_seeds), found, found.rows[0].setting))
+    panel = only(row_panels(Store(two_seeds), found, found.rows[0].setting, "domains"))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     # seed 1: (14/20 + 10/20) / 2 = 60 %, (3/20 + 5/20) / 2 = 20 %; seed 2 has 5 points more everywhere
     np.testing.assert_allclose(panel.values, [[62.5, 22.5], [22.5, 92.5]])
@@ -117,7 +112,7 @@ def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
 def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -> None:
     found = compare(Store(held_out), [1])
     group = found.rows[0]
-    panel = only(held_out_panels(Store(held_out), found, group.setting))
+    panel = only(row_panels(Store(held_out), found, group.setting, "held_out"))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     np.testing.assert_allclose(panel.values, [[60, 90], [70, 40]])
     assert panel.own_mean == pytest.approx(group.stats["generalisation"].mean)
@@ -172,7 +167,7 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     assert [t.name for t in chart.figure.data if t.showlegend] == ["did not take part, or not measured"]
     assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
     found = compare(Store(partly), [1])
-    compared = only(mean_matrix_panels(Store(partly), found, found.rows[0].setting, panel.matrix))
+    compared = only(row_panels(Store(partly), found, found.rows[0].setting, panel.matrix))
     np.testing.assert_allclose(compared.values, panel.values)
 
 
@@ -183,6 +178,21 @@ def test_a_client_that_took_no_part_is_a_gap(partly: Path) -> None:
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "client 3 in round 1, and no other"
     whole = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure
     assert [t.name for t in whole.data if t.showlegend] == ["own test images"], "only of what is there"
+
+
+def test_seeds_that_evaluated_other_rounds_are_averaged_where_they_have_a_round(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for seed, rounds in ((1, {0: 1, 10: 3}), (2, {0: 2, 5: 7, 10: 5})):
+        with Recorder(db, method="mine", seed=seed, dataset="pacs", experiment="Seeds") as run:
+            for number, right in rounds.items():
+                run.round(number, {("a", "a"): (right, 10)})
+    (panel,) = run_panels(Store(db), Store(db).runs.of_experiments([1]), "clients")
+    assert (panel.title, panel.runs) == ("mine: 2 seeds, round 10", (1, 2))
+    assert (panel.rows, panel.columns, panel.own_columns) == (("a",), ("0", "5", "10"), (2,))
+    np.testing.assert_allclose(panel.values, [[15, 70, 40]])
+    assert panel.total.tolist() == [[20, 10, 20]]
+    (matrix,) = run_panels(Store(db), Store(db).runs.of_experiments([1]))
+    assert matrix.values[0, 0] == pytest.approx(40), "the newest round of each"
 
 
 def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:

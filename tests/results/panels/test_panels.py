@@ -16,7 +16,7 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_theme, style
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.panels.matrices import difference_panel, mean_panels
+from fedcore.results.panels.matrices import difference_panel, row_panels
 from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, Store
@@ -76,7 +76,7 @@ def test_client_by_round(filled: Path) -> None:
 def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
     found = compare(Store(filled), [1])
     group = next(g for g in found.rows if g.label == "FedOT")
-    panel = mean_panels(Store(filled), found, group.setting)[group.key]
+    panel = row_panels(Store(filled), found, group.setting)[group.key]
     singles = [run_panel(Store(filled), v.run).values for v in group.runs]
     np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the table and the heatmap agree"
@@ -84,7 +84,7 @@ def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
 
 def test_difference_is_cell_by_cell(filled: Path) -> None:
     found = compare(Store(filled), [1])
-    by_label = {p.title: p for p in mean_panels(Store(filled), found, found.rows[0].setting).values()}
+    by_label = {p.title: p for p in row_panels(Store(filled), found, found.rows[0].setting).values()}
     gap = difference_panel(by_label["FedOT"], by_label["PromptFL"])
     np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
 
