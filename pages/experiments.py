@@ -9,6 +9,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.errors import FedLensError
+from fedcore.papers.experiments import DEMO_TIME
 from fedcore.plots.theme import STATUS
 from fedcore.progress import counted
 from fedcore.results.progress import matches, summaries_of
@@ -30,8 +31,8 @@ def welcome() -> None:
         st.write(
             "Your comparisons will appear here: federated methods that adapt CLIP, trained on the same data "
             "with the same clients and seeds. **Try it** compares four methods with zero-shot CLIP and "
-            "PromptFL on handwritten digits in six rotations. Everything it needs comes with FedLens; it "
-            "takes about two minutes."
+            "PromptFL on handwritten digits in six rotations. Everything it needs comes with FedLens; "
+            f"it takes {DEMO_TIME}."
         )
         st.html(session.ASSETS / "heatmap_key.html")
         with st.container(horizontal=True):

@@ -13,27 +13,21 @@ from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
-from fedcore.papers.experiments import DEMO, preset, published, title
-from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
+from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, published, title
+from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
-ABOUT_DEMO = "It takes about 2 minutes on two CPU cores. Data and model are built in: nothing to download."
-
 
 def presets() -> None:
-    """Draw a card for the demonstration, and one for the papers' tables and figures."""
-    left, right = st.columns(2)
-    with left, st.container(border=True, height="stretch"):
-        demo = preset(DEMO)
-        st.markdown(f"**{markup.md(demo.name)}**")
-        st.caption(f"{len(demo.methods)} methods, {demo.rounds} rounds. {ABOUT_DEMO}")
-        _use_button(DEMO, "preset_demo")
-    with right, st.container(border=True, height="stretch"):
-        st.markdown("**Reproduce a table or figure of a paper**")
-        st.caption(
-            "Settings of the published experiments. They need the original data and a full-size CLIP model."
+    """Draw a row with the demonstration, and the papers' tables and figures."""
+    demo = preset(DEMO)
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="presets"):
+        about = (
+            f"{len(demo.methods)} methods, {demo.rounds} rounds. It takes {DEMO_TIME}. Nothing to download."
         )
+        st.markdown(f"**{markup.md(demo.name)}**", width="content", help=about)
+        _use_button(DEMO, "preset_demo")
         tables = {name: title(name) for name in published()}
         current = drafts.form().origin.removeprefix("preset:")
         table = st.selectbox(
@@ -41,9 +35,11 @@ def presets() -> None:
             tables,
             index=list(tables).index(current) if current in tables else None,
             format_func=lambda name: tables[name],
-            placeholder="Choose one",
+            placeholder="Reproduce a table or figure of a paper",
             key="paper",
             label_visibility="collapsed",
+            width=420,
+            help="Settings of the published experiments, which need the original data and a full-size CLIP",
         )
         _use_button(table, "preset_paper")
 
@@ -147,6 +143,7 @@ def partition_and_plan(values: Mapping[str, Any], errors: FieldErrors) -> None:
             st.rerun()  # fields above offer them
         st.session_state["planned_clients"] = len(shown.clients)
         plan.draw_partition(shown)
+        samples.sample_images(values["data"])
     else:
         unchecked = isinstance(error, NotPrepared)
         st.caption(f"Appears once the {'data set is checked' if unchecked else 'experiment is valid'}.")
@@ -168,6 +165,8 @@ def plan_and_launch(
         methods.ask_to_run_file(error)
     elif isinstance(error, NotPrepared):
         dataset.offer_check(values["data"], error)
+    elif error is not None and error.field == "data.root" and not values["data"].get("root"):
+        st.info("Enter the folder of the data set.", icon=":material/folder_open:")
     elif error is not None:
         errors.show(error)
     elif experiment is not None and made is not None:

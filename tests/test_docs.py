@@ -9,6 +9,7 @@ import pytest
 
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.papers.experiments import DEMO_TIME
 from tools.docs import experiment as experiment_doc
 from tools.docs import methods as methods_doc
 from tools.docs import rooms
@@ -117,3 +118,8 @@ def test_the_architecture_page_describes_every_room_and_names_only_files_that_ar
     for path in re.findall(r"`([\w/]+\.(?:py|md|toml))(?:: \w+)?`", page):
         folders = (root, root / "fedcore", root / "fedcore" / "methods")
         assert any((folder / path).is_file() for folder in folders), f"architecture.md: no file {path}"
+
+
+def test_pages_and_documents_give_the_demonstration_one_time():
+    for page in ("tutorial.md", "embedded.md"):
+        assert f"{DEMO_TIME}" in (DOCS / page).read_text(encoding="utf-8"), page

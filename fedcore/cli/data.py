@@ -26,6 +26,7 @@ from fedcore.progress import counted
 
 if TYPE_CHECKING:
     from fedcore.data.findings import CheckReport
+    from fedcore.engine.plan import Plan
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
@@ -171,15 +172,30 @@ def report_text(report: CheckReport) -> str:
 
 @command("partition", data)
 def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
-    """Show how an experiment's data is divided among its clients.
+    """Show how an experiment's data is divided among its clients, for each held-out domain.
 
-    The last line says how much the clients' labels differ.
+    The last line of a table says how much the clients' labels differ.
     """
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
 
     experiment = load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))
+    folds = list(dict.fromkeys(run.held_out for run in planned.runs))
+    if folds == [None]:
+        _print_clients(planned)
+    else:
+        for held_out in folds:
+            print(f"held out: {held_out}")
+            _print_clients(plan(experiment.model_copy(update={"held_out": (held_out,)})))
+            print()
+    for warning in planned.warnings:
+        print_note(warning)
+    return DONE
+
+
+def _print_clients(planned: Plan) -> None:
+    """Print the clients of a plan's first run, and how much their labels differ."""
     width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
     for name, samples, classes, entropy in planned.client_statistics()[:MAX_LINES]:
@@ -191,6 +207,3 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
         f"{planned.max_entropy:.2f} bits; mean Jensen-Shannon distance "
         f"{planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
     )
-    for warning in planned.warnings:
-        print_note(warning)
-    return DONE

@@ -33,8 +33,10 @@ from fedcore.progress import Progress, Work, relay
 from fedcore.records.codes import GLOBAL
 
 Arrays = dict[str, np.ndarray]
-SHOWN = 6
+SHOWN = 12
 """Images of each kind of disagreement that are shown with their maps."""
+_EXPLAINED = 12
+"""Images that are explained at once: their graph may reach through the whole image tower."""
 _CHUNK = 256
 
 
@@ -265,6 +267,7 @@ def evidence_for(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays
         "pixels": _shown(backbone, pixels),
         "label": snapshot.federation.pool.y(rows).cpu().numpy(),
         "predicted": predicted.cpu().numpy(),
+        "probability": logits.detach()[0].softmax(-1).amax(-1).float().cpu().numpy(),
         "sample": rows.numpy(),
     }
     for name, score in scores.items():
@@ -350,16 +353,17 @@ def nearest_words(snapshot: RunSnapshot, model: int, top: int = 5) -> list[dict[
 def disagreement(
     first: RunSnapshot, second: RunSnapshot, model: int, test_set: int, most: int = SHOWN
 ) -> Work[Arrays]:
-    """Predict a test set with the same model of two runs, and explain images on which only one is right.
+    """Predict a test set with the same model of two runs, and explain images that one or both get wrong.
 
     Args:
         model, test_set: entity codes, equal in both runs.
-        most: images that are explained of each kind: only the first run's model right, only the second's.
+        most: images that are explained of each kind: only the first run's model right, only the second's,
+            both wrong.
 
     Returns:
         sample (pool row), label, first and second (predictions). Shape: (samples,) each. ``shown``, positions
-        of the explained images among them, and for these ``first/pixels``, ``first/map``, ``second/pixels``
-        and ``second/map`` as in ``evidence``.
+        of the explained images among them, and for these ``first/pixels``, ``first/map`` and
+        ``first/probability`` of the prediction, and the same of ``second``, as in ``evidence``.
     """
     rows = first.test_rows(test_set)
     clients = [run.federation.problem.clients for run in (first, second)]
@@ -371,15 +375,19 @@ def disagreement(
         yield Progress("predicting", 1, 4)
         by_second = second.model(model).predict(rows).numpy()
     label = first.federation.pool.y(rows)[0].cpu().numpy()
-    only_first = np.flatnonzero((by_first == label) & (by_second != label))[:most]
-    only_second = np.flatnonzero((by_first != label) & (by_second == label))[:most]
-    shown = np.concatenate([only_first, only_second])
+    right_first, right_second = by_first == label, by_second == label
+    kinds = (right_first & ~right_second, ~right_first & right_second, ~right_first & ~right_second)
+    shown = np.concatenate([np.flatnonzero(kind)[:most] for kind in kinds])
     arrays = {
         "sample": rows[0].numpy(), "label": label, "first": by_first, "second": by_second, "shown": shown,
     }  # fmt: skip
     if shown.size:
         for done, (name, snapshot) in enumerate((("first", first), ("second", second)), 2):
             yield Progress("explaining", done, 4)
-            found = yield from evidence_for(snapshot, model, rows[0, torch.from_numpy(shown)])
-            arrays |= {f"{name}/pixels": found["pixels"], f"{name}/map": found["map/prediction"]}
+            parts = []
+            for start in range(0, shown.size, _EXPLAINED):
+                some = torch.from_numpy(shown[start : start + _EXPLAINED])
+                parts.append((yield from evidence_for(snapshot, model, rows[0, some])))
+            for key in ("pixels", "map/prediction", "probability"):
+                arrays[f"{name}/{key.partition('/')[0]}"] = np.concatenate([part[key] for part in parts])
     return arrays

@@ -88,7 +88,7 @@ def disagreement_key(
         f"run {i} round {done[i]}" + ("" if wanted in (None, done[i]) else f" at {wanted}")
         for i, wanted in zip((run_id, against), rounds, strict=True)
     )
-    return f"{first} against {second} disagreement {model} {test_set}"
+    return f"{first} against {second} disagreement with probabilities {model} {test_set}"
 
 
 def why_no_checkpoint(store: Store, run_id: int) -> str:

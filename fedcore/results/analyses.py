@@ -188,14 +188,19 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return float(binomtest(only_first, decided).pvalue) if decided else 1.0
 
 
-OnlyRight = Literal["only_first", "only_second"]
+WrongKind = Literal["only_first", "only_second", "both_wrong"]
+_RIGHT: dict[WrongKind, tuple[bool, bool]] = {
+    "only_first": (True, False),
+    "only_second": (False, True),
+    "both_wrong": (False, False),
+}
+"""Kind of disagreement -> whether the first and the second model are right."""
 
 
-def shown_of(arrays: Mapping[str, np.ndarray], kind: OnlyRight) -> list[int]:
-    """Return the places among the explained images of those on which only one of the models is right."""
-    right = {"only_first": "first", "only_second": "second"}[kind]
-    shown = arrays["shown"]
-    return [k for k, i in enumerate(shown) if arrays[right][i] == arrays["label"][i]]
+def shown_of(arrays: Mapping[str, np.ndarray], kind: WrongKind) -> list[int]:
+    """Return the places of the images of one kind among the explained ones."""
+    first, second = (arrays[name] == arrays["label"] for name in ("first", "second"))
+    return [k for k, i in enumerate(arrays["shown"]) if (first[i], second[i]) == _RIGHT[kind]]
 
 
 def paired_predictions(

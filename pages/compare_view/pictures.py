@@ -1,4 +1,4 @@
-"""The pictures behind a difference: test images that only one of two methods gets right."""
+"""The pictures behind a difference: test images that one of two methods, or both, get wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.jobs import analysis
 from fedcore.plots.analyses import overlays
-from fedcore.results.analyses import Disagreement, OnlyRight, count_disagreement, shown_of
+from fedcore.progress import counted
+from fedcore.results.analyses import Disagreement, WrongKind, count_disagreement, shown_of
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.panels.panel import Panel
 from fedcore.results.statistics import signed
@@ -61,7 +62,7 @@ def draw(
             st.session_state[f"{key}_method"] = order[cell.panel]
             st.session_state[f"{key}_model"] = panel.rows[cell.row]
             st.session_state[f"{key}_set"] = panel.columns[cell.column]
-            st.session_state[f"{key}_open"] = True
+            st.session_state[f"{key}_open"] = st.session_state[f"{key}_search"] = True
 
     browser.on_cell_click(chart_key, chosen)
     box = st.expander(
@@ -74,7 +75,7 @@ def draw(
         return
     with box:
         st.caption(
-            "Click a cell above, or choose here: test images that only one of the two methods gets right."
+            "Click a cell above, or choose here: test images that one of the two methods, or both, get wrong."
         )
         question = choose(store, rows, reference, gaps, key)
         if question is not None:
@@ -140,7 +141,10 @@ def model_and_test_set(store: Store, run: RunRow, model: str, test_set: str) -> 
 
 
 def answer(store: Store, question: Question, baseline: str, key: str) -> None:
-    """Draw the images, or else the button to find them, its progress or its error."""
+    """Draw the images, or else the search's progress, its error, or the button that starts it.
+
+    The click on a cell has asked for the search already.
+    """
     asked = (question.first.id, question.second.id, question.model, question.test_set, question.rounds)
     task = analysis.find_disagreement(store, *asked)
     arrays = task.arrays() if task is not None and task.status == "done" else {}
@@ -153,12 +157,17 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
         st.info(obstacle, icon=":material/search_off:")
     if task is not None and task.status != "done":
         background.show_task(task, "Looking for the images")
-    if (task is None or task.ended) and st.button(
-        "Find the pictures",
-        key=f"{key}_ask",
-        type="primary",
-        disabled=bool(obstacle) or not session.writable(),
-        icon=":material/image_search:",
+    possible = not obstacle and session.writable()
+    clicked = st.session_state.pop(f"{key}_search", False) and possible and task is None
+    if clicked or (
+        (task is None or task.ended)
+        and st.button(
+            "Find the pictures",
+            key=f"{key}_ask",
+            type="primary",
+            disabled=not possible,
+            icon=":material/image_search:",
+        )
     ):
         analysis.submit_disagreement(store, *asked, again=True)
         jobs.ensure_worker(store)
@@ -204,14 +213,15 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
     draw_counts(found, names, f"Test images, {question.place}")
     result = task.result or {}
     classes: list[str] = result["classes"]
-    kinds: tuple[tuple[OnlyRight, str, int], ...] = (
+    kinds: tuple[tuple[WrongKind, str, int], ...] = (
         ("only_first", f"Only {names[0]} is right", found.only_first),
         ("only_second", f"Only {names[1]} is right", found.only_second),
+        ("both_wrong", "Both are wrong", found.both_wrong),
     )
     for kind, title, count in kinds:
         shown = shown_of(arrays, kind)
         if shown:
-            st.markdown(f"**{markup.md(title)}**: {len(shown)} of {count} images")
+            st.markdown(f"**{markup.md(title)}**: {len(shown)} of {counted(count, 'image')}")
             draw_images(arrays, shown, classes, names)
     st.caption(
         f"{round_note(result, question.rounds)}; the cell is the mean over seeds in the reported round. "
@@ -260,11 +270,12 @@ def draw_images(
                     pictures["first"]["image"][k],
                     caption=markup.md(f"true: {true}"),
                     alt=f"test image, class {true}",
+                    width="stretch",
                 )
                 for who, name in zip(("first", "second"), names, strict=True):
                     guess = classes[int(arrays[who][i])]
                     mark = "✓" if guess == true else "✕"
-                    said = markup.md(f"{mark} {markup.clipped(name)}: {guess}")
-                    st.image(
-                        pictures[who]["map"][k], caption=said, alt=f"Grad-CAM of {name}, predicted {guess}"
-                    )
+                    share = 100 * float(arrays[f"{who}/probability"][k])
+                    said = markup.md(f"{mark} {markup.clipped(name)}: {guess}, {share:.0f} %")
+                    alt = f"Grad-CAM of {name}, predicted {guess}"
+                    st.image(pictures[who]["map"][k], caption=said, alt=alt, width="stretch")

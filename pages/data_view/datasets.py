@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
-from PIL import Image
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.check import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.findings import KINDS, CheckReport
 from fedcore.data.readers.loaders import detect_format
@@ -19,11 +17,11 @@ from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.paths import user_path
 from fedcore.progress import counted
-from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
-from pages.forms.dataset import OWN_DATA, check_key, is_own_data
+from pages.forms.dataset import OWN_DATA, check_key, is_own_data, note_typed, start_typed_check
 from pages.forms.errors import with_field_titles
+from pages.forms.samples import counts_and_samples
 from pages.widgets import background, markup, session
 
 
@@ -51,10 +49,15 @@ def add_data() -> None:
         placeholder="/data/my-pictures",
         help="A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
         "set, or one of the supported data sets below",
+        on_change=note_typed,
+        args=("folder",),
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
-    task = session.store().tasks.find("check", check_key(name, root, columns)) if root else None
+    key, args = check_key(name, root, columns), {"columns": columns}
+    task = session.store().tasks.find("check", key) if root else None
+    if root and task is None and start_typed_check(name, root, key, args):
+        task = session.store().tasks.find("check", key)
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
@@ -65,8 +68,7 @@ def add_data() -> None:
         disabled=not root or busy or not session.writable(),
         key="check_folder",
     ):
-        args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
-        background.submit("check", check_key(name, root, columns), args)
+        background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **args})
         st.rerun()
     if task is not None:
         background.show_task(task, f"Checking {root}")
@@ -80,8 +82,9 @@ def catalog_sets() -> list[Entry]:
 
 
 def fill_check_form(title: str, root: str) -> None:
-    """Callback: enter a folder in the form; the user starts the check."""
+    """Callback: enter a folder in the form, as if it had been typed."""
     st.session_state["what"], st.session_state["folder"] = title, root
+    note_typed("folder")
 
 
 def column_names(root: str) -> dict[str, str]:
@@ -167,13 +170,6 @@ def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:
     demo = experiments.preset(experiments.DEMO)
     data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=dict(columns))
     drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")
-
-
-@st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
-def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
-    """Return the image counts and the sample pictures of a built-in data set."""
-    images, _ = catalog.load_checked(name)
-    return count_images(images), contact_sheet(images)
 
 
 def embedded_sets() -> None:

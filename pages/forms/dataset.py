@@ -11,6 +11,7 @@ import streamlit as st
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.data.findings import CheckReport
+from fedcore.data.readers import archives
 from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
@@ -20,7 +21,7 @@ OWN_DATA = "own"
 """Stands for the user's own data, whose format the check finds out."""
 EACH = "each"
 """Value of ``held_out`` in files that holds out every domain in turn."""
-_PLANNED = "planned_domains"
+_PLANNED, _TYPED = "planned_domains", "typed_folder"
 
 
 def is_own_data(entry: Entry) -> bool:
@@ -45,13 +46,42 @@ def check_key(
     return f"{name or OWN_DATA} {user_path(root, 'data.root')}{suffix}"
 
 
+def note_typed(key: str) -> None:
+    """Callback: remember what was typed into the folder field ``key``, so that its check starts by itself."""
+    st.session_state[_TYPED] = str(st.session_state[key]).strip()
+
+
+def start_typed_check(name: str | None, root: str, key: str, args: Mapping[str, Any]) -> bool:
+    """Start the check of a folder that was just typed, and return whether that was done.
+
+    A folder from a link or a file is checked on request only, and so is an archive, which would be unpacked.
+    One whose check was dismissed is not checked again.
+    """
+    if st.session_state.get(_TYPED) != root or name is not None or not session.writable():
+        return False
+    try:
+        path = user_path(root, "data.root")
+        valid = path.exists() and not archives.is_archive(path)
+        valid = valid and not (path.is_dir() and archives.archives_in(path))
+    except (FedLensError, OSError):  # which the check or the plan reports
+        return False
+    if not valid:
+        return False
+    del st.session_state[_TYPED]
+    background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **args})
+    return True
+
+
 def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
-    """Offer the check that a data set of the form needs first, and show it while it runs."""
+    """Show the check that a data set of the form needs first, or offer it where it has not begun."""
     entry = next(e for e in catalog.entries() if e.name == data["name"])
     name, root = None if is_own_data(entry) else entry.name, str(data["root"])
     columns, domains = data.get("columns") or {}, data.get("domains")
     key = check_key(name, root, columns, domains)
+    options = {"columns": columns} | ({"domains": domains} if domains else {})
     task = session.store().tasks.find("check", key)
+    if task is None and start_typed_check(name, root, key, options):
+        task = session.store().tasks.find("check", key)
     if task is not None and task.status == "done":  # the data set is still not ready: its report says why
         report = CheckReport.model_validate((task.result or {})["report"])
         markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
@@ -70,8 +100,7 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
         key="check_here",
         disabled=not session.writable(),
     ):
-        args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
-        background.submit("check", key, args | ({"domains": domains} if domains else {}))
+        background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **options})
         st.rerun()
 
 

@@ -81,6 +81,8 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
                     key=f"{key}.root",
                     placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
                     help=entry.how_to_get,
+                    on_change=dataset.note_typed,
+                    args=(f"{key}.root",),
                 ).strip()
                 or None
             )

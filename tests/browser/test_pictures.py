@@ -52,7 +52,6 @@ def test_a_click_on_a_difference_shows_its_pictures(
     page.mouse.move(x - 20, y - 10)
     page.mouse.move(x, y)
     page.mouse.click(x, y)  # the last client's model on the last client's samples
-    page.get_by_role("button", name="Find the pictures").click()
     expect(page.get_by_text(re.compile("McNemar's p"))).to_be_visible()
 
     task = analysis.find_disagreement(Store(server.db), first, second, 2, 2)

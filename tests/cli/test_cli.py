@@ -356,6 +356,20 @@ def test_data_partition_shows_who_gets_what(toml, capsys):
     assert "mean Jensen-Shannon distance" in out.splitlines()[-1]
 
 
+def test_data_partition_shows_every_fold_of_leave_one_domain_out(tmp_path, capsys):
+    file = tmp_path / "folds.toml"
+    file.write_text(
+        'held_out = ["each"]\n[data]\nname = "shapes"\n[[methods]]\nname = "fedot"\n', encoding="utf-8"
+    )
+    assert run("data", "partition", file) == 0
+    folds = capsys.readouterr().out.split("held out: ")[1:]
+    domains = [fold.splitlines()[0] for fold in folds]
+    assert len(domains) > 2 and len(set(domains)) == len(domains)
+    for held_out, fold in zip(domains, folds, strict=True):
+        clients = {line.split()[0] for line in fold.splitlines()[2:] if line}
+        assert set(domains) - {held_out} <= clients and held_out not in clients
+
+
 def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):
     from fedcore.store.database import Access
 

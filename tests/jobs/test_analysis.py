@@ -110,6 +110,9 @@ def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db
     assert (earlier.result["round"], earlier.result["other_round"]) == (1, task.result["other_round"])
     assert analysis.find_disagreement(Store(db), first, second, 1, 2).id == task.id, "the newest has its own"
     shown = arrays["shown"]
-    assert shown.size == min(6, found.only_first) + min(6, found.only_second) > 0
+    assert shown.size == sum(min(12, n) for n in (found.only_first, found.only_second, found.both_wrong)) > 12
     assert arrays["first/pixels"].shape[0] == arrays["second/map"].shape[0] == shown.size
-    assert ((arrays["first"] == arrays["label"]) != (arrays["second"] == arrays["label"]))[shown].all()
+    assert not ((arrays["first"] == arrays["label"]) & (arrays["second"] == arrays["label"]))[shown].any()
+    for name in ("first", "second"):
+        assert arrays[f"{name}/probability"].shape == shown.shape
+        assert (arrays[f"{name}/probability"] > 0.1).all(), "the likeliest of ten classes"

@@ -22,7 +22,7 @@ ARRAYS = {
     "label": np.array([0, 0, 1, 1, 2, 2]),
     "first": np.array([0, 0, 1, 0, 0, 2]),
     "second": np.array([0, 1, 0, 1, 1, 2]),
-    "shown": np.array([1, 2, 3]),
+    "shown": np.array([1, 2, 3, 4]),
 }
 
 
@@ -31,7 +31,7 @@ def test_samples_are_counted_by_who_is_right() -> None:
     assert found == Disagreement(both_right=2, only_first=2, only_second=1, both_wrong=1)
     assert found.total == 6
     assert found.difference == pytest.approx(100 / 6)
-    assert (shown_of(ARRAYS, "only_first"), shown_of(ARRAYS, "only_second")) == ([0, 1], [2])
+    assert [shown_of(ARRAYS, k) for k in ("only_first", "only_second", "both_wrong")] == [[0, 1], [2], [3]]
 
 
 @pytest.mark.parametrize(("b", "c"), [(0, 0), (5, 0), (3, 3), (1, 10), (40, 12)])

@@ -40,6 +40,7 @@ from fedcore.methods.base import (
     Step,
     Uploads,
 )
+from fedcore.methods.baselines.prompts import rate_warnings
 from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,
@@ -280,6 +281,11 @@ class FedDEAP(Method[FedDEAPConfig]):
         check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.spec.embed_dim)
         self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
+
+    @classmethod
+    def plan_warnings(cls, config: FedDEAPConfig, context: RunContext) -> list[str]:
+        """Warn about the paper's learning rate on the miniature CLIP."""
+        return rate_warnings(cls, config, context)
 
     @classmethod
     def check(cls, config: FedDEAPConfig, context: RunContext) -> None:

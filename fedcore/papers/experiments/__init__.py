@@ -11,6 +11,8 @@ from fedcore.papers.experiments import fedalign, feddeap, fedot, sdfed
 from fedcore.paths import ASSETS
 
 DEMO = "demo"
+DEMO_TIME = "one to two minutes on two CPU cores"
+"""As pages and docs/ say it; docs/embedded.md has the measured CPU-seconds."""
 """Name of the preset that compares the four methods on embedded data."""
 DEMO_FILE = ASSETS / "demo.toml"
 

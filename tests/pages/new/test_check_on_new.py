@@ -1,4 +1,4 @@
-"""A large folder of one's own on the page New: checked there with one click, and planned by itself."""
+"""A large folder of one's own on the page New: checked and planned by itself."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ def form_with(open_page: Opened, folder: Path) -> AppTest:
     return app
 
 
-def test_one_click_checks_and_the_plan_goes_on(open_page: Opened, db: Path, folder: Path) -> None:
+def test_a_typed_folder_is_checked_and_planned_without_a_click(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
     app = form_with(open_page, folder)
     assert not app.error
-    (said,) = [i.value for i in app.info]
-    assert "60 images in" in said and "by itself" in said
     assert button(app, "Launch").disabled
-    app = button(app, "Check it now").click().run()
     (task,) = Store(db).tasks.recent("check")
     assert task.status == "queued"
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
@@ -59,9 +58,35 @@ def test_one_click_checks_and_the_plan_goes_on(open_page: Opened, db: Path, fold
 def test_what_the_check_finds_is_said_on_new(open_page: Opened, db: Path, folder: Path) -> None:
     for file in folder.rglob("*.png"):
         file.write_bytes(b"no picture")
-    app = button(form_with(open_page, folder), "Check it now").click().run()
+    app = form_with(open_page, folder)
     assert work_off(db) == ["done"]
     app = app.run()
     assert not app.exception
     assert app.error
     assert button(app, "Launch").disabled
+
+
+def test_a_folder_of_a_file_is_checked_on_request_and_a_dismissed_check_is_not_repeated(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
+    app = form_with(open_page, folder)
+    (task,) = Store(db).tasks.recent("check")
+    Store(db).tasks.stop(task.id)
+    Store(db).tasks.delete(task.id)
+    app = app.run()
+    (said,) = [i.value for i in app.info]
+    assert "60 images in" in said and "by itself" in said
+    assert Store(db).tasks.recent("check") == []
+    button(app, "Check it now").click().run()
+    assert len(Store(db).tasks.recent("check")) == 1
+
+
+def test_sample_images_stand_behind_the_partition(open_page: Opened, db: Path, folder: Path) -> None:
+    app = open_page("new", preset="demo")
+    assert not app.get("imgs")
+    app.session_state["partition_samples"] = True
+    assert len(app.run().get("imgs")) == 1, "those of the embedded data need no check"
+    app = form_with(open_page, folder)
+    assert work_off(db) == ["done"]
+    app.session_state["partition_samples"] = True
+    assert len(app.run().get("imgs")) == 1

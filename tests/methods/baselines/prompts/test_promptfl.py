@@ -3,8 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcore.clip.specs import backbone_spec
+from fedcore.config import parse
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.methods.base import State
+from fedcore.methods.base import RunContext, State
+from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
+from fedcore.papers.experiments import preset
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -86,3 +91,26 @@ def test_a_context_without_room_names_the_class():
         build("promptfl", federation, context_length=73)
     assert error.value.field == "context_length"
     build("promptfl", federation, context_length=72)
+
+
+def test_the_papers_rate_on_the_miniature_clip_is_warned_of_with_the_remedy():
+    def warnings(*methods: dict[str, object]) -> list[str]:
+        found = plan(parse({"data": {"name": "shapes"}, "methods": list(methods)})).warnings
+        return [line for line in found if "learning rate" in line]
+
+    slow = [
+        {"name": name} for name in ("promptfl", "coop", "cocoop", "fedpgp", "fedotp", "fedmaple", "feddeap")
+    ]
+    named = warnings(*slow, {"name": "sdfed"}, {"name": "fedot"})
+    assert len(named) == len(slow) and all("Set lr = 0.01" in line for line in named)
+    assert named[0].startswith("PromptFL: its paper's learning rate 0.001")
+    assert (
+        warnings(
+            {"name": "promptfl", "config": {"lr": 0.01}},
+            {"name": "promptfl", "label": "2", "config": {"lr": 0.002}},
+        )
+        == []
+    )
+    assert plan(preset("demo")).warnings == ()
+    config, context = PromptFLConfig(), RunContext(backbone_spec("ViT-B-32"), ("a",), 2, ("d",), "{}")
+    assert PromptFL.plan_warnings(config, context) == []
