@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -60,6 +61,28 @@ def relay(
                 return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
             if keep(step):
                 yield step
+
+
+def in_thread(function: Callable[[], object], pause: float) -> Generator[None, None, None]:
+    """Call a function in a thread, yield at first and every ``pause`` seconds, and raise its error.
+
+    If the caller stops early, the function continues until the process ends.
+    """
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        yield
+        thread.join(pause)
+    if errors:
+        raise errors[0]
 
 
 class Pace:

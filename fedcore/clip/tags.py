@@ -7,8 +7,6 @@ import importlib
 import importlib.util
 import io
 import sys
-import threading
-import time
 import types
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +15,7 @@ from typing import Any
 
 from fedcore.errors import FedLensError, did_you_mean, first_line
 from fedcore.lazy import kept_out
+from fedcore.progress import in_thread
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
@@ -136,32 +135,25 @@ def fetch(name: str, tag: str) -> Iterator[tuple[int, int]]:
     if (file := cached(name, tag)) is not None:
         yield file.stat().st_size, file.stat().st_size
         return
-    errors: list[Exception] = []
-    repo, files = repository(name, tag)
-    thread = threading.Thread(target=_download, args=(repo, files, ByteCounter, errors), daemon=True)
-    thread.start()
-    while thread.is_alive():
-        yield (int(counters[-1].n), int(counters[-1].total or 0)) if counters else (0, 0)
-        time.sleep(POLL_SECONDS)
-    if errors:
-        raise download_error(name, tag, errors[0]) from errors[0]
+    try:
+        for _ in in_thread(lambda: _download(*repository(name, tag), ByteCounter), POLL_SECONDS):
+            yield (int(counters[-1].n), int(counters[-1].total or 0)) if counters else (0, 0)
+    except Exception as error:  # the hub's client raises its own, the network library's and OSError
+        raise download_error(name, tag, error) from error
     path = cached(name, tag)
     size = 0 if path is None else path.stat().st_size
     yield size, size
 
 
-def _download(repo: str, files: tuple[str, ...], counter: type, errors: list[Exception]) -> None:
-    """Download the first of the files that the repository has; ``errors`` receives what failed."""
+def _download(repo: str, files: tuple[str, ...], counter: type) -> None:
+    """Download the first of the files that the repository has."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     for file in files:
         try:
             hf_hub_download(repo, file, tqdm_class=counter)
-            errors.clear()
             return
-        except EntryNotFoundError as error:
-            errors[:] = [error]
-        except Exception as error:  # noqa: BLE001 - the hub's client raises its own, the network library's, OSError
-            errors[:] = [error]
-            return
+        except EntryNotFoundError:
+            if file == files[-1]:
+                raise

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from pathlib import Path
 
 from fedcore.data import catalog
-from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError, first_line
 from fedcore.paths import user_path
-from fedcore.progress import Progress, Work
+from fedcore.progress import Progress, Work, in_thread
 
 POLL_SECONDS = 0.5
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
@@ -36,30 +34,24 @@ def download(name: str, root: str | Path) -> Work[None]:
             f"cannot create the folder {folder} ({error.strerror}); choose another root", "data.root"
         ) from error
     total = (entry.megabytes or 0) * 1_000_000
-    errors: list[Exception] = []
-    thread = threading.Thread(target=_download, args=(entry, folder, errors), daemon=True)
-    yield Progress(f"downloading {entry.title}", 0, total)
-    thread.start()
-    while thread.is_alive():
-        done = min(_size(folder), total)
-        yield Progress(f"{'downloading' if done < total else 'unpacking'} {entry.title}", done, total)
-        thread.join(POLL_SECONDS)
-    if errors:
-        raise FedLensError(
-            f"{entry.title} cannot be downloaded into {folder} ({first_line(errors[0])}); try again with "
-            "a network connection and enough space, or download it yourself",
-            "data.root",
-        ) from errors[0]
-    yield Progress(f"{entry.title} is in {folder}", total, total)
 
-
-def _download(entry: Entry, folder: Path, errors: list[Exception]) -> None:
-    try:
+    def fetch() -> None:
         import torchvision.datasets
 
         getattr(torchvision.datasets, entry.torchvision)(str(folder), download=True)
-    except Exception as error:  # noqa: BLE001 - errors of the network library, of checksums, of the disk
-        errors.append(error)
+
+    yield Progress(f"downloading {entry.title}", 0, total)
+    try:
+        for _ in in_thread(fetch, POLL_SECONDS):
+            done = min(_size(folder), total)
+            yield Progress(f"{'downloading' if done < total else 'unpacking'} {entry.title}", done, total)
+    except Exception as error:  # of the network library, of checksums, of the disk
+        raise FedLensError(
+            f"{entry.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
+            "a network connection and enough space, or download it yourself",
+            "data.root",
+        ) from error
+    yield Progress(f"{entry.title} is in {folder}", total, total)
 
 
 def _size(folder: Path) -> int:

@@ -137,13 +137,15 @@ def contents(
 ) -> Iterator[tuple[str, Path | bytes]]:
     """Yield the key and stored image of every row, in the order of ``read``."""
     path = existing_folder(root)
-    for part in _parts(path, dict(columns or {})):
-        row = 0
-        for batch in part.images.iter(_BATCH):
-            for cell in batch[part.columns["image"]]:
-                key = _key(part, row)
-                yield key, _content(path, cell, key)
-                row += 1
+    yield from _contents(path, _parts(path, dict(columns or {})))
+
+
+def _contents(path: Path, parts: list[_Part]) -> Iterator[tuple[str, Path | bytes]]:
+    for part in parts:
+        cells = (cell for batch in part.images.iter(_BATCH) for cell in batch[part.columns["image"]])
+        for row, cell in enumerate(cells):
+            key = _key(part, row)
+            yield key, _content(path, cell, key)
 
 
 def _key(part: _Part, row: int) -> str:
@@ -289,8 +291,7 @@ def _usable(
 ) -> tuple[list[int], list[LeftOut]]:
     """Return the rows with a label and a readable image, and the reasons for leaving out the others."""
     usable, left_out = [], []
-    cells = (c for p in parts for batch in p.images.iter(_BATCH) for c in batch[p.columns["image"]])
-    reasons = unusable_reasons(_content(path, cell, key) for cell, key in zip(cells, keys, strict=True))
+    reasons = unusable_reasons(content for _, content in _contents(path, parts))
     for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
         reason = "no label" if label < 0 else reason
         if reason:
