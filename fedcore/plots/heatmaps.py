@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isnan
 from typing import Any, Literal
@@ -47,6 +47,8 @@ TEXT_COLUMNS = 12  # number of columns up to which values are printed in the cel
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
 BAR, NOTE_HEIGHT = 4, 26  # pixels: the bar of a panel's progress; it and its text
 Kind = Literal["accuracy", "difference", "recorded"]
+Extent = tuple[tuple[float, float], tuple[float, float]]
+"""Left and right, bottom and top of a panel, as shares of the chart."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,64 @@ def _measured_values(panels: Sequence[Panel]) -> np.ndarray:
     return np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
 
 
+class _Places:
+    """Where panels lie in rows of ``columns``: in pixels, and in shares of the chart.
+
+    Attributes:
+        body: height of the space for a heatmap in pixels.
+        title_letters: letters of a title for which there is room.
+    """
+
+    def __init__(self, panels: Sequence[Panel], columns: int, pixels: int, notes: bool) -> None:
+        self._columns = max(1, min(columns, len(panels)))
+        rows = max(1, ceil(len(panels) / self._columns))
+        tallest = max((len(p.rows) for p in panels), default=1)
+        self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
+        shared = bool(panels) and all(p.shared for p in panels)
+        self.body = 2 * self._row if shared else max(7 * CELL, tallest * self._row)
+        below = _longest(n for p in panels for n in p.columns)  # they are slanted
+        above = NOTE_HEIGHT if notes else 0
+        self._gap = (max(92, 52 + 4 * below) if below else 60) + above
+        self._inner = rows * self.body + (rows - 1) * self._gap
+        self.margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
+        self.height = int(self._inner + self.margin["t"] + self.margin["b"])
+        name = _longest(n for p in panels for n in p.rows)
+        self._aside = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
+        self._width = (1 - self._aside * (self._columns - 1)) / self._columns
+        inside = pixels - BESIDE - SMALL * name
+        self._pixels = self._width * inside  # of a panel
+        self.title_letters = (inside + OVERHANG) / LETTER
+        if self._columns > 1:
+            self.title_letters = (self._width + self._aside) * inside / LETTER - 3
+
+    def ends(self, i: int, panel: Panel) -> Extent:
+        """Return the place of panel ``i``."""
+        row, column = divmod(i, self._columns)
+        left, top = column * (self._width + self._aside), 1 - row * (self.body + self._gap) / self._inner
+        return (left, min(1.0, left + self._width)), (max(0.0, top - self._height(panel) / self._inner), top)
+
+    def is_first(self, i: int) -> bool:
+        """Return whether panel ``i`` is the first of its row."""
+        return i % self._columns == 0
+
+    def cell(self, panel: Panel) -> tuple[float, float]:
+        """Return the approximate width and height of a cell in pixels."""
+        return self._pixels / max(1, len(panel.columns)), self._height(panel) / max(1, len(panel.rows))
+
+    def _height(self, panel: Panel) -> float:
+        return 2 * self._row if panel.shared else self.body  # the name of a shared row has two lines
+
+    def has_texts(self, panel: Panel, kind: Kind) -> bool:
+        """Return whether values fit into the cells."""
+        fit = len(panel.columns) <= min(TEXT_COLUMNS, self._pixels / TEXT_WIDTH[kind])
+        return bool(panel.values.size) and fit and len(panel.rows) <= MANY_ROWS
+
+
+def _longest(names: Iterable[str]) -> int:
+    """Return the letters of the longest name, as it is written on an axis."""
+    return max((min(len(name), LABEL_LETTERS) for name in names), default=0)
+
+
 def _grid(
     panels: Sequence[Panel],
     theme: Theme,
@@ -163,70 +223,45 @@ def _grid(
 
     Traces are plain dicts, since plotly validates each object that it creates: seconds for many panels.
     """
-    columns = max(1, min(columns, len(panels)))
-    rows = max(1, ceil(len(panels) / columns))
-    tallest = max((len(p.rows) for p in panels), default=1)
-    cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
-    body = 2 * cell if all(p.shared for p in panels) and panels else max(7 * CELL, cell * tallest)
-    below = max(
-        (min(len(n), LABEL_LETTERS) for p in panels for n in p.columns), default=0
-    )  # letters, slanted
-    above = NOTE_HEIGHT if notes else 0
-    gap = (max(92, 52 + 4 * below) if below else 60) + above
-    inner = rows * body + (rows - 1) * gap
-    gaps, framed = any(np.isnan(p.values).any() for p in panels), False
-    margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
-    name = max((min(len(n), LABEL_LETTERS) for p in panels for n in p.rows), default=0)
-    aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
-    width = (1 - aside * (columns - 1)) / columns
-    inside = pixels - BESIDE - SMALL * name
-    title_room = ((width + aside) * inside / LETTER - 3) if columns > 1 else (inside + OVERHANG) / LETTER
+    places = _Places(panels, columns, pixels, bool(notes))
     data: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     shapes: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
+    framed = False
     for i, panel in enumerate(panels):
-        row, column = divmod(i, columns)
-        left, top = column * (width + aside), 1 - row * (body + gap) / inner
-        high = 2 * cell if panel.shared else body  # twice the height of a row, for its name has two lines
-        ends = (left, min(1.0, left + width)), (max(0.0, top - high / inner), top)
-        nth = str(i + 1) if i else ""
-        axes |= _panel_axes(panel, theme, nth, ends, first=not column)
-        note = notes[i] if notes else None
-        annotations += _panel_texts(panel, note, theme, nth, ends, title_room)
+        ends, nth, note = places.ends(i, panel), str(i + 1) if i else "", notes[i] if notes else None
+        axes |= _panel_axes(panel, theme, nth, ends, places.is_first(i))
+        annotations += _panel_texts(panel, note, theme, nth, ends, places.title_letters)
         shapes += _note_bar(note, theme, ends) if note else []
-        fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
-        traces = [_heatmap(panel, kind)]
         inks = _inks(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"])
-        if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
-            traces.append(_cell_texts(panel, kind, inks))
-        size = width * inside / max(1, len(panel.columns)), high / max(1, len(panel.rows))
+        texts = [_cell_texts(panel, kind, inks)] if places.has_texts(panel, kind) else []
+        size = places.cell(panel)
         frames = _frames(panel, inks, size) if min(size) >= FRAMED_FROM else []
         framed = framed or bool(frames)
-        traces += frames
-        data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
-    key = []
+        of_panel = {"xaxis": f"x{nth}", "yaxis": f"y{nth}"}
+        data += [trace | of_panel for trace in (_heatmap(panel, kind), *texts, *frames)]
     if framed:
         frame = {"symbol": "square-open", "size": 13, "color": theme.ink, "line": {"width": FRAME}}
-        key.append(legend_key(frame_meaning(panels[0]), frame))
-    if gaps:
+        data.append(legend_key(frame_meaning(panels[0]), frame))
+    if any(np.isnan(p.values).any() for p in panels):
         gap_mark = {"symbol": "square", "size": 13, "color": theme.no_data}
-        key.append(legend_key("did not take part, or not measured", gap_mark))
+        data.append(legend_key("did not take part, or not measured", gap_mark))
     layout = {
         **theme.layout,
         **axes,
         "annotations": annotations,
         "shapes": shapes,
         "coloraxis": coloraxis,
-        "height": int(inner + margin["t"] + margin["b"]),
+        "height": places.height,
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        "margin": margin,
+        "margin": places.margin,
         "plot_bgcolor": theme.no_data,
         "font": {"color": theme.ink, "size": 12},
         "hoverlabel": {"align": "left"},
         "uirevision": "grid",
     }
-    return go.Figure({"data": [*data, *key], "layout": layout})
+    return go.Figure({"data": data, "layout": layout})
 
 
 def frame_meaning(panel: Panel) -> str:
@@ -326,10 +361,6 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
         }
         for ink, points in ((ink, np.concatenate(frames)) for ink, frames in lines.items())
     ]
-
-
-Extent = tuple[tuple[float, float], tuple[float, float]]
-"""Left and right, bottom and top of a panel, as shares of the chart."""
 
 
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
