@@ -70,8 +70,8 @@ def export(
         format = format or "json"
     format = format or ("latex" if suffix == ".tex" else "csv")
     _check_baseline(baseline, test)
-    if baseline is not None and (table, format) != ("summary", "csv"):
-        raise FedLensError("only the summary as csv compares with a baseline", "baseline")
+    if baseline is not None and table != "summary":
+        raise FedLensError("only the summary compares with a baseline", "baseline")
     if digits is not None and format != "latex":
         raise FedLensError("only the LaTeX table has a number of decimals to choose", "decimals")
     if where and table == "experiment":

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK
+from fedcore.results.finding import finding
 from fedcore.results.metrics import METRIC_HEADINGS, RULES
 from fedcore.results.printed import MARKS, PrintedValue
-from fedcore.results.summary import MARKS_NOTE, MeanCell, Summary, SummaryTable
+from fedcore.results.summary import MARKS_NOTE, DifferenceCell, MeanCell, Summary, SummaryTable
 
 _TEX_MARKS = {"": "", CAVEAT_MARK: r"$^\dagger$", NOT_COMPARABLE_MARK: r"$^\ddagger$"}
 
@@ -24,11 +25,18 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     for m in table.metrics:
         heads.append(METRIC_HEADINGS[m])
         heads += [f"{METRIC_HEADINGS[m]}, printed"] if m in table.printed_metrics else []
-    columns = ["Method", *map(tex, heads), "$n$"]
+    against = table.baseline is not None and all(summary.metric in row.differences for row in table.rows)
+    compared = [rf"$\Delta$ {tex(METRIC_HEADINGS[summary.metric])}", "$p$"] if against else []
+    columns = ["Method", *map(tex, heads), *compared, "$n$"]
     printed = ""
     if table.printed_metrics & set(table.metrics):
         printed = f" Printed: {tex('; '.join(table.printed.sources))}."
-    comments = (*comparison.notes, *_methods_of_printed_values(table))
+    if against and table.baseline is not None:
+        printed += (
+            rf" $\Delta$: difference from {tex(table.baseline.label)} in points. {tex(summary.notes[-1])}"
+        )
+    found = finding(summary, table)
+    comments = (*([found] if found else []), *comparison.notes, *_methods_of_printed_values(table))
     lines = [
         r"% needs \usepackage{booktabs}",
         *("% " + " ".join(note.split()) for note in comments),
@@ -46,6 +54,7 @@ def _table(summary: Summary, table: SummaryTable) -> str:
         for m in table.metrics:
             cells.append(_mean(row.means.get(m), summary.digits))
             cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
+        cells += _difference(row.differences[summary.metric], summary.digits) if against else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
         label = f"{{{tex(row.row.label)}}}{_TEX_MARKS[row.row.mark]}"
         lines.append("    " + " & ".join([label, *cells, row.seeds]) + r" \\")
@@ -74,6 +83,17 @@ def _mean(cell: MeanCell | None, digits: int) -> str:
         text = rf"\underline{{{text}}}"
     std = cell.stat.std
     return text if std is None else rf"{text} {{\scriptsize $\pm$ {std:.{digits}f}}}"
+
+
+def _difference(cell: DifferenceCell, digits: int) -> list[str]:
+    """Return the difference with its star, and the adjusted p."""
+    text = cell.text(digits)
+    if cell.is_baseline or text is None or cell.test is None:
+        return ["--", "--"]
+    p = "--"
+    if cell.test.adjusted is not None:
+        p = "$<0.001$" if cell.test.adjusted < 0.001 else f"{cell.test.adjusted:.3f}"
+    return [rf"${text}${'$^*$' * cell.significant}", p]
 
 
 def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:

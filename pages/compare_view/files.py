@@ -1,8 +1,7 @@
-"""The tab Export of the page Compare, and the report: files that are made when their button is clicked."""
+"""The tab Export of the page Compare: files for a paper, for pandas and for readers, made when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import streamlit as st
@@ -14,83 +13,113 @@ from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
+from pages.widgets.report import report_button
+
+SAME_ROWS = "The column row is the same as in the summary"
+FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
+    ("Summary CSV", "summary", "csv", "One row per method and metric, with differences and p"),
+    ("Rounds CSV", "rounds", "csv", "One row per run, round, split, model and test set, with counts"),
+    ("Clients CSV", "clients", "csv", "One row per run, round and client"),
+    ("Domains CSV", "domains", "csv", f"One row per method, one column per domain. {SAME_ROWS}"),
+    ("Breakdowns CSV", "breakdowns", "csv", f"One row per method and domain or client. {SAME_ROWS}"),
+    ("Configs CSV", "configs", "csv", f"One row per method with all fields. {SAME_ROWS}"),
+    ("Summary JSON", "summary", "json", "The summary and its finding with numbers and null, for scripts"),
+)
+"""The button of each file, its table and format, and what it holds."""
+FOR_PAPERS = ("figures/", "summary.tex", "citation.bib")
+"""Beginnings of the names of a report's files that a paper needs."""
 
 
-def folder_button(shown: ShownComparison) -> None:
-    """Draw the button that makes the report with figures, tables and script as an archive."""
+def draw(shown: ShownComparison) -> None:
+    """Draw the files by intention: for a paper, for pandas, and for somebody who reads."""
+    st.subheader("For my paper", anchor=False)
+    wanted, choice = True, shown.choice
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        digits = st.segmented_control(
+            "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
+        )  # fmt: skip
+        choice = replace(choice, metric=shown.metric, digits=2 if digits is None else digits)
+        if shown.printed.values:
+            wanted = st.toggle(
+                "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
+                help="Adds a column with the values that the papers print, as in the summary",
+            )  # fmt: skip
+    shown = replace(shown, choice=choice)
+    with st.container(horizontal=True):
+        about = "The table below, with booktabs"
+        _file_button(shown, "LaTeX table", "summary", "latex", about, with_printed=wanted)
+        _archive_button(
+            shown, "Figures (ZIP)", "figures", FOR_PAPERS,
+            "All charts as PDF and SVG at the width of one column and of two, the table, and BibTeX",
+        )  # fmt: skip
+    if choice.baseline is None:
+        st.caption("Choose a baseline above for columns with the differences and p.")
+    values = shown.printed if wanted else PrintedValues()
+    summary = summarise(
+        shown.comparison, choice.baseline, choice.test, values,
+        metric=shown.metric, tested=[shown.metric], digits=choice.digits,
+    )  # fmt: skip
+    st.code(summary_latex(summary), language="latex", wrap_lines=True, height=260)
+    st.subheader("For pandas", anchor=False)
+    with st.container(horizontal=True):
+        for label, table, format, help_ in FOR_PANDAS:
+            _file_button(shown, label, table, format, help_)
+    st.subheader("For my supervisor", anchor=False)
+    with st.container(horizontal=True):
+        report_button(shown.store, shown.experiments, "report_export", shown.choice)
+        _archive_button(
+            shown, "Report folder (ZIP)", "report", ("",),
+            "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
+        )  # fmt: skip
+        _file_button(
+            shown, "Whole experiment JSON", "experiment", "json",
+            "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
+        )  # fmt: skip
+    st.caption(
+        f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
+    )
+
+
+def _file_button(
+    shown: ShownComparison, label: str, table: Table, format: Format, help_: str, with_printed: bool = True
+) -> None:
+    def made() -> str:
+        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+            return WRITERS[table, format](
+                checked if with_printed else replace(checked, printed=PrintedValues())
+            )
+
+    st.download_button(
+        label,
+        made,
+        file_name(shown.experiments, table, SUFFIXES[format]),
+        on_click="ignore",
+        icon=":material/download:",
+        key=f"file_{table}_{SUFFIXES[format]}",
+        help=help_,
+    )
+
+
+def _archive_button(
+    shown: ShownComparison, label: str, name: str, beginnings: tuple[str, ...], help_: str
+) -> None:
+    """Draw the button that makes the files of the report whose names begin so as an archive."""
 
     def made() -> bytes:
         from fedcore.reports import folder
 
         with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
             files = folder.report_files(checked)
-        return folder.zipped(files, file_name(shown.experiments, "report", "zip").removesuffix(".zip"))
+        wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
+        return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
 
     st.download_button(
-        "Report folder (ZIP)",
+        label,
         made,
-        file_name(shown.experiments, "report", "zip"),
+        file_name(shown.experiments, name, "zip"),
         mime="application/zip",
         on_click="ignore",
         icon=":material/folder_zip:",
-        key="report_folder",
-        help="The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
+        key=f"{name}_zip",
+        help=help_,
     )
-
-
-SAME_ROWS = "The column row is the same as in the summary"
-FILES: tuple[tuple[str, Table, Format, str], ...] = (
-    ("Summary CSV", "summary", "csv", "One row per method and metric"),
-    ("Domains CSV", "domains", "csv", f"One row per method, one column per domain. {SAME_ROWS}"),
-    ("Configs CSV", "configs", "csv", f"One row per method with all fields. {SAME_ROWS}"),
-    ("Breakdowns CSV", "breakdowns", "csv", f"One row per method and domain or client. {SAME_ROWS}"),
-    ("Rounds CSV", "rounds", "csv", "One row per run, round, split, model and test set, with counts"),
-    ("Clients CSV", "clients", "csv", "One row per run, round and client"),
-    ("LaTeX table", "summary", "latex", "The table below"),
-    (
-        "Whole experiment JSON", "experiment", "json",
-        "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
-    ),
-    ("Summary JSON", "summary", "json", "The summary with numbers and null, for scripts"),
-)  # fmt: skip
-"""The button of each file, its table and format, and what it holds."""
-
-
-def draw(shown: ShownComparison) -> None:
-    """Draw a button per file and the LaTeX table."""
-    printed = shown.printed
-    wanted = bool(printed.values) and st.toggle(
-        "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
-        help="Adds a column with the values that the papers print, as in the summary",
-    )  # fmt: skip
-    digits = st.segmented_control(
-        "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
-    )  # fmt: skip
-    choice = replace(shown.choice, digits=2 if digits is None else digits)
-
-    def writer(table: Table, format: Format) -> Callable[[], str]:
-        def made() -> str:
-            with checked_comparison(shown.store, [e.id for e in shown.experiments], choice) as checked:
-                plain = format == "latex" and not wanted
-                return WRITERS[table, format](replace(checked, printed=PrintedValues()) if plain else checked)
-
-        return made
-
-    with st.container(horizontal=True):
-        folder_button(shown)
-        for label, table, format, help_ in FILES:
-            st.download_button(
-                label,
-                writer(table, format),
-                file_name(shown.experiments, table, SUFFIXES[format]),
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"file_{table}_{SUFFIXES[format]}",
-                help=help_,
-            )
-    st.caption(
-        f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
-    )
-    values = printed if wanted else PrintedValues()
-    latex = summary_latex(summarise(shown.comparison, printed=values, tested=(), digits=choice.digits))
-    st.code(latex, language="latex", wrap_lines=True)

@@ -19,16 +19,12 @@ from pages.widgets import charts, markup, session
 
 
 def draw(shown: ShownComparison) -> None:
-    """Draw all combinations in parallel coordinates, then one method over one field and over two."""
+    """Draw one method over one field and over two, then all combinations in parallel coordinates."""
     compared, metric = shown.comparison, shown.metric
     families = families_of(compared, metric)
     if not families:
         st.info(VIEW.absent, icon=":material/tune:")
         return
-    figure = parallel_figure(families, metric)
-    st.markdown(f"**{figure.title}**")
-    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
-    st.caption("Drag along an axis to keep only the lines that pass through that range.")
     for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
         st.markdown(markup.md(said))
     family = families[0]
@@ -40,6 +36,10 @@ def draw(shown: ShownComparison) -> None:
     over_one(family, metric)
     if len(family.fields) > 1:
         over_two(family, metric, colour_range(families))
+    figure = parallel_figure(families, metric)
+    st.markdown(f"**{figure.title}**")
+    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
+    st.caption("Drag along an axis to keep only the lines that pass through that range.")
     st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
 
 

@@ -86,7 +86,7 @@ def test_debug_shows_the_traceback(db, capsys):
         (["run", "--demo", "--no-worker"], "no-worker: --no-worker needs --queue"),
         (["worker", "--over", "2", "--slots", "2"], "over: --over trains one run at a time"),
         (["worker", "--shared", "/tmp"], "shared: --shared needs --ray"),
-        (["export", 1, "--format", "latex", "--baseline", "FedOT"], "baseline: only the summary as csv"),
+        (["export", 1, "--table", "rounds", "--baseline", "FedOT"], "baseline: only the summary compares"),
         (["export", 1, "--test", "wilcoxon"], "test: name the method to test against with --baseline"),
         (["import", "x.json", "--dataset", "pacs"], "dataset: leave this out"),
         (["data", "check", "/nowhere", "--root", "x"], "root: '/nowhere' is not a built-in data set"),

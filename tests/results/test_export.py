@@ -16,6 +16,7 @@ from fedcore.results import exports as tables
 from fedcore.results import latex
 from fedcore.results.comparison import compare
 from fedcore.results.differences import significance
+from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
@@ -126,6 +127,23 @@ def test_latex_marks_what_its_two_decimals_show(filled: Path) -> None:
     assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
 
 
+def test_latex_has_differences_with_their_p_and_the_finding(filled: Path) -> None:
+    summary = summarise(compare(Store(filled), [1]), "PromptFL", digits=1)
+    text = latex.summary_latex(summary)
+    assert r"$\Delta$ Personal & $p$ & $n$" in text and "difference from PromptFL in points" in text
+    for row in summary.tables[0].rows:
+        (line,) = (ln for ln in text.splitlines() if ln.strip().startswith(f"{{{row.row.label}}}"))
+        difference, p = line.split(" & ")[-3:-1]
+        cell = row.differences["personal"]
+        if cell.is_baseline:
+            assert (difference, p) == ("--", "--")
+        else:
+            assert cell.test is not None and cell.test.adjusted is not None
+            assert difference == f"${cell.text(1)}$" + "$^*$" * cell.significant
+            assert p == ("$<0.001$" if cell.test.adjusted < 0.001 else f"{cell.test.adjusted:.3f}")
+    assert f"% {finding(summary, summary.tables[0])}" in text.splitlines()
+
+
 def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
     text = latex.summary_latex(summarise(compare(Store(filled), [1], "best")))
     assert r"\label{tab:rotated-digits-by-domain-mini-vit-best}" in text
@@ -140,7 +158,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
     lines = latex.summary_latex(summarise(compare(Store(db), [number]))).splitlines()
-    assert "last round, one seed." in lines[2]
+    assert "last round, one seed." in next(line for line in lines if r"\caption" in line)
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
         r"{[a] \textbackslash{} \{b\}}",

@@ -1,4 +1,4 @@
-"""Accuracy over the fields that take several values: all combinations, and each method over one field."""
+"""Accuracy over the fields that take several values: each method over one field, and all combinations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def line_figure(family: SweepFamily, field: str, metric: Metric) -> ChartFigure:
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:
-    """Return all combinations of a setting, and every method over the first of its fields."""
+    """Return every method of a setting over the first of its fields, and all combinations."""
     comparison, metric = source.comparison, source.metric
     only = replace(
         comparison, rows=comparison.rows_in(setting), settings={setting: comparison.settings[setting]}
@@ -72,8 +72,8 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     if not families:
         return []
     return [
-        parallel_figure(families, metric),
         *(line_figure(family, family.fields[0], metric) for family in families),
+        parallel_figure(families, metric),
     ]
 
 

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,14 +167,14 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     fill.done(db, parse({**plain, "sweep": sweep}))
     app = show(open_page("compare", ids=["1"]), "Sweep")
     kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
-    assert kinds == ["parcoords", "scatter", "heatmap"]
+    assert kinds == ["scatter", "heatmap", "parcoords"]
     family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
-    heat = json.loads(app.get("plotly_chart")[2].proto.spec)["data"][0]
+    heat = json.loads(app.get("plotly_chart")[1].proto.spec)["data"][0]
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
     assert not app.get("plotly_chart") and len(app.dataframe) == 3
-    assert len(app.dataframe[0].value) == 6, "four of FedOT, two of PromptFL"
+    assert len(app.dataframe[2].value) == 6, "four of FedOT, two of PromptFL"
 
 
 def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
 def test_the_buttons_hand_out_the_files_of_the_page(
     open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed: dict[str, tuple[str, Callable[[], str]]] = {}
+    handed: dict[str, tuple[str, Callable[[], Any]]] = {}
     monkeypatch.setattr(
         "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made)})
     )
@@ -273,6 +275,10 @@ def test_the_buttons_hand_out_the_files_of_the_page(
             rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json|html|zip)", name
         )
     assert {"Report", "Report folder (ZIP)"} <= set(handed)
+    with zipfile.ZipFile(io.BytesIO(handed.pop("Figures (ZIP)")[1]())) as archive:
+        names = {name.partition("/")[2] for name in archive.namelist()}
+    assert {"summary.tex", "citation.bib"} < names and "report.html" not in names
+    assert {name.rpartition(".")[2] for name in names if name.startswith("figures/")} == {"pdf", "svg"}
     contents = {label: made() for label, (_, made) in handed.items() if not label.startswith("Report")}
     assert contents == {
         "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
@@ -282,7 +288,7 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         },
         "Rounds CSV": exported(Store(seeds), [1], "rounds"),
         "Clients CSV": exported(Store(seeds), [1], "clients"),
-        "LaTeX table": exported(Store(seeds), [1], "summary", "latex", rule="mean10"),
+        "LaTeX table": exported(Store(seeds), [1], "summary", "latex", rule="mean10", baseline="PromptFL"),
         "Summary JSON": exported(Store(seeds), [1], "summary", "json", rule="mean10", baseline="PromptFL"),
         "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
     }
