@@ -112,14 +112,17 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
     assert not forecast.disk(filled, forecast.precedents(filled), unknown).complete
 
 
-def test_only_runs_that_were_trained_here_are_precedents(filled: Path, tmp_path: Path) -> None:
+def test_only_runs_that_were_trained_here_are_precedents(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Newer runs from another machine neither displace our own nor tell how long a run takes here."""
     with closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("UPDATE runs SET peak_memory=1000 WHERE status='done'")
+    monkeypatch.setattr(forecast, "NEWEST", 20)
     own = forecast.precedents(filled)
     theirs = tmp_path / "theirs.db"
     fill.done(theirs)
-    with closing(sqlite3.connect(theirs)) as connection, connection:  # 201 runs of 1 s with 10 TB
+    with closing(sqlite3.connect(theirs)) as connection, connection:  # 21 runs of 1 s with 10 TB
         connection.execute("UPDATE runs SET started_at=finished_at-1, peak_memory=10000000000000")
         (columns,) = connection.execute(
             "SELECT group_concat(name) FROM pragma_table_info('runs') WHERE name != 'id'"

@@ -117,43 +117,41 @@ def another_lr(content: dict) -> None:
     second["group_hash"] = first["group_hash"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text[:-20], "cannot read .*experiment.json"),
-        (broken(lambda c: c.update(format="other")), "is not an experiment of FedLens"),
-        (lambda text: "[1]", "is not an experiment of FedLens"),
-        (broken(lambda c: c["experiments"][1]["runs"][0].pop("tables")), "damaged"),
-        (broken(lambda c: c["experiments"][1].update(config={"name": "x"})), "damaged"),
-        (broken(lambda c: c["experiments"][1]["config"].update(name=None)), "damaged"),  # unreadable here
-        (broken(lambda c: c["experiments"][1]["runs"][0].update(status="odd")), "damaged"),
-        (broken(lambda c: c["experiments"][1]["runs"][0].update({"id) VALUES (1); --": 1})), "has no column"),
-        (
-            broken(
-                lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].__setitem__(
-                    1, "warmth"
-                )
-            ),
-            "table rounds has no column 'warmth'",
+DAMAGES = [
+    (lambda text: text[:-20], "cannot read .*experiment.json"),
+    (broken(lambda c: c.update(format="other")), "is not an experiment of FedLens"),
+    (lambda text: "[1]", "is not an experiment of FedLens"),
+    (broken(lambda c: c["experiments"][1]["runs"][0].pop("tables")), "damaged"),
+    (broken(lambda c: c["experiments"][1].update(config={"name": "x"})), "damaged"),
+    (broken(lambda c: c["experiments"][1]["config"].update(name=None)), "damaged"),  # unreadable here
+    (broken(lambda c: c["experiments"][1]["runs"][0].update(status="odd")), "damaged"),
+    (broken(lambda c: c["experiments"][1]["runs"][0].update({"id) VALUES (1); --": 1})), "has no column"),
+    (
+        broken(
+            lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].__setitem__(1, "warmth")
         ),
-        (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
-        (
-            broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()),
-            "damaged",
-        ),
-        (broken(lambda c: c.update(experiments=[None])), "damaged"),
-        (broken(one_more_hit), "the mean accuracies of round . are not those of its counts"),
-        (broken(another_lr), "runs of one group, which tables average, have different configs"),
-    ],
-)
-def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file, change, message):
-    file.write_text(change(file.read_text()))
-    db = tmp_path / "ours.db"
+        "table rounds has no column 'warmth'",
+    ),
+    (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
+    (
+        broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()),
+        "damaged",
+    ),
+    (broken(lambda c: c.update(experiments=[None])), "damaged"),
+    (broken(one_more_hit), "the mean accuracies of round . are not those of its counts"),
+    (broken(another_lr), "runs of one group, which tables average, have different configs"),
+]
+
+
+def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file):
+    db, text = tmp_path / "ours.db", file.read_text()
     Store(db).prepare()
-    with pytest.raises(FedLensError, match=message) as caught:
-        Store(db).imports.json(file)
-    assert caught.value.field == "file" and str(file) in str(caught.value)
-    assert Store(db).experiments.all() == []
+    for change, message in DAMAGES:
+        file.write_text(change(text))
+        with pytest.raises(FedLensError, match=message) as caught:
+            Store(db).imports.json(file)
+        assert caught.value.field == "file" and str(file) in str(caught.value)
+        assert Store(db).experiments.all() == []
 
 
 def test_an_unknown_experiment_cannot_be_written(theirs):

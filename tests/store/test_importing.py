@@ -69,51 +69,43 @@ def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
     assert len(Store(db).experiments.all()) == 1
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("mine,1,1,a,a,6", "line 3: column total is missing"),
-        ("mine,one,1,a,a,6,10", "line 3: column seed must be a whole number .got 'one'"),
-        ("mine,1,-1,a,a,6,10", "line 3: column round must be greater than or equal to 0 .got '-1'"),
-        ("mine,1,1.5,a,a,6,10", "line 3: column round must be a whole number .got '1.5'"),
-        ("mine,1,1,a,a,nan,10", "line 3: column correct must be a whole number .got 'nan'"),
-        ("mine,1,1,a,a,inf,10", "line 3: column correct must be a whole number .got 'inf'"),
-        ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
-        ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
-        ("mine,1,1,b,b,6,10,dev", "line 3: column split must be 'train', 'validation' or 'test' .got 'dev'"),
-        (
-            "mine,1,1,b,b,6,10,test,later",
-            "line 3: column stage must be 'before_aggregation' or .* .got 'later'",
-        ),
-        ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
-        ("mine,1,1,a,a,0_6,10", "line 3: column correct must be a whole number .got '0_6'"),
-        ("mine,1,1,a,a,1,006,1,010,,", "line 3: more values than columns in line 1; .*write 1000"),
-        ("mine,1,1,global,global,6,10", "line 3: a test set cannot be called 'global'"),
-        ("mine,1,1,a,a,6,10,,,photo", "line 3: test set 'a' is of domain 'photo', and in line 2 .*'sketch'"),
-    ],
-)
-def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
-    text = f"{HEAD},split,stage,domain\nmine,1,1,b,a,6,10,,,sketch\n{line}\n"
-    with pytest.raises(FedLensError, match=message) as caught:
-        Store(db).imports.csv(file(tmp_path, text), "Mine")
-    assert caught.value.field == "file"
-    assert Store(db).experiments.all() == []
+BAD_LINES = [
+    ("mine,1,1,a,a,6", "line 3: column total is missing"),
+    ("mine,one,1,a,a,6,10", "line 3: column seed must be a whole number .got 'one'"),
+    ("mine,1,-1,a,a,6,10", "line 3: column round must be greater than or equal to 0 .got '-1'"),
+    ("mine,1,1.5,a,a,6,10", "line 3: column round must be a whole number .got '1.5'"),
+    ("mine,1,1,a,a,nan,10", "line 3: column correct must be a whole number .got 'nan'"),
+    ("mine,1,1,a,a,inf,10", "line 3: column correct must be a whole number .got 'inf'"),
+    ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
+    ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
+    ("mine,1,1,b,b,6,10,dev", "line 3: column split must be 'train', 'validation' or 'test' .got 'dev'"),
+    (
+        "mine,1,1,b,b,6,10,test,later",
+        "line 3: column stage must be 'before_aggregation' or .* .got 'later'",
+    ),
+    ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
+    ("mine,1,1,a,a,0_6,10", "line 3: column correct must be a whole number .got '0_6'"),
+    ("mine,1,1,a,a,1,006,1,010,,", "line 3: more values than columns in line 1; .*write 1000"),
+    ("mine,1,1,global,global,6,10", "line 3: a test set cannot be called 'global'"),
+    ("mine,1,1,a,a,6,10,,,photo", "line 3: test set 'a' is of domain 'photo', and in line 2 .*'sketch'"),
+]
+BAD_FILES = [
+    ("method,seed\nmine,1\n", "line 1: no column round, model, test_set, correct, total"),
+    (HEAD + "\n", "no rows below its header"),
+    (f"{HEAD},correct\nmine,1,1,a,a,6,10,9\n", "line 1: two columns are called 'correct'"),
+    (f"{HEAD},Split\nmine,1,1,a,a,6,10,train\n", "unknown column 'Split'; did you mean 'split'"),
+    (f"{HEAD},stages\nmine,1,1,a,a,6,10,\n", "unknown column 'stages'; did you mean 'stage'"),
+    ("", "line 1: no column method"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("method,seed\nmine,1\n", "line 1: no column round, model, test_set, correct, total"),
-        (HEAD + "\n", "no rows below its header"),
-        (f"{HEAD},correct\nmine,1,1,a,a,6,10,9\n", "line 1: two columns are called 'correct'"),
-        (f"{HEAD},Split\nmine,1,1,a,a,6,10,train\n", "unknown column 'Split'; did you mean 'split'"),
-        (f"{HEAD},stages\nmine,1,1,a,a,6,10,\n", "unknown column 'stages'; did you mean 'stage'"),
-        ("", "line 1: no column method"),
-    ],
-)
-def test_bad_files_are_named(db, tmp_path, text, message):
-    with pytest.raises(FedLensError, match=message):
-        Store(db).imports.csv(file(tmp_path, text), "Mine")
+def test_bad_lines_and_files_are_named_and_nothing_is_written(db, tmp_path):
+    head = f"{HEAD},split,stage,domain\nmine,1,1,b,a,6,10,,,sketch\n"
+    for text, message in [(f"{head}{line}\n", said) for line, said in BAD_LINES] + BAD_FILES:
+        with pytest.raises(FedLensError, match=message) as caught:
+            Store(db).imports.csv(file(tmp_path, text), "Mine")
+        assert caught.value.field == "file"
+        assert Store(db).experiments.all() == []
     with pytest.raises(FedLensError, match="cannot read"):
         Store(db).imports.csv(tmp_path / "none.csv", "Mine")
 

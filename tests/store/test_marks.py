@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,21 @@ from tests.support import fill
 NOTE = 'seed 2 "diverged" 😀'
 
 
-@pytest.fixture
-def marked(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "theirs.db")
+@pytest.fixture(scope="module")
+def marked_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = Store(tmp_path_factory.mktemp("marks") / "theirs.db")
     fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1))
     assert store.runs.mark([1, 2, 99], starred=True, tags=[" ablation ", "two  words", "ablation", ""]) == [
         1,
         2,
     ]
     assert store.runs.mark([2], notes=f" {NOTE}\n") == [2]
-    return store
+    return store.path
+
+
+@pytest.fixture
+def marked(marked_once: Path, tmp_path: Path) -> Store:
+    return Store(shutil.copy(marked_once, tmp_path / "theirs.db"))
 
 
 def marks(store: Store) -> list[tuple[bool, tuple[str, ...], str]]:
@@ -58,16 +64,14 @@ def test_marks_come_over_with_json_and_merge(marked: Store, tmp_path: Path) -> N
         assert ours.experiments.to_json([1]) == text, name
 
 
-@pytest.mark.parametrize("change", [{"tags": "ablation"}, {"tags": [1]}, {"starred": 2}, {"notes": 3}])
-def test_marks_that_no_fedlens_has_written_are_refused(
-    marked: Store, tmp_path: Path, change: dict[str, object]
-) -> None:
-    content = json.loads(marked.experiments.to_json([1]))
-    content["experiments"][0]["runs"][0].update(change)
-    file = tmp_path / "bad.json"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(FedLensError, match="nothing was recorded"):
-        Store(tmp_path / "ours.db").imports.json(file)
+def test_marks_that_no_fedlens_has_written_are_refused(marked: Store, tmp_path: Path) -> None:
+    text, file = marked.experiments.to_json([1]), tmp_path / "bad.json"
+    for change in ({"tags": "ablation"}, {"tags": [1]}, {"starred": 2}, {"notes": 3}):
+        content = json.loads(text)
+        content["experiments"][0]["runs"][0].update(change)
+        file.write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(FedLensError, match="nothing was recorded"):
+            Store(tmp_path / "ours.db").imports.json(file)
 
 
 def test_a_mark_that_changed_on_the_disk_is_noticed(marked: Store) -> None:

@@ -70,24 +70,24 @@ def test_splits_of_one_round_come_in_several_calls(db):
     ] * 3  # kept by the second call
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"number": -1, "accuracy": {}}, "round is '-1'; give a whole number from 0"),
-        ({"number": 1, "accuracy": {("a", "a"): (5, 4)}}, "5 correct of 4; total is at least 1"),
-        ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 correct of 0; total is at least 1"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "split": "dev"}, "no split 'dev'"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
-        ({"number": 1, "accuracy": {("global", "global"): (1, 2)}}, "a test set cannot be called 'global'"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_up": -5}, "bytes_up is '-5'"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_down": 5.5}, "bytes_down is '5.5'"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": -1.0}, "seconds is -1.0"),
-    ],
-)
-def test_bad_rounds_are_refused(db, arguments, message):
+BAD_ROUNDS = [
+    ({"number": -1, "accuracy": {}}, "round is '-1'; give a whole number from 0"),
+    ({"number": 1, "accuracy": {("a", "a"): (5, 4)}}, "5 correct of 4; total is at least 1"),
+    ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 correct of 0; total is at least 1"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "split": "dev"}, "no split 'dev'"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
+    ({"number": 1, "accuracy": {("global", "global"): (1, 2)}}, "a test set cannot be called 'global'"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_up": -5}, "bytes_up is '-5'"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "bytes_down": 5.5}, "bytes_down is '5.5'"),
+    ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "seconds": -1.0}, "seconds is -1.0"),
+]
+
+
+def test_bad_rounds_are_refused(db):
     run = Recorder(db, method="mine", seed=1)
-    with pytest.raises(FedLensError, match=message):
-        run.round(**arguments)
+    for arguments, message in BAD_ROUNDS:
+        with pytest.raises(FedLensError, match=message):
+            run.round(**arguments)
     run.finish()
     assert Store(db).rounds.of_runs([run.run_id]) == []
 
@@ -153,16 +153,17 @@ def test_joining_does_not_inherit_the_held_out_domain(db, make):
     assert [r.held_out for r in Store(db).runs.of_experiments([1])] == ["rot0", None, "rot30"]
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [(np.int64(3), np.int32(4)), (torch.tensor(3), torch.tensor(4)), np.array([3, 4]), torch.tensor([3, 4])],
-    ids=["numpy", "torch", "array", "tensor"],
-)
-def test_whole_numbers_of_other_libraries_are_counts(db, pair):
+def test_whole_numbers_of_other_libraries_are_counts(db):
+    pairs = (
+        (np.int64(3), np.int32(4)),
+        (torch.tensor(3), torch.tensor(4)),
+        np.array([3, 4]),
+        torch.tensor([3, 4]),
+    )
     with Recorder(db, method="mine", seed=1) as run:
-        run.round(1, {("a", "a"): pair})
-    (row,) = Store(db).runs.get([run.run_id])
-    assert row.last_test == 3 / 4
+        for number, pair in enumerate(pairs, 1):
+            run.round(number, {("a", "a"): pair})
+    assert [m.personal_mean for m in Store(db).rounds.mean_accuracy([run.run_id])] == [3 / 4] * len(pairs)
 
 
 NO_COUNTS = {
@@ -177,27 +178,21 @@ NO_COUNTS = {
 }
 
 
-@pytest.mark.parametrize("name", NO_COUNTS)
-def test_numbers_that_are_no_counts_are_refused(db, name):
-    pair, shown = NO_COUNTS[name]
+def test_what_is_no_count_is_refused(db):
     run = Recorder(db, method="mine", seed=1)
-    with pytest.raises(FedLensError, match="model 'a' on 'a': ") as recorded:
-        run.round(1, {("a", "a"): pair})
-    run.finish()
-    assert f"correct is '{shown}'; give a whole number from 0 to 1,000,000,000,000" in str(recorded.value)
-    assert Store(db).rounds.of_runs([run.run_id]) == []
-
-
-@pytest.mark.parametrize(
-    "accuracy", [93.5, {("a", "a"): 93.5}, {("a", "a"): np.float32(0.9)}, {"ab": (1, 2)}]
-)
-def test_what_is_no_pair_of_counts_is_told_to_be_one(db, accuracy):
-    run = Recorder(db, method="mine", seed=1)
-    with pytest.raises(FedLensError, match=r"give (counts: )?\{\(model, test set\): \(correct, total\)\}"):
-        run.round(1, accuracy)
+    for pair, shown in NO_COUNTS.values():
+        with pytest.raises(FedLensError, match="model 'a' on 'a': ") as recorded:
+            run.round(1, {("a", "a"): pair})
+        assert f"correct is '{shown}'; give a whole number from 0 to 1,000,000,000,000" in str(recorded.value)
+    for accuracy in (93.5, {("a", "a"): 93.5}, {("a", "a"): np.float32(0.9)}, {"ab": (1, 2)}):
+        with pytest.raises(
+            FedLensError, match=r"give (counts: )?\{\(model, test set\): \(correct, total\)\}"
+        ):
+            run.round(1, accuracy)
     with pytest.raises(FedLensError, match="round is '1.5'; give a whole number"):
         run.round(1.5, {("a", "a"): (1, 2)})
     run.finish()
+    assert Store(db).rounds.of_runs([run.run_id]) == []
 
 
 def test_an_unknown_data_set_is_said_at_once_and_kept(db):

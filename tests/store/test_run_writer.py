@@ -93,28 +93,28 @@ def test_two_processes_never_claim_the_same_run(db, queued):
     assert all(owners[i] == f"owner-{n}" for n, mine in enumerate(taken) for i in mine)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda writer: writer.claim.begin(),
-        lambda writer: writer.claim.progress(Progress("hello", 1, 2)),
-        lambda writer: writer.notice("hello", True),
-        lambda writer: writer.started(Started(entities=ENTITIES, rounds_total=5, environment={})),
-        lambda writer: writer.write_round(round_(1, [(2, 1, 1, 5, 10)])),
-        lambda writer: writer.rewind(None),
-        lambda writer: writer.claim.finish("done"),
-    ],
+WRITES = (
+    lambda writer: writer.claim.begin(),
+    lambda writer: writer.claim.progress(Progress("hello", 1, 2)),
+    lambda writer: writer.notice("hello", True),
+    lambda writer: writer.started(Started(entities=ENTITIES, rounds_total=5, environment={})),
+    lambda writer: writer.write_round(round_(1, [(2, 1, 1, 5, 10)])),
+    lambda writer: writer.rewind(None),
+    lambda writer: writer.claim.finish("done"),
 )
-@pytest.mark.parametrize("change", [{"owner": "somebody else"}, {"attempt": 2}])
-def test_every_write_of_a_process_that_lost_the_run_is_refused(writer, write, change):
+
+
+def test_every_write_of_a_process_that_lost_the_run_is_refused(writer):
     with reading(writer.claim.db) as connection:
         before = [tuple(r) for r in connection.execute("SELECT * FROM runs")]
-    with pytest.raises(LostClaim):
-        write(RunWriter(replace(writer.claim, **change)))
-    with reading(writer.claim.db) as connection:
-        assert [tuple(r) for r in connection.execute("SELECT * FROM runs")] == before
-        for table in ("rounds", "accuracy", "scores", "entities"):
-            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
+    for change in ({"owner": "somebody else"}, {"attempt": 2}):
+        for write in WRITES:
+            with pytest.raises(LostClaim):
+                write(RunWriter(replace(writer.claim, **change)))
+            with reading(writer.claim.db) as connection:
+                assert [tuple(r) for r in connection.execute("SELECT * FROM runs")] == before
+                for table in ("rounds", "accuracy", "scores", "entities"):
+                    assert connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
 
 
 def test_a_process_declared_dead_cannot_write_when_it_wakes_up(writer):
