@@ -20,11 +20,12 @@ from fedcore.plots.client_graph import ABOUT, client_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.progress import counted
+from fedcore.records.codes import NO_VALUE
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.finding import verdict
 from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
-from fedcore.results.panels.run_panels import run_panels
+from fedcore.results.panels.run_panels import PanelView, run_panels
 from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
@@ -257,6 +258,8 @@ def draw_all(shown: Snapshot, settings: Settings, lines_of_runs: Lines) -> None:
             st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
     else:
         live_chart.draw(chart, content, "live_grid")
+        for line in gap_notes(settings.view, drawn):
+            st.caption(markup.md(line))
         note = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
         graph = settings.view == CLIENT_GRAPH
@@ -284,6 +287,21 @@ def draw_all(shown: Snapshot, settings: Settings, lines_of_runs: Lines) -> None:
             draw_lines(shown, name, settings)
     if settings.over_seeds:
         st.caption(ABOUT_SEEDS)
+
+
+def gap_notes(view: PanelView, panels: Sequence[Panel]) -> list[str]:
+    """Return why panels have a column without values, a line per panel."""
+    if view != "matrix":
+        return []
+    runs = {run.id: run for run in store.runs.get([i for panel in panels for i in panel.runs])}
+    notes = {
+        f"{runs[i].label}: {notice.message}": None
+        for panel in panels
+        for i in panel.runs
+        for notice in runs[i].notices
+        if notice.message.startswith(NO_VALUE)
+    }
+    return list(notes)
 
 
 def fit_colours() -> None:

@@ -13,14 +13,14 @@ from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
-from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, published, title
+from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
 from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
 
 def presets() -> None:
-    """Draw a row with the demonstration, and the papers' tables and figures."""
+    """Draw a row with the demonstration, the protocols, and the papers' tables and figures."""
     demo = preset(DEMO)
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="presets"):
         about = (
@@ -28,18 +28,19 @@ def presets() -> None:
         )
         st.markdown(f"**{markup.md(demo.name)}**", width="content", help=about)
         _use_button(DEMO, "preset_demo")
-        tables = {name: title(name) for name in published()}
+        tables = {name: title(name) for name in (*protocols(), *published())}
         current = drafts.form().origin.removeprefix("preset:")
         table = st.selectbox(
             "Table",
             tables,
             index=list(tables).index(current) if current in tables else None,
             format_func=lambda name: tables[name],
-            placeholder="Reproduce a table or figure of a paper",
+            placeholder="Test new classes, or reproduce a paper's table or figure",
             key="paper",
             label_visibility="collapsed",
             width=420,
-            help="Settings of the published experiments, which need the original data and a full-size CLIP",
+            help="Protocols of generalisation on built-in data, and settings of the published experiments, "
+            "which need the original data and a full-size CLIP",
         )
         _use_button(table, "preset_paper")
 

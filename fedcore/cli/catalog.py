@@ -67,10 +67,10 @@ def presets(
     from fedcore import config
     from fedcore.papers import experiments
 
-    wanted = names or [experiments.DEMO, *experiments.published()]
+    wanted = names or [experiments.DEMO, *experiments.protocols(), *experiments.published()]
     if write is None:
         for name in wanted:
-            title = experiments.preset(name).name if name == experiments.DEMO else experiments.title(name)
+            title = experiments.title(name)
             print(f"{name:<42} {title}")
         return DONE
     files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}

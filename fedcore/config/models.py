@@ -63,11 +63,10 @@ class DataConfig(Part):
     )
     training_classes: Literal["all", "base"] = Field(
         "all",
-        title="classes trained on",
-        description="all; base: clients train on the first half of the classes only, and the global model is "
-        "tested on these and on the other half, the new classes, each half among its own names "
-        "(base-to-new)",
-        json_schema_extra={"words": {"base": "the base classes"}},
+        title="protocol",
+        description="Classes that the clients train on; base: the first half only, and models are tested on "
+        "these and on the other half, the new classes, each half among its own names (base-to-new)",
+        json_schema_extra={"words": {"all": "all classes", "base": "base-to-new classes"}},
     )
     class_order: Literal["label", "name"] = Field(
         "label",

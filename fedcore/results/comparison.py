@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.records.codes import NO_VALUE
 from fedcore.results import evaluated_on, run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
@@ -79,8 +80,15 @@ class ComparisonRow:
 
     @cached_property
     def caveat(self) -> str:
-        """How the runs depart from their config; empty if they follow it, or if that is unknown."""
-        return result_caveat(self.config) if self.trained_by_fedlens else ""
+        """How the runs depart from their config, and why they lack values; empty if neither is known."""
+        departs = result_caveat(self.config) if self.trained_by_fedlens else ""
+        return "; ".join(filter(None, (departs, self.no_value)))
+
+    @cached_property
+    def no_value(self) -> str:
+        """Why it has no accuracy on classes that it was not trained on; empty if it has one."""
+        notices = (notice.message for r in self.runs for notice in r.run.notices)
+        return next((text for text in notices if text.startswith(NO_VALUE)), "")
 
     @property
     def remark(self) -> str:
@@ -157,7 +165,7 @@ def compare(
     newest, notes = _newest_runs(runs, keys, unfinished)
     if where.strip():
         notes.append(f"{_count(len(all_runs) - len(runs), 'run')} left out by the filter: {where.strip()}")
-    results = run_results(store, newest, rule)
+    results = _with_gains(run_results(store, newest, rule), settings, configs)
     notes += _round_notes(results, rule)
     by_row = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
     if not partial_seeds:
@@ -169,6 +177,23 @@ def compare(
     titles = distinct_titles({row.setting: row.config for row in rows})
     notes += _caveat_notes(rows, titles)
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
+
+
+def _with_gains(
+    results: Sequence[RunResult], settings: Mapping[int, str], configs: Mapping[int, RunConfig]
+) -> list[RunResult]:
+    """Add the gain on new classes over the zero-shot run of the same setting and seed, if there is one."""
+    zero_shot = {
+        (settings[r.run.id], r.run.seed): r.values.get("new")
+        for r in results
+        if r.run.method == "zero-shot" and configs[r.run.id].method.config.get("class_text") != "description"
+    }
+
+    def gain(result: RunResult) -> float | None:
+        new, start = result.values.get("new"), zero_shot.get((settings[result.run.id], result.run.seed))
+        return None if new is None or start is None else new - start
+
+    return [replace(r, values={**r.values, "new_gain": gain(r)}) for r in results]
 
 
 def _row(key: RowKey, results: Sequence[RunResult], config: RunConfig) -> ComparisonRow:

@@ -11,7 +11,14 @@ import numpy as np
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison, ComparisonRow
-from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
+from fedcore.results.metrics import (
+    HALVES,
+    SCORE_COLUMNS,
+    Metric,
+    complete_seeds,
+    half_accuracies,
+    harmonic_means,
+)
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
 from fedcore.store import RoundRow, RunRow, Store
@@ -103,6 +110,14 @@ def _scores(
     """Return the accuracy curves of some runs, in per cent."""
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
+    if metric not in SCORE_COLUMNS:
+        cells = store.cells.on_kinds(store.rounds.evaluated_of_runs(ids), HALVES, split, stage)
+        for (run, round_), same in group_by(cells, lambda c: (c.run_id, c.round)).items():
+            shares: dict[Metric, float | None] = {**half_accuracies(same)}
+            share = (shares | harmonic_means(shares)).get(metric)
+            if share is not None:
+                scores[run][round_] = 100 * share
+        return scores
     for row in store.rounds.mean_accuracy(ids, split, stage):
         share = getattr(row, SCORE_COLUMNS[metric])
         if share is not None:

@@ -26,9 +26,16 @@ LEADS: dict[Metric, str] = {
     "worst": "on the worst client",
     "classes": "on the clients' own classes",
     "whole": "with the global model on the whole test set",
+    "base": "on the base classes",
+    "new": "on the new classes",
+    "harmonic": "on base and new classes together (harmonic mean)",
+    "new_gain": "by the gain over zero-shot on new classes",
+    "own_base": "on the base classes with the clients' models",
+    "own_new": "on the new classes with the clients' models",
+    "harmonic3": "on local, base and new classes together (harmonic mean)",
 }
 """How a finding names each metric."""
-ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global")
+ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global", "harmonic")
 """Metrics whose leaders a finding names beside that of the chosen one."""
 MOST_ROWS = 24
 """Of more rows the pairs are not tested: hundreds of tests would find little, and take seconds."""

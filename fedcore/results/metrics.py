@@ -7,7 +7,7 @@ are shares of one; everything else is in per cent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,7 +25,7 @@ RULES: dict[Rule, str] = {
 """How the reported round of a run is selected; never by test accuracy."""
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
-    "global", "whole",
+    "global", "whole", "base", "new", "harmonic", "new_gain", "own_base", "own_new", "harmonic3",
 ]  # fmt: skip
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
@@ -37,6 +37,13 @@ METRICS: dict[Metric, str] = {
     "classes": "Own classes",
     "global": "Global model",
     "whole": "Global model, whole test set",
+    "base": "Base classes",
+    "new": "New classes",
+    "harmonic": "Harmonic mean of base and new",
+    "new_gain": "New classes, gain over zero-shot",
+    "own_base": "Own models, base classes",
+    "own_new": "Own models, new classes",
+    "harmonic3": "Harmonic mean of local, base and new",
 }
 METRIC_HEADINGS: dict[Metric, str] = {
     "generalisation": "G",
@@ -48,6 +55,13 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "classes": "Own classes",
     "global": "Global",
     "whole": "Whole test",
+    "base": "Base",
+    "new": "New",
+    "harmonic": "HM",
+    "new_gain": "New, gain",
+    "own_base": "Own, base",
+    "own_new": "Own, new",
+    "harmonic3": "HM of three",
 }
 METRIC_HELP: dict[Metric, str] = {
     "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
@@ -61,6 +75,16 @@ METRIC_HELP: dict[Metric, str] = {
     "performance); equal to personal accuracy where classes or domains are disjoint",
     "global": "the global model on the clients' test samples; empty for methods without a global model",
     "whole": "the global model on all test samples, including classes that no client has",
+    "base": "the global model on all test images of the base classes, among their names",
+    "new": "the global model on all test images of the new classes, among their names; no client trains on "
+    "them",
+    "harmonic": "2 B V / (B + V) of base B and new V, for each seed, then averaged",
+    "new_gain": "accuracy on the new classes minus that of zero-shot CLIP with the same seed, in points; "
+    "below 0, training has made the model forget",
+    "own_base": "each client's own model on all test images of the base classes, clients weighing equally",
+    "own_new": "each client's own model on all test images of the new classes, clients weighing equally",
+    "harmonic3": "harmonic mean of the own models on their own classes (local), on the base classes and on "
+    "the new ones, for each seed, then averaged",
 }
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
@@ -79,6 +103,12 @@ SCORE_COLUMNS: dict[Metric, str] = {
     "global": "global_mean",
 }
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
+BY_ROUND: tuple[Metric, ...] = (*SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new")
+"""Metrics that have a curve over the rounds."""
+HALVES = ("base", "new")
+"""Kinds of test sets that are all test images of the base or of the new classes."""
+ON_NEW: tuple[Metric, ...] = ("new", "harmonic", "new_gain", "own_new", "harmonic3")
+"""Metrics that need an accuracy on the new classes."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
 
@@ -134,7 +164,9 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     """Read the results of some runs in the rounds that a rule selects."""
     selected = select_rounds(store, runs, rule)
     scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy(selected)}
-    cells = group_by(store.cells.own_and_global(selected), lambda c: (c.run_id, c.round))
+    recorded = store.cells.own_and_global(selected)
+    recorded += [c for c in store.cells.on_kinds(selected, HALVES) if c.model_kind == "client"]
+    cells = group_by(recorded, lambda c: (c.run_id, c.round))
     return [
         _run_result(
             run,
@@ -162,6 +194,7 @@ def _run_result(
         metric: _mean_percent(getattr(row, name) for row in scores) for metric, name in SCORE_COLUMNS.items()
     }
     values |= _cell_metrics(run.held_out, cells)
+    values |= harmonic_means(values)
     domains = tuple(_domain_sets(cells))
     by_round = [recorded_test_sets(cs, run.held_out) for cs in cells]
     return RunResult(
@@ -206,6 +239,12 @@ def _domain_sets(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
 
 def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
     """Return the metrics that are read from cells, in per cent, averaged over rounds."""
+    if any(c.test_set_kind in HALVES for cells in rounds for c in cells):
+        by_round = [half_accuracies(cells) for cells in rounds]
+        return {
+            m: _mean_percent(one.get(m) for one in by_round)
+            for m in dict.fromkeys(m for one in by_round for m in one)
+        }
     if held_out is None:
         return {"whole": _mean_percent(global_accuracy(cells) for cells in rounds)}
     return {
@@ -265,6 +304,41 @@ def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> fl
         if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
     ]
     return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
+
+
+def half_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
+    """Return the accuracies of one round on the base and the new classes, as far as they were recorded."""
+    names: dict[tuple[str, str], Metric] = {
+        ("global", "base"): "base",
+        ("global", "new"): "new",
+        ("client", "base"): "own_base",
+        ("client", "new"): "own_new",
+    }
+    halves = group_by(
+        (c for c in cells if c.test_set_kind in HALVES), lambda c: (c.model_kind, c.test_set_kind)
+    )
+    return {names[key]: float(np.mean([c.correct / c.total for c in same])) for key, same in halves.items()}
+
+
+def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float | None]:
+    """Return the harmonic means of a run's accuracies, or of one round's.
+
+    Where classes are disjoint, a client's own classes are its own test samples.
+    """
+    local = values.get("classes")
+    local = values.get("personal") if local is None else local
+    return {
+        "harmonic": harmonic_mean(values.get("base"), values.get("new")),
+        "harmonic3": harmonic_mean(local, values.get("own_base"), values.get("own_new")),
+    }
+
+
+def harmonic_mean(*values: float | None) -> float | None:
+    """Return the harmonic mean; 0 if one of the values is 0, None if one is not known."""
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
+        return None
+    return len(known) / sum(1 / v for v in known) if all(known) else 0.0
 
 
 def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:

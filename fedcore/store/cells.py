@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
@@ -144,6 +144,33 @@ class Cells:
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
         return self._named(rounds_by_run, split, stage, "AND (a.model=a.test_set OR a.model=0)")
+
+    def on_kinds(
+        self,
+        rounds_by_run: Mapping[int, Iterable[int]],
+        kinds: Sequence[str],
+        split: int = TEST,
+        stage: int = AFTER_AGGREGATION,
+    ) -> list[NamedCell]:
+        """Return the cells of all models on test sets of some kinds, such as ``base`` and ``new``."""
+        rows = self._file.rows(
+            f"""
+            SELECT {NAMED_CELL} FROM json_each(:pairs) p
+            CROSS JOIN entities t ON t.run_id=json_extract(p.value, '$[0]')
+              AND t.kind IN (SELECT value FROM json_each(:kinds))
+            CROSS JOIN accuracy a ON a.run_id=t.run_id AND a.split=:split AND a.stage=:stage
+              AND a.round=json_extract(p.value, '$[1]') AND a.test_set=t.entity
+            CROSS JOIN entities m ON m.run_id=a.run_id AND m.entity=a.model
+            {IN_ORDER}
+            """,
+            {
+                "pairs": _pairs(rounds_by_run),
+                "kinds": json.dumps(list(kinds)),
+                "split": split,
+                "stage": stage,
+            },
+        )
+        return _with_samples([NamedCell(*row) for row in rows])
 
     def _named(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int, stage: int, cells: str = ""

@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore.records.presentation import DiagnosticChart
 from fedcore.reports.views.curves import LOSS, Curves, lines_of, recorded_values
 from fedcore.results.curves import AXES, BANDS, Band, smoothed, with_band
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS
+from fedcore.results.metrics import BY_ROUND, METRICS
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup
 
@@ -22,7 +22,7 @@ def draw(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
     compared, source = shown.comparison, shown.source
     recorded = recorded_values(source)
-    titles: dict[str, str] = {m: METRICS[m] for m in SCORE_COLUMNS if m in compared.metrics}
+    titles: dict[str, str] = {m: METRICS[m] for m in BY_ROUND if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         value = st.selectbox(

@@ -92,6 +92,14 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
             values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
+    for column, field in zip(st.columns(2), ("training_classes", "class_order"), strict=True):
+        if field == "training_classes" or values["training_classes"] == "base":
+            with column:
+                info = DataConfig.model_fields[field]
+                values[field] = inputs.field_widget(
+                    f"data.{field}", info, getattr(draft, field), f"{key}.{field}"
+                )
+    errors.place_row(("data.training_classes", "data.class_order"))
     if entry is not None and not dataset.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))

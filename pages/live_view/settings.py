@@ -11,6 +11,7 @@ import streamlit as st
 from fedcore.plots.theme import Theme
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
+from fedcore.results.metrics import BY_ROUND, HALVES, METRICS, SCORE_COLUMNS
 from fedcore.results.panels.panel import ORDERS, RowOrder
 from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
 from fedcore.store import ExperimentRow, RunRow
@@ -21,7 +22,12 @@ STAGE_TITLES = {
     AFTER_AGGREGATION: "after aggregation",
     BEFORE_AGGREGATION: "before aggregation (own samples only)",
 }
-CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+CURVES: dict[str, str] = {
+    "personal": "Personal accuracy, mean",
+    "worst": "Worst client",
+    "global": "Global model",
+    **{metric: METRICS[metric] for metric in BY_ROUND if metric not in SCORE_COLUMNS},
+}
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
 NEWEST = -1
@@ -172,7 +178,11 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
         )
         described = diagnostics.recorded_charts(store, runs)
-        titles = {**CHARTS, **{c.key: c.heading for c in described}}
+        halved = any(e.kind in HALVES for e in (store.cells.entities(runs[0].id) if runs else ()))
+        titles = {
+            n: title for n, title in CHARTS.items() if halved or n in SCORE_COLUMNS or n not in BY_ROUND
+        }
+        titles |= {c.key: c.heading for c in described}
         charts = st.multiselect(
             "Charts",
             list(titles),
@@ -183,7 +193,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not charts:
-        charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
+        first = ["base", "new", "loss"] if halved else ["personal", "loss"]
+        charts = [*first, *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
     in_a_row = automatic if columns == AUTOMATIC else int(columns)

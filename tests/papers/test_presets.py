@@ -260,7 +260,7 @@ def test_the_command_runs_a_small_version(tmp_path, capsys):
 def test_they_are_listed_by_name_and_title(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["demo", *PUBLISHED]
+    assert [line.split()[0] for line in lines] == ["demo", *experiments.protocols(), *PUBLISHED]
     mixed = next(line for line in lines if line.startswith("sdfed/table4-dtd "))
     assert mixed.endswith("SDFed, Table 4: DTD, mixed backbones")
 
@@ -268,7 +268,7 @@ def test_they_are_listed_by_name_and_title(capsys: pytest.CaptureFixture[str]) -
 def test_they_are_written_as_files_that_are_the_same_experiments(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     assert cli.main(["presets", "--write", str(folder)]) == 0
-    for name in ["demo", *PUBLISHED]:
+    for name in ["demo", *experiments.protocols(), *PUBLISHED]:
         assert config.load(folder / f"{name}.toml") == experiments.preset(name)
 
 

@@ -1,4 +1,4 @@
-"""Presets: the demonstration, and the papers' experiments, built on demand from their settings."""
+"""Presets: the demonstration, protocols of generalisation, and the papers' experiments, built on demand."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ _PLACE = re.compile(r"/(table|figure)(\d+)")
 
 
 @cache
+def protocols() -> dict[str, Experiment]:
+    """Return an experiment on embedded data for each protocol of generalisation, such as ``base-to-new``."""
+    return {path.stem: load(path) for path in sorted((ASSETS / "protocols").glob("*.toml"))}
+
+
+@cache
 def published() -> dict[str, Experiment]:
     """Return the experiments of the four papers by name, such as ``fedot/table1-pacs``."""
     return {
@@ -31,17 +37,22 @@ def published() -> dict[str, Experiment]:
 
 
 def preset(name: str) -> Experiment:
-    """Return the preset of this name: ``demo`` or an experiment of a paper."""
+    """Return the preset of this name: ``demo``, a protocol or an experiment of a paper."""
     if name == DEMO:
         return load(DEMO_FILE)
+    if name in protocols():
+        return protocols()[name]
     if name not in published():
-        meant = did_you_mean(name, [DEMO, *published()], "`fedlens presets` lists them", number=3)
+        known = [DEMO, *protocols(), *published()]
+        meant = did_you_mean(name, known, "`fedlens presets` lists them", number=3)
         raise FedLensError(f"unknown preset '{name}'; {meant}", "preset")
     return published()[name]
 
 
 def title(name: str) -> str:
-    """Return a paper's preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
+    """Return a preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
+    if name not in published():
+        return preset(name).name
     paper, _, rest = published()[name].name.partition(", ")
     place = _PLACE.search(name)
     return f"{paper}, {place[1].capitalize()} {place[2]}: {rest}" if place else f"{paper}: {rest}"

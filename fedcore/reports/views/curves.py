@@ -13,7 +13,7 @@ from fedcore.records.presentation import DiagnosticChart
 from fedcore.reports.views.view import Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves, diagnostics
 from fedcore.results.curves import AXES, Axis, Band, Series
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS
+from fedcore.results.metrics import BY_ROUND, METRICS
 
 LOSS = "loss"
 
@@ -71,7 +71,7 @@ def lines_of(
         return diagnostics.mean_diagnostics(store, comparison, setting, recorded[value], axis)
     if value == LOSS:
         return curves.mean_loss(store, comparison, setting, axis)
-    metric = next(m for m in SCORE_COLUMNS if m == value)
+    metric = next(m for m in BY_ROUND if m == value)
     return curves.mean_curves(store, comparison, setting, metric, axis)
 
 
@@ -80,7 +80,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     rows = source.comparison.rows_in(setting)
     return [
         Curves(f"curves-{m}", f"{METRICS[m]} by round", tuple(lines_of(source, setting, m)))
-        for m in SCORE_COLUMNS
+        for m in BY_ROUND
         if any(m in row.stats for row in rows)
     ]
 

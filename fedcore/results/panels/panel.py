@@ -12,7 +12,7 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.records.presentation import MatrixChart
-from fedcore.results.metrics import is_own
+from fedcore.results.metrics import HALVES, is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
 from fedcore.store.cells import CodedCell
@@ -121,7 +121,7 @@ def accuracy_panel(
     models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client")]
     test_sets = [
         i for i, (name, kind) in enumerate(named)
-        if kind == "client" or (kind == "domain" and name not in clients)
+        if kind in ("client", *HALVES) or (kind == "domain" and name not in clients)
     ]  # fmt: skip
     if cells:
         evaluated = set(cell_models.tolist())

@@ -1,0 +1,128 @@
+"""Base and new classes in tables, curves, heatmaps and exports, from recorded counts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from fedcore.records.codes import NO_VALUE
+from fedcore.records.events import Entity, RoundFinished, Started
+from fedcore.results.comparison import Comparison, compare
+from fedcore.results.curves import accuracy_by_round
+from fedcore.results.exports import summary_csv
+from fedcore.results.latex import summary_latex
+from fedcore.results.metrics import harmonic_mean
+from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.summary import summarise
+from fedcore.store import Store
+from tests.support import fill
+
+NAMES = (
+    (0, "global", "global"),
+    (1, "client", "a"),
+    (2, "client", "b"),
+    (3, "base", "base classes"),
+    (4, "new", "new classes"),
+)
+REASON = f"{NO_VALUE}its classifier starts at random"
+COUNTS: dict[tuple[str, int], dict[tuple[int, int], tuple[int, int]]] = {
+    ("zero-shot", 1): {(0, 3): (30, 60), (0, 4): (28, 40)},
+    ("zero-shot", 2): {(0, 3): (32, 60), (0, 4): (20, 40)},
+    ("promptfl", 1): {(0, 3): (45, 60), (0, 4): (21, 40)},
+    ("promptfl", 2): {(0, 3): (50, 60), (0, 4): (25, 40)},
+    ("clip-fc", 1): {(0, 3): (50, 60)},
+    ("clip-fc", 2): {(0, 3): (51, 60)},
+    ("coop", 1): {(1, 3): (30, 60), (2, 3): (15, 60), (1, 4): (20, 40), (2, 4): (10, 40)},
+    ("coop", 2): {(1, 3): (30, 60), (2, 3): (30, 60), (1, 4): (0, 40), (2, 4): (0, 40)},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Each client has 3 of 4 own samples right; before training every model has half of all."""
+    db = tmp_path_factory.mktemp("runs") / "runs.db"
+    methods = ("zero-shot", "promptfl", "clip-fc", "coop")
+    _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1, 2), rounds=1))
+    for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
+        writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
+        if method == "clip-fc":
+            writer.notice(REASON, True)
+        counts = COUNTS[method, seed]
+        own = [fill.cell(i, i, 3, 4) for i in (1, 2)]
+        start = [fill.cell(*at, total // 2, total) for at, (_, total) in counts.items()]
+        writer.write_round(RoundFinished(round=0, cells=(*own, *start)))
+        after = [fill.cell(*at, *right) for at, right in counts.items()]
+        writer.write_round(RoundFinished(round=1, cells=(*own, *after)))
+        writer.claim.finish("done")
+    return Store(db)
+
+
+@pytest.fixture(scope="module")
+def comparison(store: Store) -> Comparison:
+    return compare(store, [1])
+
+
+def hm(*shares: Fraction) -> Fraction:
+    return len(shares) / sum(1 / share for share in shares)
+
+
+def test_a_harmonic_mean_is_that_of_exact_fractions():
+    assert harmonic_mean(75.0, 52.5) == pytest.approx(float(hm(Fraction(75), Fraction(105, 2))), rel=1e-15)
+    assert harmonic_mean(0.0, 80.0) == 0.0 and harmonic_mean(None, 80.0) is None
+
+
+def test_the_harmonic_mean_is_taken_for_each_seed_and_then_averaged(comparison: Comparison):
+    stats = {row.method: row.stats for row in comparison.rows}["promptfl"]
+    of_seeds = [hm(Fraction(45, 60), Fraction(21, 40)), hm(Fraction(50, 60), Fraction(25, 40))]
+    assert stats["harmonic"].mean == pytest.approx(float(100 * sum(of_seeds) / 2), rel=1e-12)
+    of_means = hm(Fraction(45 + 50, 120), Fraction(21 + 25, 80))
+    assert stats["harmonic"].mean != pytest.approx(float(100 * of_means), abs=1e-3), "another number"
+    assert stats["base"].mean == pytest.approx(100 * 95 / 120) and stats["new"].mean == pytest.approx(57.5)
+
+
+def test_the_gain_on_new_classes_is_over_zero_shot_clip_of_the_same_seed(comparison: Comparison):
+    gains = {row.method: row.stats["new_gain"] for row in comparison.rows if "new_gain" in row.stats}
+    assert gains["promptfl"].mean == pytest.approx((21 - 28 + 25 - 20) / 40 * 100 / 2)
+    assert gains["promptfl"].std == pytest.approx(abs((21 - 28) - (25 - 20)) / 40 * 100 / 2**0.5)
+    assert gains["zero-shot"].mean == 0 and set(gains) == {"promptfl", "zero-shot"}
+
+
+def test_own_models_have_a_harmonic_mean_of_three(comparison: Comparison):
+    stats = {row.method: row.stats for row in comparison.rows}["coop"]
+    of_seed_1 = hm(Fraction(3, 4), Fraction(45, 120), Fraction(30, 80))
+    assert stats["harmonic3"].mean == pytest.approx(float(100 * of_seed_1 / 2)), "0 of seed 2 counts"
+    assert stats["own_base"].mean == pytest.approx((37.5 + 50) / 2) and "base" not in stats
+
+
+def test_a_method_without_a_value_is_empty_and_says_why_everywhere(store: Store, comparison: Comparison):
+    row = next(row for row in comparison.rows if row.method == "clip-fc")
+    assert "base" in row.stats and not {"new", "harmonic", "new_gain"} & set(row.stats)
+    assert row.remark == REASON and any(REASON in note for note in comparison.notes)
+    summary = summarise(comparison)
+    written = [r for r in csv.DictReader(io.StringIO(summary_csv(summary))) if r["method"] == "clip-fc"]
+    empty = [r for r in written if r["metric"] in ("new", "harmonic")]
+    assert len(empty) == 2 and all(r["mean"] == "" and r["remark"] == REASON for r in empty)
+    assert REASON in summary_latex(summary)
+    panel = run_panel(store, row.runs[0].run)
+    assert panel.columns == ("a", "b", "base classes", "new classes")
+    assert panel.values[panel.rows.index("global"), 2] == pytest.approx(100 * 50 / 60)
+    assert panel.total[:, 3].sum() == 0
+
+
+def test_both_halves_have_curves(store: Store):
+    runs = {run.id: run.method for run in store.runs.of_experiments([1]) if run.seed == 1}
+    new = {line.method: line.y for line in accuracy_by_round(store, dict.fromkeys(runs, 1), "new")}
+    assert new == {"zero-shot": (50.0, 70.0), "promptfl": (50.0, 52.5)}
+    both = {line.method: line.y for line in accuracy_by_round(store, dict.fromkeys(runs, 1), "harmonic")}
+    assert both["promptfl"][1] == pytest.approx(float(100 * hm(Fraction(3, 4), Fraction(21, 40))))
+
+
+def test_runs_on_all_classes_have_none_of_it(tmp_path: Path):
+    db = tmp_path / "runs.db"
+    fill.done(db)
+    metrics = compare(Store(db), [1]).metrics
+    assert "whole" in metrics and not {"base", "new", "harmonic", "new_gain", "own_new"} & set(metrics)
