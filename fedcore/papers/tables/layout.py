@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from fedcore.papers.published import PublishedValue, load
+from fedcore.papers.published import FOLDER, PublishedValue, load
 
 BOOKS: dict[str, tuple[str, ...]] = {
     "fedot": ("fedot", "fedot_conference"),
@@ -57,7 +58,7 @@ class PrintedTable:
         return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
 
 
-class _Headings:
+class Headings:
     """The headings of each value of a table, from its fields and its position in the paper's file."""
 
     def __init__(self, values: Sequence[PublishedValue]) -> None:
@@ -115,77 +116,10 @@ class _Headings:
         return self.values[i].setting.partition(", ")[2]
 
 
-_LAYOUTS: dict[tuple[str, str], tuple[str, str, str]] = {
-    ("fedot", "1"): ("", "metric method", "dataset"),
-    ("fedot", "2"): ("", "same_target", "dataset method metric"),
-    ("fedot", "3"): ("", "metric", "dataset setting"),
-    ("fedot", "7"): ("block", "method", "dataset setting target"),
-    ("fedot", "8"): ("block", "method", "dataset setting target"),
-    ("fedot_conference", "main"): ("", "method", "metric"),
-    ("fedot_conference", "gradient conflict"): ("", "method", "dataset"),
-    ("sdfed", "1"): ("", "method", "dataset backbone"),
-    ("sdfed", "2"): ("", "method", "target backbone"),
-    ("sdfed", "3"): ("", "method", "target backbone"),
-    ("sdfed", "4"): ("", "method", "dataset"),
-    ("sdfed", "6"): ("", "method", "dataset"),
-    ("sdfed", "7"): ("", "method", "dataset"),
-    ("fedalign", "1"): ("dataset", "method", "setting metric"),
-    ("fedalign", "2"): ("", "method", "dataset setting"),
-    ("fedalign", "4"): ("", "rank_and_layer", "side target"),
-    ("fedalign", "5"): ("setting", "method", "dataset metric"),
-    ("fedalign", "6"): ("", "dataset", "backbone setting"),
-    ("fedalign", "7"): ("", "metric setting", "dataset"),
-    ("fedalign", "8"): ("", "dataset", "similarity partition metric"),
-    ("feddeap", "2"): ("", "method", "target"),
-    ("feddeap", "3"): ("", "method", "dataset"),
-    ("feddeap", "4"): ("", "metric", "method"),
-    ("feddeap", "5"): ("", "setting", "target"),
-}
-"""Table -> the headings (``_Headings.of``) of its panels, its rows and its columns."""
-_USUAL = ("", "method", "dataset target")
-
-
-_CAPTIONS: dict[tuple[str, str], str] = {
-    ("fedot", "1"): "Overview of generalization, personalization, and comprehensive accuracies across five "
-    "datasets",
-    ("fedot", "2"): "Comparison of generalization accuracy (%) and the final condition number κ",
-    ("fedot", "3"): "Accuracy results from experiments with different initialization methods for global "
-    "parameters",
-    ("fedot", "5"): "The generalization accuracy of FEMNIST and PACS",
-    ("fedot", "6"): "The generalization accuracy of Office-Home, VLCS, and TerraIncognita",
-    ("fedot", "7"): "The personalization accuracy of FEMNIST and PACS",
-    ("fedot", "8"): "The personalization accuracy of Office-Home, VLCS, and TerraIncognita",
-    ("fedot", "9"): "The comprehensive accuracy of FEMNIST and PACS",
-    ("fedot", "10"): "The comprehensive accuracy of Office-Home, VLCS, and TerraIncognita",
-    ("fedot_conference", "main"): "Accuracies averaged over the five datasets",
-    ("fedot_conference", "gradient conflict"): "Cosine similarity of the clients' pseudo-gradients",
-    ("sdfed", "1"): "Comparison in the single-domain scenarios",
-    ("sdfed", "2"): "Comparison in the OfficeHome: overall accuracy and the average accuracy for each domain",
-    ("sdfed", "3"): "Comparison in the Office31: overall accuracy and the average accuracy for each domain",
-    ("sdfed", "4"): "Comparison under model heterogeneity",
-    ("sdfed", "6"): "Ablation study of SDFed performance after removing each component individually",
-    ("sdfed", "7"): "Comparison of SDFed variants and baseline methods across 100 clients",
-    ("fedalign", "1"): "Global and local performance comparison (%) of different methods on six benchmark "
-    "datasets under different data settings; the paper prints local performance as a superscript",
-    ("fedalign", "2"): "Global accuracy (%) of ablation study on text description, additional loss, and "
-    "weight selection for training and aggregation",
-    ("fedalign", "4"): "Trainable parameters (M) of the text and image encoder with different LoRA rank r "
-    "and the LoRA starting layer l",
-    ("fedalign", "5"): "Global and local performance comparison (%) of different methods on five benchmark "
-    "datasets under different data settings; the paper prints local performance as a superscript",
-    ("fedalign", "6"): "Test accuracy (%) over the zero-shot CLIP with different Transformer architectures "
-    "on five benchmark datasets; ST and GT are the input styles of the text description",
-    ("fedalign", "7"): "Global and local performance (%) with the Transformer architecture ViT-B/16; the "
-    "paper prints the difference to ViT-B/32 as a superscript, which is left out here",
-    ("fedalign", "8"): "Global and local performance comparison (%) of different similarity functions on "
-    "five benchmark datasets; the paper prints local performance as a superscript",
-    ("feddeap", "1"): "Comparison of classification accuracy between FedDEAP and baselines on PACS, "
-    "DomainNet, and Office datasets",
-    ("feddeap", "2"): "Comparison of classification accuracy between FedDEAP and baselines on DDR dataset",
-    ("feddeap", "3"): "Ablation study on different components across four datasets",
-    ("feddeap", "4"): "Comparison of cost and performance across different methods",
-    ("feddeap", "5"): "Effect of number of personalized and global prompts on DomainNet",
-}
+@cache
+def _layouts() -> dict[str, dict[str, dict[str, str]]]:
+    """Return the captions and headings of all tables, by paper and table."""
+    return tomllib.loads((FOLDER / "tables.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -211,11 +145,12 @@ def all_tables() -> tuple[PrintedTable, ...]:
 
 
 def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
-    headings = _Headings(values)
-    panel_names, row_names, column_names = _LAYOUTS.get((paper, table), _USUAL)
+    headings = Headings(values)
+    layout = _layouts()[paper][table]
+    row_names, column_names = layout.get("rows", "method"), layout.get("columns", "dataset target")
     panels: dict[Heads, list[int]] = {}
     for i in range(len(values)):
-        panels.setdefault(headings.of(panel_names, i), []).append(i)
+        panels.setdefault(headings.of(layout.get("panels", ""), i), []).append(i)
     place_in = {i: (headings.of(row_names, i), headings.of(column_names, i)) for i in range(len(values))}
     made = []
     for heads, members in panels.items():
@@ -227,7 +162,7 @@ def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedT
     conference = "Conference version, " if paper == "fedot_conference" else ""
     number = f"Table {table}" if table.isdecimal() else f"{table} results" if table == "main" else table
     title = f"{conference}{number}"
-    return PrintedTable(paper, table, title, _CAPTIONS[paper, table], tuple(values), tuple(made))
+    return PrintedTable(paper, table, title, layout["caption"], tuple(values), tuple(made))
 
 
 def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:
