@@ -90,7 +90,12 @@ class Table:
     """The rows that a run has in one table, without its id."""
 
     columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
+    rows: list[list[Any]]
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {number} has {len(row)} values for {len(self.columns)} columns")
 
     def column(self, name: str) -> list[Any]:
         """Return the values of one column."""

@@ -159,23 +159,11 @@ JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices",
 """Columns that hold JSON; an exported file contains their values, not JSON within a string."""
 
 
-class _TableContent(BaseModel):
-    columns: tuple[str, ...]
-    rows: list[list[Any]]
-
-    @model_validator(mode="after")
-    def _complete(self) -> _TableContent:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.columns):
-                raise ValueError(f"row {number} has {len(row)} values for {len(self.columns)} columns")
-        return self
-
-
 class _RunContent(BaseModel):
     """A run; its other fields are the columns of ``runs``."""
 
     model_config = ConfigDict(extra="allow")
-    tables: dict[str, _TableContent]
+    tables: dict[str, Table]
 
     @model_validator(mode="after")
     def _complete(self) -> _RunContent:
@@ -239,9 +227,7 @@ def _to_json(record: ExperimentRecord) -> dict[str, Any]:
         "runs": [
             {
                 **_parsed("runs", row),
-                "tables": {
-                    name: {"columns": table.columns, "rows": table.rows} for name, table in tables.items()
-                },
+                "tables": {name: vars(table) for name, table in tables.items()},
             }
             for row, tables in record.runs
         ],
@@ -255,8 +241,7 @@ def _parsed(table: str, row: dict[str, Any]) -> dict[str, Any]:
 def _from_json(content: _ExperimentContent) -> ExperimentRecord:
     runs = []
     for run in content.runs:
-        tables = {name: Table(run.tables[name].columns, run.tables[name].rows) for name in RUN_TABLES}
-        runs.append((_dumped("runs", run.model_extra), tables))
+        runs.append((_dumped("runs", run.model_extra), {name: run.tables[name] for name in RUN_TABLES}))
     identity = {"uuid": content.uuid, "name": content.name}
     return ExperimentRecord(_dumped("experiments", {**identity, **(content.model_extra or {})}), runs)
 
