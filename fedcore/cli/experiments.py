@@ -193,8 +193,10 @@ def stop(
 
     run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
     if kill:
-        return _report(run_ids, [i for i in run_ids if force_stop(store, i)], "killed", "had no process")
-    return _report(run_ids, store.runs.stop(run_ids), "asked to stop", "is neither queued nor running")
+        killed = [i for i in run_ids if force_stop(store, i)]
+        return _report(run_ids, killed, "killed", "had no process", experiment)
+    stopped = store.runs.stop(run_ids)
+    return _report(run_ids, stopped, "asked to stop", "is neither queued nor running", experiment)
 
 
 @command("resume")
@@ -219,7 +221,7 @@ def resume(
     changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
     if not no_worker:
         jobs.ensure_worker(store)
-    return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
+    return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed", experiment)
 
 
 @command("delete")
@@ -259,11 +261,17 @@ def delete(
     return DONE
 
 
-def _report(wanted: Sequence[int], changed: Sequence[int], done: str, not_done: str) -> int:
-    """Print which runs a command changed, and return its exit status."""
+def _report(
+    wanted: Sequence[int], changed: Sequence[int], done: str, not_done: str, of_experiments: bool
+) -> int:
+    """Print which runs a command changed, and return its exit status.
+
+    Of a whole experiment only those runs are meant that can be changed, if there are any.
+    """
     for run_id in changed:
         print(f"run {run_id}: {done}")
-    unchanged = [run_id for run_id in wanted if run_id not in changed]
+    meant = changed if of_experiments and changed else wanted
+    unchanged = [run_id for run_id in meant if run_id not in changed]
     for run_id in unchanged:
         print(f"error: run {run_id} {not_done}", file=sys.stderr)
     return NOT_DONE if unchanged else DONE

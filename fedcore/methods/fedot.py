@@ -24,6 +24,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.linalg import orthogonality, solve
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
+from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine
@@ -195,6 +196,11 @@ class FedOT(Method[FedOTConfig]):
         transform = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
         self.names = ("classifier", *transform[config.local_transform])
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
+
+    @classmethod
+    def plan_warnings(cls, config: FedOTConfig, context: RunContext) -> list[str]:
+        """Warn about the paper's learning rate on the miniature CLIP."""
+        return rate_warnings(cls, config, context)
 
     @classmethod
     def check(cls, config: FedOTConfig, context: RunContext) -> None:

@@ -40,7 +40,7 @@ from fedcore.methods.base import (
     Step,
     Uploads,
 )
-from fedcore.methods.baselines.prompts import rate_warnings
+from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,

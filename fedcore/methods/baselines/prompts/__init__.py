@@ -6,10 +6,10 @@ from typing import Any
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.clip.specs import MINI_MODELS
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
+from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 from fedcore.methods.tensors import cosine_logits
 
@@ -17,19 +17,6 @@ WORDS = "a photo of a"
 """Words from which CoCoOp's and MaPLe's contexts start."""
 HELD_PER_TOKEN = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
-MINI_RATE = 0.01
-"""The demonstration's rate of SGD, with which prompts learn within ten rounds of the miniature CLIP."""
-
-
-def rate_warnings(method: type[Method], config: Any, context: RunContext) -> list[str]:
-    """Warn that a paper's learning rate is too small for the miniature CLIP."""
-    paper: float = method.Config.model_fields["lr"].default
-    if context.spec.name not in MINI_MODELS or config.lr != paper or paper >= MINI_RATE:
-        return []
-    return [
-        f"{method.about.title}: its paper's learning rate {paper:g} suits full-size models; on the miniature "
-        f"{context.spec.name} prompts then learn slowly. Set lr = {MINI_RATE:g}, as the demonstration does"
-    ]
 
 
 class PromptedConfig(MethodConfig):

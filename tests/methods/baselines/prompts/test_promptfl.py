@@ -99,9 +99,10 @@ def test_the_papers_rate_on_the_miniature_clip_is_warned_of_with_the_remedy():
         return [line for line in found if "learning rate" in line]
 
     slow = [
-        {"name": name} for name in ("promptfl", "coop", "cocoop", "fedpgp", "fedotp", "fedmaple", "feddeap")
+        {"name": name}
+        for name in ("promptfl", "coop", "cocoop", "fedpgp", "fedotp", "fedmaple", "feddeap", "fedot")
     ]
-    named = warnings(*slow, {"name": "sdfed"}, {"name": "fedot"})
+    named = warnings(*slow, {"name": "sdfed"})
     assert len(named) == len(slow) and all("Set lr = 0.01" in line for line in named)
     assert named[0].startswith("PromptFL: its paper's learning rate 0.001")
     assert (
