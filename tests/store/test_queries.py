@@ -75,6 +75,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
+    "cells.on_kinds": lambda store: store.cells.on_kinds({1: [3], 2: [3]}, ["classes"]),
     "diagnostics.names": lambda store: store.diagnostics.names(1),
     "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
     "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
