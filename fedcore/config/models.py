@@ -75,6 +75,13 @@ class DataConfig(Part):
         "alphabet's",
         json_schema_extra={"words": {"label": "the data set's", "name": "alphabetical"}},
     )
+    shots_scope: Literal["client", "federation"] = Field(
+        "client",
+        title="shots of",
+        description="Who has the shots per class; client: each client as many; federation: all clients "
+        "together, and the partition divides them (FLiP, CoOp)",
+        json_schema_extra={"words": {"client": "each client", "federation": "all clients together"}},
+    )
     columns: dict[str, str] = Field(
         default_factory=dict,
         title="column names",
@@ -100,12 +107,12 @@ class DataConfig(Part):
 class PartitionConfig(Part):
     """The partition of the training samples among the clients."""
 
-    kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
+    kind: Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"] = Field(
         "domain",
         title="partition",
         description="domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
-        "pathological: disjoint classes; natural: clients named by the data set (its writers, or "
-        "the client column of a manifest)",
+        "pathological: disjoint classes; dealt: disjoint classes in equal blocks, the same for every seed "
+        "(FedPGP); natural: clients named by the data set (its writers, or the client column of a manifest)",
         json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
     )
     clients: int | None = Field(
@@ -172,6 +179,7 @@ PARTITION_FIELDS: dict[str, tuple[str, ...]] = {
     "iid": ("clients", "min_samples"),
     "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
     "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
+    "dealt": ("clients", "min_samples"),
     "natural": ("clients", "min_samples"),
 }
 """Kind of partition -> the fields that it uses, in the order of the form."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -13,12 +13,15 @@ from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import numpy_generator
 
-Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
+Kind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
 Form = Literal["per_class", "per_client"]
 Leftover = Literal["drop", "spread", "even", "last"]
 
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
+
+DEAL_SEED = 2023
+"""Seed of the order in which classes are dealt, whatever the run's (FedPGP, pFedMMA, FedMGP)."""
 
 MARKS = (TRAIN, VALIDATION, TEST)
 
@@ -36,8 +39,9 @@ class PartitionSettings:
     Attributes:
         kind: ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given
             ``alpha``. ``iid``, ``dirichlet`` and ``pathological`` (a few classes each, without overlap):
-            ``clients`` clients. ``natural``: the clients that the data set names (writers, a manifest's
-            column), or ``clients`` of them.
+            ``clients`` clients. ``dealt``: all classes in blocks of round(classes / clients), of which the
+            last client takes the rest, in an order that no seed changes. ``natural``: the clients that the
+            data set names (writers, a manifest's column), or ``clients`` of them.
         min_samples: minimum of training samples of each client; Dirichlet shares are redrawn (seeded, at most
             ``MAX_DRAWS`` times) until it is reached, and a natural client below it is left out.
         dirichlet_form: ``per_class`` (of FedAlign and SDFed): the clients' shares of each class are one draw
@@ -84,7 +88,12 @@ def assign(
 ) -> np.ndarray:
     """Assign a group's rows to its clients. Shape: -> (rows,) client index, -1 for nobody."""
     if settings.kind == "pathological":
-        return _pathological(images, split, group, settings)
+        order = keyed_order(images.classes, settings.seed, "pathological")
+        return _pathological(images, split, group, settings, order)
+    if settings.kind == "dealt":
+        block = max(1, round(len(images.classes) / len(group.names)))
+        blocks = replace(settings, classes_per_client=block, leftover="last")
+        return _pathological(images, split, group, blocks, keyed_order(images.classes, DEAL_SEED, "dealt"))
     if len(group.names) == 1:
         return np.zeros(len(group.rows), dtype=np.int64)
     if settings.kind == "dirichlet" or (settings.kind == "domain" and settings.alpha is not None):
@@ -106,9 +115,9 @@ def _iid(images: ImageSet, split: np.ndarray, group: ClientGroup, seed: int) -> 
 
 
 def _pathological(
-    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings
+    images: ImageSet, split: np.ndarray, group: ClientGroup, settings: PartitionSettings, order: np.ndarray
 ) -> np.ndarray:
-    """Assign disjoint classes to the clients.
+    """Assign disjoint classes to the clients, in an order of the classes. Shape: order (classes,).
 
     With ``leftover = "last"`` the last client has the remaining classes, which may be more or fewer: the code
     that SDFed builds on covers K classes with round(K / n) for each client.
@@ -116,6 +125,12 @@ def _pathological(
     classes_per_client, leftover = settings.classes_per_client or 1, settings.leftover
     n, classes = len(group.names), len(images.classes)
     needed = (n - 1) * classes_per_client + 1 if leftover == "last" else n * classes_per_client
+    if needed > classes and settings.kind == "dealt":
+        raise FedLensError(
+            f"{classes} classes of {images.name} in blocks of {classes_per_client} leave client {n} without "
+            "one; set fewer clients",
+            "partition.clients",
+        )
     if needed > classes:
         remedies = [f"at most {classes // n} per client"] if n <= classes else []
         if classes_per_client <= classes:
@@ -125,7 +140,6 @@ def _pathological(
             f"classes, but {images.name} has {classes}; set {' or '.join(remedies) or 'fewer of both'}",
             "partition.classes_per_client",
         )
-    order = keyed_order(images.classes, settings.seed, "pathological")
     place = np.arange(classes)
     client = place // classes_per_client
     owner_of_class = np.empty(classes, dtype=np.int64)

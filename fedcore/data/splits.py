@@ -133,6 +133,24 @@ def keyed_order(keys: Sequence[str], seed: int, *purpose: str | int) -> np.ndarr
     return np.argsort(draws, kind="stable")
 
 
+UNUSED = -1
+"""Mark of a training sample that no client may have."""
+
+
+def limit_shots(
+    split: np.ndarray, labels: np.ndarray, keys: Sequence[str], shots: int, seed: int, among: np.ndarray
+) -> np.ndarray:
+    """Return the split with at most ``shots`` training samples of each class over all clients.
+
+    Args:
+        among: whether the clients may have a sample at all. Shape: (samples,) bool.
+    """
+    rows = np.flatnonzero((split == TRAIN) & among)
+    limited = split.copy()
+    limited[np.setdiff1d(rows, few_shot(rows, labels, keys, shots, seed, "federation"))] = UNUSED
+    return limited
+
+
 def few_shot(
     rows: np.ndarray, labels: np.ndarray, keys: Sequence[str], shots: int | None, seed: int, client: str
 ) -> np.ndarray:

@@ -16,7 +16,7 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
-from fedcore.data.splits import split
+from fedcore.data.splits import limit_shots, split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -72,8 +72,13 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     """
     sizes = check_backbones(run)
     marks = split(images, run.data.split, run.seed, run.data.split_rounding)
+    shots = run.data.shots
+    if shots is not None and run.data.shots_scope == "federation":
+        held_out = images.domains.index(run.held_out) if run.held_out in images.domains else -1
+        among = images.domain != held_out
+        marks, shots = limit_shots(marks, images.labels, images.keys, shots, run.seed, among), None
     settings = PartitionSettings(
-        **run.partition.model_dump(), shots=run.data.shots, held_out=run.held_out, seed=run.seed
+        **run.partition.model_dump(), shots=shots, held_out=run.held_out, seed=run.seed
     )
     found = None
     if run.data.training_classes == "all":

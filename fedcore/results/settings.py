@@ -21,7 +21,7 @@ NOT_COMPARED = (
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
-_LATER = {"training_classes": "all", "class_order": "label"}
+_LATER = {"training_classes": "all", "class_order": "label", "shots_scope": "client"}
 """Fields of the data that are newer than the keys in links: a default leaves a key as it was."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}

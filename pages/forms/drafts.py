@@ -22,7 +22,7 @@ DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
 MAX_REMEMBERED = 200
 _LOCK = Lock()
-EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "split_rounding", "decode")
+EXTRA_FIELDS = ("columns", "domains", "template", "shots", "shots_scope", "split", "split_rounding", "decode")
 """Fields of the data part that are behind an expander."""
 
 

@@ -156,7 +156,9 @@ def _open_extra_fields(
         )
     errors.place("data.domains")
     fields = DataConfig.model_fields
-    rest = [n for n in ("template", "shots", "split", "split_rounding", "decode") if n not in shown]
+    rest = [
+        n for n in ("template", "shots", "shots_scope", "split", "split_rounding", "decode") if n not in shown
+    ]
     placeholders = {"template": entry.template} if entry is not None and entry.template else {}
     for column, name in zip(st.columns(len(rest), vertical_alignment="bottom"), rest, strict=True):
         with column:
@@ -198,6 +200,7 @@ def partition_fields(draft: PartitionConfig, key: str, errors: FieldErrors) -> d
         "iid": "IID: at random",
         "dirichlet": "Dirichlet: skewed class shares",
         "pathological": "Pathological: disjoint classes",
+        "dealt": "Dealt: disjoint classes, the same for every seed",
         "natural": "Natural: clients named by the data set",
     }
     kind = st.selectbox(

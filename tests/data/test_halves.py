@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedcore.config import Experiment, expand
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.halves import halves, labels_among, partition_base
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
+from fedcore.engine.prepare import prepare_inputs
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST
 
@@ -75,3 +78,58 @@ def test_clients_hold_base_classes_only_and_as_if_there_were_no_others(kind):
     held = np.concatenate([*made.train, *made.validation, *made.test])
     assert (labels_among(images, found.base)[held] >= 0).all()
     assert made.counts.shape == (len(made.clients), 3) and made.counts.sum() == sum(map(len, made.train))
+
+
+def test_classes_are_dealt_in_blocks_and_the_last_client_takes_the_rest():
+    names = tuple(f"tree {i}" for i in range(11))
+    images = image_set(classes=names)
+    marks = split(images, "60/20/20", seed=1)
+    made = partition(images, marks, PartitionSettings(kind="dealt", clients=4, seed=1))
+    held = [frozenset(np.flatnonzero(counts).tolist()) for counts in made.counts]
+    assert [len(classes) for classes in held] == [3, 3, 3, 2] and len(frozenset.union(*held)) == 11
+    for seed in (2, 3):
+        again = partition(images, split(images, "60/20/20", seed), PartitionSettings("dealt", 4, seed=seed))
+        assert [frozenset(np.flatnonzero(c).tolist()) for c in again.counts] == held, "for every seed"
+    with pytest.raises(FedLensError, match="11 classes of trees in blocks of 2 leave client 7 without one"):
+        partition(images, marks, PartitionSettings("dealt", 7))
+
+
+SETTINGS = {
+    "domain": {},
+    "iid": {"clients": 3},
+    "dirichlet": {"clients": 3, "alpha": 0.5},
+    "pathological": {"clients": 2, "classes_per_client": 1, "leftover": "spread"},
+    "dealt": {"clients": 3},
+    "natural": {"clients": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme", "classes"), list(itertools.product(SETTINGS, ("60/20/20", "80/20"), ("all", "base")))
+)
+def test_no_client_trains_on_a_test_image_of_anyone(kind, scheme, classes):
+    """Not on its own, on another's, on a domain's, nor on one of the base or new classes."""
+    images = image_set(classes=("yew", "ash", "elm", "oak", "fir", "box"), each=15)
+    images = replace(images, owner=tuple(f"writer {i % 4}" for i in range(len(images))))
+    for seed, shots, scope in itertools.product((1, 2), (None, 1, 4), ("client", "federation")):
+        data = {"name": "shapes", "split": scheme, "training_classes": classes}
+        run = expand(
+            Experiment(
+                data={**data, "shots": shots, "shots_scope": scope},
+                partition={"kind": kind, **SETTINGS[kind]},
+                methods=[{"name": "zero-shot"}],
+                seeds=[seed],
+            )
+        )[0]
+        if scope == "federation" and shots == 1:  # too few for every client
+            continue
+        inputs = prepare_inputs(run, images)
+        made = inputs.assignment
+        trained = np.concatenate(made.train)
+        tested = [*made.test, *made.domain_test, *made.validation]
+        if inputs.halves is not None:
+            tested += [inputs.halves.base_test, inputs.halves.new_test]
+            assert set(images.labels[trained]) <= {images.classes.index(c) for c in inputs.halves.base}
+        assert not set(trained.tolist()) & set(np.concatenate(tested).tolist())
+        most = made.counts.sum(0).max() if scope == "federation" else made.counts.max()
+        assert shots is None or most <= shots

@@ -39,6 +39,7 @@ ALL = {
     },
     "leftover spread": SPREAD,
     "leftover dropped": {**SPREAD, "leftover": "drop"},
+    "dealt": {"kind": "dealt", "clients": 3},
     "natural": {"kind": "natural"},
     "four natural": {"kind": "natural", "clients": 4},
 }
