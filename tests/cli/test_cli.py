@@ -214,7 +214,8 @@ def test_an_export_goes_where_its_name_says_and_in_that_format(db, toml, fake, t
     assert [f.suffix for f in (tmp_path / "new" / "results").iterdir()] == [".csv"]
 
 
-def test_a_full_disk_keeps_no_part_of_an_export(db, toml, fake, small_disk, capsys):
+def test_a_full_disk_keeps_no_part_of_an_export(db, toml, fake, small_disk, capsys, monkeypatch):
+    monkeypatch.setattr("fedcore.reports.folder.figure_files", lambda figure: {"pdf": b"a figure"})
     run("run", toml, "--db", db)
     old = small_disk.path / "old.csv"
     old.write_text("what was there")
