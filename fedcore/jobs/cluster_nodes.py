@@ -6,16 +6,17 @@ one, so that they do not show a cluster after its worker has ended.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
@@ -191,18 +192,30 @@ class NodeView:
         return [d for d in self.devices if (d.id == CPU) == pool.endswith("/cpu")]
 
 
+@dataclass(frozen=True)
+class _Content:
+    """The content of the file; ``written`` is in seconds since 1970."""
+
+    written: float
+    nodes: list[NodeView]
+    over: int | None
+
+
+_CONTENT = TypeAdapter(_Content)
+
+
 def write(store: Store, states: Sequence[NodeState], over: int | None = None) -> None:
     """Write the states of the nodes; a full disk is ignored, since pages then only show less.
 
     Args:
         over: devices over which each run is spread, if any.
     """
-    nodes = [asdict(_view(state)) for state in states]
+    content = _Content(time.time(), [_view(state) for state in states], over)
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({"written": time.time(), "nodes": nodes, "over": over}), encoding="utf-8")
+        part.write_bytes(_CONTENT.dump_json(content))
         part.replace(path)
 
 
@@ -218,22 +231,23 @@ def read(store: Store, now: float | None = None) -> list[NodeView] | None:
     Args:
         now: seconds since 1970, default: the present.
     """
-    try:
-        content = json.loads(_path(store).read_text(encoding="utf-8"))
-        if abs((time.time() if now is None else now) - content["written"]) > FRESH_SECONDS:
-            return None
-        return [_node(values) for values in content["nodes"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    content = _read(store)
+    if content is None or abs((time.time() if now is None else now) - content.written) > FRESH_SECONDS:
         return None
+    return content.nodes
 
 
 def read_over(store: Store) -> int | None:
     """Return the number of devices over which the worker on a cluster spreads each run; None: it does not."""
+    content = _read(store)
+    return None if content is None else content.over
+
+
+def _read(store: Store) -> _Content | None:
     try:
-        over = json.loads(_path(store).read_text(encoding="utf-8")).get("over")
-    except (OSError, ValueError, AttributeError):
+        return _CONTENT.validate_json(_path(store).read_bytes())
+    except (OSError, ValueError):
         return None
-    return over if isinstance(over, int) else None
 
 
 def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None) -> str:
@@ -296,9 +310,3 @@ def _view(state: NodeState) -> NodeView:
         problem=state.problem,
         notes=state.notes,
     )
-
-
-def _node(values: dict[str, object]) -> NodeView:
-    fixed = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    fixed["devices"] = tuple(Device(**d) for d in values["devices"])  # type: ignore[attr-defined]
-    return NodeView(**fixed)  # type: ignore[arg-type]

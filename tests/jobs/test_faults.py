@@ -265,7 +265,7 @@ def test_a_run_that_trains_revives_a_supervisor_that_nobody_looks_for(db, queued
     assert [row(db, i).attempt for i in (first, second)] == [1, 1]
 
 
-def test_a_supervisor_that_is_asked_to_end_is_not_revived(db, queued, supervise):
+def test_a_supervisor_that_is_asked_to_end_interrupts_its_runs_and_is_not_revived(db, queued, supervise):
     (first,) = queued(**SLOW)
     handle = supervise()
     worker = in_the_middle(db, first)
@@ -274,6 +274,7 @@ def test_a_supervisor_that_is_asked_to_end_is_not_revived(db, queued, supervise)
     assert handle.wait(30) == 0
     wait_for(lambda: not psutil.pid_exists(worker))
     assert [row(db, i).status for i in (first, second)] == ["interrupted", "queued"]
+    assert recorded(db, first)["rounds"], "its rounds stay"
 
 
 def test_a_revived_supervisor_sees_what_the_first_one_saw(monkeypatch):

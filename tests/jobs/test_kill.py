@@ -154,13 +154,3 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     assert Store(db).runs.newest_checkpoint(run_id)[0] == 5
     assert execute_next(db, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
-
-
-def test_sigterm_to_the_supervisor_interrupts_its_runs_and_exits(db, queued, supervise):
-    (run_id,) = queued(**SLOW)
-    handle = supervise()
-    in_the_middle(db, run_id)
-    handle.terminate()
-    assert handle.wait(10) == 0
-    assert row(db, run_id).status == "interrupted"
-    assert recorded(db, run_id)  # its rounds stay

@@ -241,6 +241,7 @@ def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(d
     assert "signal 9" in Store(db).tasks.get(number).error
 
 
+@pytest.mark.slow
 def test_the_next_supervisor_adopts_a_task(db, supervise):
     number = Store(db).tasks.submit("check", "a", {"steps": 60, "seconds": 0.02, "result": 4})
     first = supervise()
@@ -255,6 +256,7 @@ def test_the_next_supervisor_adopts_a_task(db, supervise):
         assert connection.execute("SELECT attempt FROM tasks").fetchone()[0] == 1
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_supervisor_ends_its_tasks(db, supervise):
     number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
     handle = supervise()
