@@ -55,12 +55,3 @@ def test_a_visitor_enters_with_the_token_and_is_known_afterwards(
     assert cookie["httpOnly"] is True
     assert token not in cookie["value"], "the cookie does not hold the token itself"
     assert token not in log.read_text(), "others may read a log"
-
-
-@pytest.mark.browser
-def test_a_wrong_token_opens_nothing(named_server: Server, new_page: NewPage) -> None:
-    page = new_page()
-    refused = page.goto(f"http://{NAME}:{named_server.port}/?token=guess")
-    assert refused is not None
-    assert refused.status == 403
-    assert page.context.cookies() == []

@@ -114,10 +114,10 @@ def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
     assert pools.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
 
 
-@pytest.mark.parametrize("number", [0, -1, 17])
-def test_slots_have_bounds(db, number):
-    with pytest.raises(FedLensError, match="choose 1 to 16"):
-        Store(db).queue.set_slots("cpu", number)
+def test_slots_have_bounds(db):
+    for number in (0, -1, 17):
+        with pytest.raises(FedLensError, match="choose 1 to 16"):
+            Store(db).queue.set_slots("cpu", number)
     assert Store(db).queue.slots() == {}
 
 
