@@ -34,15 +34,15 @@ def escape(text: str) -> str:
 
 def short_name(name: str, room: int = LABEL_LETTERS) -> str:
     """Shorten a name to the width of ``room`` average letters, and escape it."""
-    return escape(name if _width(name) <= room else cut(name, room - 1) + "…")
+    return escape(name if letters(name) <= room else cut(name, room - 1) + "…")
 
 
 def cut(text: str, room: float) -> str:
     """Return the beginning of a text that fits into the width of ``room`` average letters."""
-    return text[: sum(end <= room for end in accumulate(map(_width, text)))]
+    return text[: sum(end <= room for end in accumulate(map(letters, text)))]
 
 
-def _width(text: str) -> float:
+def letters(text: str) -> float:
     """Estimate the width of a text in average letters; Chinese characters, emoji and a W are wider."""
     return sum(
         2 if east_asian_width(c) in "WF" else 1.7 if c in "MW@" else 1.2 if c.isupper() else 1 for c in text
@@ -51,9 +51,9 @@ def _width(text: str) -> float:
 
 def shorten(title: str, room: float, end: int = 16) -> str:
     """Shorten a title to the width of ``room`` letters, keeping its last ``end``, which name the round."""
-    if _width(title) <= room:
+    if letters(title) <= room:
         return title
-    return f"{cut(title[:-end], room - _width(title[-end:]) - 1)}…{title[-end:]}"
+    return f"{cut(title[:-end], room - letters(title[-end:]) - 1)}…{title[-end:]}"
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:

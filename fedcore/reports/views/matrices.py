@@ -15,7 +15,8 @@ from fedcore.results.differences import reason_not_comparable
 from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels
 from fedcore.results.panels.panel import Panel
 
-SIDE_BY_SIDE = 3
+SIDE_BY_SIDE, PAPER = 3, 700
+"""Panels beside each other, and the width in pixels of a page of paper."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Heatmaps:
     columns: int = 0
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        columns = self.columns or (1 if len(self.panels) == 1 else SIDE_BY_SIDE)
+        square = len(self.panels) == 4 and width <= PAPER  # two by two instead of three and one
+        columns = self.columns or (1 if len(self.panels) == 1 else 2 if square else SIDE_BY_SIDE)
         if self.kind == "difference":
             return heatmaps.difference_grid(self.panels, theme, columns, width)
         return heatmaps.heatmap_grid(self.panels, theme, columns, self.fitted, width=width)

@@ -1,0 +1,591 @@
+"""A chart as a still picture: the plotly figure of the screen laid out as shapes, for reports and papers.
+
+It knows the parts of plotly that the charts of a report use, and refuses a figure with others. Colours, names,
+values, dashes and markers are those of the figure, so that screen and paper cannot differ.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, cos, floor, inf, isfinite, log10, pi, radians, sin
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedcore.plots.chart import letters
+from fedcore.plots.shapes import Box, Disc, Image, Path, Picture, Point, Shape, Text
+from fedcore.plots.theme import TOOLBAR, Theme, colours_at
+
+LETTER = 0.6
+"""Width of an average letter in units of the size of its text."""
+TICK, TITLE, GAP = 11.0, 12.0, 5.0  # pixels: text of ticks and titles, space between parts
+BAR = 12.0  # pixels, width of the colour bar
+LEGEND_ROW, LEGEND_KEY = 18.0, 34.0  # pixels
+HALO = 9.0  # pixels of paper behind the labels of parallel coordinates
+MAX_ASPECT = 0.6  # height of a line chart in units of its width
+MAX_HEIGHT = 900.0  # pixels of a row of matrices, which fits onto a page of A4
+MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only every n-th
+DASHES = {
+    "solid": (), "dot": (2, 3), "dash": (7, 4), "longdash": (12, 4), "dashdot": (7, 3, 2, 3),
+    "longdashdot": (12, 3, 2, 3),
+}  # fmt: skip
+
+
+@dataclass
+class Axis:
+    """One axis of a panel, which places values between two pixels.
+
+    Attributes:
+        ends: its values at the first and last pixel, logarithms on a logarithmic axis.
+        pixels: left and right, or bottom and top.
+        names: values of an axis of names, in order.
+    """
+
+    layout: Mapping[str, Any]
+    log: bool = False
+    ends: tuple[float, float] = (0.0, 1.0)
+    pixels: tuple[float, float] = (0.0, 1.0)
+    ticks: list[tuple[float, str]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return plain((self.layout.get("title") or {}).get("text") or "")
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        low, high = self.layout.get("domain", (0.0, 1.0))
+        return float(low), float(high)
+
+    def number(self, value: Any) -> float:
+        """Return a value as the axis counts it; NaN where it cannot show it."""
+        if self.names:
+            return float(self.names.index(str(value))) if str(value) in self.names else float("nan")
+        if value is None:
+            return float("nan")
+        if self.log:
+            return log10(value) if value > 0 else float("nan")
+        return float(value)
+
+    def place(self, number: float) -> float:
+        (low, high), (first, last) = self.ends, self.pixels
+        return first + (number - low) / (high - low) * (last - first)
+
+    def __call__(self, value: Any) -> float:
+        return self.place(self.number(value))
+
+
+def plain(text: str) -> str:
+    """Return the text behind plotly's mark-up; a line break stays one."""
+    return html.unescape(re.sub(r"</?[bi]>", "", text.replace("<br>", "\n")))
+
+
+def text_width(text: str, size: float = TICK) -> float:
+    return LETTER * size * letters(text)
+
+
+def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Picture:
+    """Lay out a figure for a width in pixels.
+
+    Raises:
+        ValueError: for a kind of trace that it does not know.
+    """
+    theme = theme or Theme()
+    layout = figure.layout.to_plotly_json()
+    traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
+    if any(t["type"] == "parcoords" for t in traces):
+        return _parallel(traces[0], layout, width, theme)
+    unknown = {t["type"] for t in traces} - {"heatmap", "scatter"}
+    if unknown:
+        raise ValueError(f"no still picture of a trace of type {', '.join(sorted(unknown))}")
+    axes = _axes(traces, layout)
+    across = [a for name, a in axes.items() if name.startswith("x")]
+    down = [a for name, a in axes.items() if name.startswith("y")]
+    bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
+    left = max(_room_of_names(a) + (20 if a.title else 0) for name, a in axes.items() if name[0] == "y" and not axes[f"x{name[1:]}"].domain[0])
+    right = width - (_bar_width(bar) if bar else 14.0)
+    entries = _entries(traces, layout)
+    for axis in across:
+        low, high = axis.domain
+        axis.pixels = left + low * (right - left), left + high * (right - left)
+        axis.ticks = _with_room(axis)
+    legend = _legend_rows(entries, width)
+    below = max(_room_below(a) for a in across)
+    top = max(14.0, layout["margin"]["t"] - TOOLBAR + 4)
+    height = layout["height"] - TOOLBAR - top - max(layout["margin"]["b"], below + LEGEND_ROW * len(legend))
+    if bar is None:
+        height = min(max(160.0, height), MAX_ASPECT * width)
+    elif len({a.domain for a in down}) == 1:
+        height = min(height, MAX_HEIGHT - top - below - LEGEND_ROW * len(legend))
+    bottom = top + height
+    for axis in down:
+        low, high = axis.domain
+        axis.pixels = bottom - low * height, bottom - high * height
+    shapes: list[Shape] = []
+    for name, axis in axes.items():
+        if name.startswith("x"):
+            other = axes[f"y{name[1:]}"]
+            shapes += _frame(axis, other, layout, theme)
+    for number, trace in enumerate(traces):
+        x, y = axes[trace.get("xaxis") or "x"], axes[trace.get("yaxis") or "y"]
+        if trace["type"] == "heatmap":
+            table = sum(t["type"] == "heatmap" for t in traces[:number])
+            shapes += _heatmap(trace, x, y, layout, table, theme)
+        else:
+            shapes += _scatter(trace, x, y, _line_number(traces, number), _tip_step(traces))
+    shapes += [t for a in layout.get("annotations", ()) for t in _annotation(a, axes, (left, right), (bottom, top))]
+    if bar:
+        shapes += _colour_bar(bar, right + 14, top, bottom, theme)
+    end = bottom + below
+    shapes += _legend(legend, left if len(legend) == 1 else 8.0, end, theme)
+    return Picture(width, end + LEGEND_ROW * len(legend) + 4, shapes)
+
+
+def _axes(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
+    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy") or {"x": None, "y": None}
+    axes = {}
+    for name in names:
+        axis = Axis(layout.get(f"{name[0]}axis{name[1:]}", {}))
+        values = [v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])]
+        _scale(axis, values)
+        axes[name] = axis
+    return axes
+
+
+def _values(trace: Mapping[str, Any], side: str) -> list[Any]:
+    values = list(trace.get(side, ()))
+    spread = (trace.get(f"error_{side}") or {}).get("array")
+    if spread is not None:
+        values += [v + s * e for v, e in zip(values, spread, strict=True) for s in (-1, 1)]
+    return values
+
+
+def _scale(axis: Axis, values: Sequence[Any]) -> None:
+    """Give an axis its ends and ticks, as plotly chooses them."""
+    given = axis.layout
+    axis.log = given.get("type") == "log"
+    if any(isinstance(v, str) for v in values):
+        axis.names = list(dict.fromkeys(str(v) for v in values))
+    numbers = [n for v in values if isfinite(n := axis.number(v))]
+    if given.get("range") is not None:
+        low, high = (float(end) for end in given["range"])
+    elif axis.names:
+        low, high = -0.5, len(axis.names) - 0.5
+    else:
+        included = (given.get("autorangeoptions") or {}).get("include")
+        numbers += [] if included is None else [float(v) for v in np.atleast_1d(included)]
+        low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+        space = 0.05 * (high - low) or 0.5
+        low, high = low - space, high + space
+    axis.ends = low, high
+    suffix = plain(given.get("ticksuffix") or "")
+    if given.get("tickvals") is not None:
+        axis.ticks = [
+            (axis.number(v), plain(str(t))) for v, t in zip(given["tickvals"], given["ticktext"], strict=True)
+        ]
+    elif axis.names:
+        axis.ticks = [(float(i), plain(name)) for i, name in enumerate(axis.names)]
+    else:
+        axis.ticks = [(n, f"{t}{suffix}") for n, t in _ticks(low, high, axis.log, given.get("dtick"))]
+
+
+def _ticks(low: float, high: float, log: bool, step: float | None) -> list[tuple[float, str]]:
+    """Return places and texts of round numbers between two ends."""
+    if log:
+        digits = (1, 2, 5) if high - low < 3 else (1,)
+        numbers = [d * 10.0**e for e in range(floor(low), ceil(high) + 1) for d in digits]
+        return [(log10(v), f"{v:g}") for v in numbers if low <= log10(v) <= high]
+    if step is None:
+        unit = 10.0 ** floor(log10((high - low) / 7))
+        step = unit * next(m for m in (1, 2, 5, 10) if (high - low) / (unit * m) <= 7)
+    count = range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    return [(i * step, f"{round(i * step, 12):,.6g}") for i in count]
+
+
+def _room_of_names(axis: Axis) -> float:
+    return max((text_width(text) for _, text in axis.ticks), default=0.0) + GAP + 2
+
+
+def _with_room(axis: Axis) -> list[tuple[float, str]]:
+    """Return every tick, or every n-th of a matrix with more columns than there is room for."""
+    places = sorted(axis.place(n) for n, _ in axis.ticks)
+    apart = min((b - a for a, b in zip(places, places[1:], strict=False)), default=inf)
+    return axis.ticks[:: max(1, ceil((TICK + 4) / apart))] if "domain" in axis.layout else axis.ticks
+
+
+def _angle(axis: Axis) -> float:
+    """Return the angle of the texts below an axis: as given, or slanted where they would overlap."""
+    given = float(axis.layout.get("tickangle") or 0)
+    places = sorted(axis.place(n) for n, _ in axis.ticks)
+    apart = min((b - a for a, b in zip(places, places[1:], strict=False)), default=inf)
+    widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
+    return given if given or widest + GAP < apart else -35.0
+
+
+def _room_below(axis: Axis) -> float:
+    widest, angle = max((text_width(text) for _, text in axis.ticks), default=0.0), radians(abs(_angle(axis)))
+    return GAP + TICK + 3 + widest * sin(angle) + (TITLE + 6 if axis.title else 0) + GAP
+
+
+def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Shape]:
+    """Return background, grid lines, ticks and titles of a panel."""
+    (left, right), (bottom, top) = x.pixels, y.pixels
+    shapes: list[Shape] = []
+    background = layout.get("plot_bgcolor", "")
+    if background.startswith("#"):
+        shapes.append(Box(x=left, y=top, width=right - left, height=bottom - top, fill=background))
+    lines: list[Point] = []
+    for axis, ends in ((x, (bottom, top)), (y, (left, right))):
+        if axis.layout.get("showgrid") is not False:
+            for number, _ in axis.ticks:
+                at = axis.place(number)
+                lines += [(at, ends[0]), (at, ends[1])] if axis is x else [(ends[0], at), (ends[1], at)]
+                lines.append((float("nan"), float("nan")))
+    if lines:
+        shapes.append(Path(points=lines, stroke=theme.grid, width=1))
+    angle = _angle(x)
+    for number, text in x.ticks:
+        anchor = "end" if angle else "middle"
+        place = {"x": x.place(number) + (3 if angle else 0), "y": bottom + GAP + TICK / 2}
+        shapes.append(Text(**place, text=text, size=TICK, colour=theme.ink, anchor=anchor, angle=angle))
+    for number, text in y.ticks:
+        place = {"x": left - GAP, "y": y.place(number)}
+        shapes.append(Text(**place, text=text, size=TICK, colour=theme.ink, anchor="end"))
+    if x.title:
+        title = {"x": (left + right) / 2, "y": bottom + _room_below(x) - GAP - TITLE / 2}
+        shapes.append(Text(**title, text=x.title, size=TITLE, colour=theme.faint, anchor="middle"))
+    if y.title:
+        title = {"x": left - _room_of_names(y) - 9, "y": (top + bottom) / 2}
+        shapes.append(Text(**title, text=y.title, size=TITLE, colour=theme.faint, anchor="middle", angle=-90))
+    return shapes
+
+
+def _colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
+    """Return colours from 0 to 255, grey for NaN. Shape: share (...) -> (..., 3)."""
+    rgb = colours_at([(p, c) for p, c in scale], np.nan_to_num(share))
+    rgb[np.isnan(share)] = colours_at([(0.0, no_data), (1.0, no_data)], np.zeros(1))[0]
+    return np.round(255 * rgb).astype(np.uint8)
+
+
+def _heatmap(
+    trace: Mapping[str, Any], x: Axis, y: Axis, layout: Mapping[str, Any], table: int, theme: Theme
+) -> list[Shape]:
+    """Return a box per cell with its tip; where cells touch, there are too many, and it is one image."""
+    values = np.asarray(trace["z"], dtype=float)
+    if not values.size:
+        return []
+    bar = layout["coloraxis"]
+    share = np.clip((values - bar["cmin"]) / (bar["cmax"] - bar["cmin"]), 0, 1)
+    colours = _colours(bar["colorscale"], share, theme.no_data)
+    if not trace["xgap"]:
+        corner = {"x": x.pixels[0], "y": y.pixels[1]}
+        size = {"width": x.pixels[1] - x.pixels[0], "height": y.pixels[0] - y.pixels[1]}
+        return [Image(**corner, **size, rgb=colours, table=table)]
+    return [
+        Box(
+            tip=_tip(trace, (i, j), x, y),
+            x=x.place(j - 0.5) + 0.5,
+            y=y.place(i - 0.5) + 0.5,
+            width=x.place(j + 0.5) - x.place(j - 0.5) - 1,
+            height=y.place(i + 0.5) - y.place(i - 0.5) - 1,
+            fill="#{:02x}{:02x}{:02x}".format(*colours[i, j]),
+        )
+        for i, j in zip(*np.nonzero(~np.isnan(values)), strict=True)
+    ]
+
+
+def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
+    """Return the hover text of a point, from plotly's template."""
+    if trace.get("hoverinfo") == "skip" or not trace.get("hovertemplate"):
+        return ""
+    template = re.sub(r"<extra>.*</extra>", "", trace["hovertemplate"])
+
+    def value(found: re.Match[str]) -> str:
+        name, form = found.group(1), found.group(2)
+        if name == "fullData.name":
+            return str(trace["name"])
+        given = trace[name][index] if trace.get(name) is not None else ""
+        return f"{given:{form}}" if form else str(given)
+
+    text = re.sub(r"%\{([\w.]+)(?::([^}]*))?\}", value, template)
+    if trace["type"] == "scatter" and "fullData.name" not in template:
+        place = "" if "%{x" in template else f", {x.title} {x_text(trace['x'][index])}"
+        text = f"{trace['name']}{place}\n{text}{y.layout.get('ticksuffix') or '' if not place else ''}"
+    return plain(text)
+
+
+def x_text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:,.6g}"
+
+
+def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None:
+    """Return the number of the legend's entry of a trace; traces of one group share it."""
+    group = traces[number].get("legendgroup") or traces[number].get("name")
+    if traces[number]["type"] != "scatter" or not group:
+        return None
+    groups = list(dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] == "scatter"))
+    return groups.index(group)
+
+
+def _tip_step(traces: Sequence[Mapping[str, Any]]) -> int:
+    points = sum(len(t.get("x", ())) for t in traces if t["type"] == "scatter" and t.get("hovertemplate"))
+    return max(1, ceil(points / MAX_TIPS))
+
+
+def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step: int) -> list[Shape]:
+    points = [(x(u), y(v)) for u, v in zip(trace["x"], trace["y"], strict=True)]
+    finite = [i for i, (u, v) in enumerate(points) if isfinite(u) and isfinite(v)]
+    if not finite:
+        return []
+    mode, opacity = trace.get("mode", "lines"), trace.get("opacity") or 1.0
+    shapes: list[Shape] = []
+    if trace.get("fill") == "toself":
+        return [Path(line=line, points=points, fill=trace["fillcolor"], closed=True)]
+    if "lines" in mode:
+        pen = trace["line"]
+        shape = points
+        if pen.get("shape") == "hv":
+            shape = [p for a, b in zip(points, points[1:], strict=False) for p in (a, (b[0], a[1]))] + points[-1:]
+        dashes = DASHES[pen.get("dash") or "solid"]
+        stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
+        shapes.append(Path(line=line, points=shape, **stroke))
+    spread = (trace.get("error_y") or {}).get("array")
+    if spread is not None:
+        bars: list[Point] = []
+        for i in finite:
+            if spread[i]:
+                ends = [y(trace["y"][i] + s * spread[i]) for s in (-1, 1)]
+                for part in (((0, 0), (0, 1)), ((-3, 0), (3, 0)), ((-3, 1), (3, 1))):
+                    bars += [(points[i][0] + dx, ends[k]) for dx, k in part] + [(float("nan"), float("nan"))]
+        shapes.append(Path(line=line, points=bars, stroke=trace["error_y"]["color"], width=1.5))
+    for i in finite:
+        tip = _tip(trace, i, x, y)
+        if "markers" in mode:
+            shapes.append(marker(trace["marker"], *points[i], line, tip))
+        elif tip and i % step == 0:
+            shapes.append(Disc(tip, line, *points[i], radius=4))
+    if "text" in mode:
+        shapes += _texts(trace, points, finite)
+    return shapes
+
+
+def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[int]) -> list[Shape]:
+    font = trace.get("textfont") or {}
+    vertical, _, side = (trace.get("textposition") or "middle center").partition(" ")
+    size, distance = font.get("size") or TITLE, (trace.get("marker") or {}).get("size", 0) / 2 + 3
+    anchor = {"left": "end", "center": "middle", "right": "start"}[side]
+    dx = {"left": -distance, "center": 0, "right": distance}[side]
+    dy = {"top": -distance - size / 2, "middle": 0, "bottom": distance + size / 2}[vertical]
+    colours = font.get("color")
+    shapes: list[Shape] = []
+    for i in finite:
+        text = str(trace["text"][i])
+        if text:
+            colour = colours if isinstance(colours, str) else colours[i]
+            place = {"x": points[i][0] + dx, "y": points[i][1] + dy}
+            shapes.append(
+                Text(**place, text=plain(text), size=size, colour=colour, anchor=anchor, bold="<b>" in text)
+            )
+    return shapes
+
+
+def _star(count: int, turn: float = 0.0, inner: float = 1.0, wide: float = 1.0, tall: float = 1.0) -> list[Point]:
+    """Return a polygon in a circle of radius 1, or a star whose inner corners are nearer to the middle."""
+    corners = 2 * count if inner != 1 else count
+    radii = [inner if inner != 1 and i % 2 else 1.0 for i in range(corners)]
+    angles = [radians(turn) - pi / 2 + 2 * pi * i / corners for i in range(corners)]
+    return [(wide * r * cos(a), tall * r * sin(a)) for r, a in zip(radii, angles, strict=True)]
+
+
+_CROSS = [(-1, -0.4), (-0.4, -0.4), (-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4),
+          (0.4, 1), (-0.4, 1), (-0.4, 0.4), (-1, 0.4)]  # fmt: skip
+_NEXT = (float("nan"), float("nan"))
+SYMBOLS: dict[str, list[Point]] = {
+    "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    "diamond": _star(4, wide=1.25, tall=1.25),
+    "diamond-tall": _star(4, wide=0.8, tall=1.4),
+    "diamond-wide": _star(4, wide=1.4, tall=0.8),
+    "triangle-up": _star(3, wide=1.15, tall=1.15),
+    "triangle-down": _star(3, 180, wide=1.15, tall=1.15),
+    "triangle-left": _star(3, 270, wide=1.15, tall=1.15),
+    "triangle-right": _star(3, 90, wide=1.15, tall=1.15),
+    "cross": _CROSS,
+    "x": [((u - v) * 0.71, (u + v) * 0.71) for u, v in _CROSS],
+    "x-thin": [(-1, -1), (1, 1), _NEXT, (-1, 1), (1, -1)],
+    "star": _star(5, inner=0.4, wide=1.35, tall=1.35),
+    "pentagon": _star(5, wide=1.1, tall=1.1),
+    "hexagon": _star(6, wide=1.1, tall=1.1),
+    "hexagram": _star(6, inner=0.58, wide=1.35, tall=1.35),
+    "star-square": _star(4, 45, inner=0.5, wide=1.4, tall=1.4),
+    "star-diamond": _star(4, inner=0.5, wide=1.4, tall=1.4),
+    "bowtie": [(-1, -0.9), (1, 0.9), (1, -0.9), (-1, 0.9)],
+    "hourglass": [(-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)],
+    "circle-cross": [*_star(16), _NEXT, (-1, 0), (1, 0), _NEXT, (0, -1), (0, 1)],
+    "square-cross": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9), _NEXT, (-0.9, 0), (0.9, 0), _NEXT, (0, -0.9), (0, 0.9)],
+}  # fmt: skip
+"""The outlines of plotly's markers in units of their radius; a circle has its own shape."""
+
+
+def marker(look: Mapping[str, Any], x: float, y: float, line: int | None = None, tip: str = "") -> Shape:
+    """Return the shape of a marker as plotly describes it."""
+    symbol, radius = look.get("symbol") or "circle", look.get("size", 6) / 2
+    name, pen = symbol.removesuffix("-open"), look.get("line") or {}
+    is_open = symbol.endswith("-open")
+    fill = "none" if is_open else look["color"]
+    stroke = look["color"] if is_open else pen.get("color") or "none"
+    width = pen.get("width") or 1.0
+    if name == "circle":
+        return Disc(tip, line, x, y, radius, fill, stroke, width)
+    outline = [(x + radius * u, y + radius * v) for u, v in SYMBOLS[name]]
+    return Path(tip, line, outline, stroke, fill, width, closed=name != "x-thin")
+
+
+def _annotation(
+    given: Mapping[str, Any], axes: Mapping[str, Axis], across: Point, upright: Point
+) -> list[Text]:
+    """Return a text of the layout: the title of a panel, or what an empty one says."""
+
+    def place(side: str, whole: Point) -> float:
+        reference = given[f"{side}ref"]
+        low, high = whole if reference == "paper" else axes[reference.removesuffix(" domain")].pixels
+        return float(low + given[side] * (high - low))
+
+    font = given.get("font") or {}
+    size = float(font.get("size") or TITLE)
+    y = place("y", upright) - given.get("yshift", 0) - (size / 2 + 1 if given.get("yanchor") == "bottom" else 0)
+    colour = font.get("color") or Theme().ink
+    bold = "<b>" in given["text"]
+    return [Text("", None, place("x", across), y, plain(given["text"]), size, colour, "middle", bold)]
+
+
+def _bar_ticks(bar: Mapping[str, Any]) -> list[tuple[float, str]]:
+    return _ticks(bar["cmin"], bar["cmax"], False, None)
+
+
+def _bar_title(bar: Mapping[str, Any]) -> str:
+    return plain(((bar.get("colorbar") or {}).get("title") or {}).get("text") or "")
+
+
+def _bar_width(bar: Mapping[str, Any]) -> float:
+    widest = max(text_width(text) for _, text in _bar_ticks(bar))
+    return 14 + BAR + GAP + widest + GAP + (TITLE + 6 if _bar_title(bar) else 0)
+
+
+def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, theme: Theme) -> list[Shape]:
+    share = np.linspace(1, 0, 64)[:, None]
+    rgb = _colours(bar["colorscale"], share, theme.no_data)
+    shapes: list[Shape] = [Image(x=left, y=top, width=BAR, height=bottom - top, rgb=rgb)]
+    low, high = bar["cmin"], bar["cmax"]
+    for value, text in _bar_ticks(bar):
+        y = bottom - (value - low) / (high - low) * (bottom - top)
+        shapes.append(Text(x=left + BAR + GAP, y=y, text=text, size=TICK, colour=theme.faint))
+    if title := _bar_title(bar):
+        x = left + _bar_width(bar) - 14 - TITLE / 2 - GAP
+        place = {"x": x, "y": (top + bottom) / 2}
+        shapes.append(Text(**place, text=title, size=TITLE, colour=theme.faint, anchor="middle", angle=90))
+    return shapes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the legend with the trace that it stands for."""
+
+    text: str
+    trace: Mapping[str, Any]
+    line: int | None
+
+    @property
+    def width(self) -> float:
+        return LEGEND_KEY + text_width(self.text) + 16
+
+
+def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Entry]:
+    named = [
+        Entry(plain(t["name"]), t, _line_number(traces, i))
+        for i, t in enumerate(traces)
+        if t["type"] == "scatter" and t.get("showlegend") is not False and t.get("name")
+    ]
+    wanted = layout.get("showlegend")
+    if wanted is None:
+        wanted = len(named) > 1 or any(e.trace.get("showlegend") for e in named)
+    return named if wanted else []
+
+
+def _legend_rows(entries: Sequence[Entry], width: float) -> list[list[Entry]]:
+    """Return the rows of a legend in columns of equal width, as many as fit."""
+    if not entries:
+        return []
+    columns = max(1, min(len(entries), int((width - 16) // max(e.width for e in entries))))
+    return [list(entries[i : i + columns]) for i in range(0, len(entries), columns)]
+
+
+def _legend(rows: Sequence[Sequence[Entry]], left: float, top: float, theme: Theme) -> list[Shape]:
+    shapes: list[Shape] = []
+    column = max((e.width for row in rows for e in row), default=0.0)
+    for i, row in enumerate(rows):
+        for j, entry in enumerate(row):
+            x, y = left + j * column, top + (i + 0.5) * LEGEND_ROW
+            mode, look = entry.trace.get("mode", "lines"), entry.trace
+            if "lines" in mode:
+                pen = {**look["line"], "shape": "linear"}
+                shapes += _key({**look, "line": pen, "mode": "lines"}, x, y, entry.line)
+            if "markers" in mode:
+                shapes.append(marker(look["marker"], x + 13, y, entry.line))
+            text = {"text": entry.text, "size": TICK, "colour": theme.ink}
+            shapes.append(Text(line=entry.line, x=x + LEGEND_KEY, y=y, **text))
+    return shapes
+
+
+def _key(trace: Mapping[str, Any], x: float, y: float, line: int | None) -> list[Shape]:
+    pen = trace["line"]
+    dashes = DASHES[pen.get("dash") or "solid"]
+    points = [(x, y), (x + 26, y)]
+    return [Path(line=line, points=points, stroke=pen["color"], width=pen.get("width", 2), dashes=dashes)]
+
+
+def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float, theme: Theme) -> Picture:
+    """Lay out parallel coordinates: an axis per dimension, and a line per row in the colour of its last value."""
+    pen, dimensions = trace["line"], trace["dimensions"]
+    bar = {**pen, "colorbar": pen.get("colorbar")}
+    left, right, top, height = 60.0, width - _bar_width(bar) - 50, 40.0, 260.0
+    axes = []
+    for i, dimension in enumerate(dimensions):
+        values = [float(v) for v in dimension["values"]]
+        low, high = dimension.get("range") or (min(values), max(values))
+        space = 0.0 if dimension.get("range") else 0.02 * (high - low) or 0.5
+        axis = Axis({}, ends=(low - space, high + space), pixels=(top + height, top))
+        if dimension.get("tickvals") is not None:
+            texts = map(plain, dimension["ticktext"])
+            axis.ticks = list(zip(map(float, dimension["tickvals"]), texts, strict=True))
+        else:
+            axis.ticks = _ticks(*axis.ends, False, None)
+        axes.append((left + i * (right - left) / max(1, len(dimensions) - 1), axis, values, dimension))
+    share = (np.asarray(pen["color"], dtype=float) - pen["cmin"]) / (pen["cmax"] - pen["cmin"])
+    colours = _colours(pen["colorscale"], np.clip(share, 0, 1), theme.no_data)
+    shapes: list[Shape] = []
+    for row, colour in enumerate(colours):
+        points = [(x, axis.place(values[row])) for x, axis, values, _ in axes]
+        tip = "\n".join(f"{plain(d['label'])}: {_value_on(axis, values[row])}" for _, axis, values, d in axes)
+        shapes.append(Path(tip, None, points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5))
+    for x, axis, _, dimension in axes:
+        label = {"text": plain(dimension["label"]), "size": TITLE, "colour": theme.ink, "anchor": "middle"}
+        shapes += [
+            Path(points=[(x, top), (x, top + height)], stroke=theme.faint),
+            Text(x=x, y=top - 18, **label),
+        ]
+        for number, text in axis.ticks:
+            y, room = axis.place(number), text_width(text) + 2
+            shapes += [
+                Box(x=x - GAP - room, y=y - HALO / 2 - 1, width=room, height=HALO + 2, fill=theme.paper),
+                Text(x=x - GAP, y=y, text=text, size=TICK, colour=theme.ink, anchor="end"),
+            ]
+    shapes += _colour_bar(bar, right + 40, top, top + height, theme)
+    return Picture(width, top + height + 16, shapes)
+
+
+def _value_on(axis: Axis, value: float) -> str:
+    return next((text for number, text in axis.ticks if number == value), f"{value:.2f}")
