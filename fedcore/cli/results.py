@@ -113,14 +113,22 @@ def report(
         bool, typer.Option("--unfinished", help="Include runs that have not done all their rounds")
     ] = False,
     where: RunFilter = "",
+    title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",
+    notes: Annotated[
+        str | None, typer.Option(metavar="TEXT|@FILE", help="Text below the title, or @ and its file")
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Parts of the page, separated by commas (default: all)"),
+    ] = None,
     db: Database = None,
 ) -> int:
     """Write a comparison as one HTML file, or a folder for a paper.
 
-    The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
+    The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
-    from fedcore.reports.content import read_report
+    from fedcore.reports.content import PARTS, Wording, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.results.metrics import METRICS, Metric
@@ -131,17 +139,30 @@ def report(
     if metric is not None and by is None:
         raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
+    chosen = PARTS if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
+    wording = Wording(title, _notes(notes or ""), chosen)
     is_page = output.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())
-        page = report_html(read_report(checked)) if is_page else ""
-        files = {} if is_page else report_files(checked)
+        page = report_html(read_report(checked, wording)) if is_page else ""
+        files = {} if is_page else report_files(checked, wording)
     if is_page:
         _write_file(output, page)
     else:
         write_folder(files, output)
     print(f"report of {names} in {output}")
     return DONE
+
+
+def _notes(given: str) -> str:
+    """Return the text of an option, or of the file that it names after an @."""
+    if not given.startswith("@"):
+        return given
+    path = user_path(given[1:], "notes")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedLensError(f"cannot read {path}: {error}; name a text file in UTF-8", "notes") from error
 
 
 def _check_baseline(baseline: str | None, test: str | None) -> None:

@@ -33,7 +33,7 @@ class Entry:
             they are read from the folder.
         template: prompt with one ``{}`` for the class name.
         source: its content and origin.
-        citation: the reference to give.
+        citation: the reference to give, and ``bibtex`` the same for LaTeX.
         licence: a note on its terms, not legal advice.
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
@@ -58,6 +58,7 @@ class Entry:
     licence: str
     how_to_get: str
     citation: str = ""
+    bibtex: str = ""
     embedded: bool = False
     descriptions: str = ""
     loader: str = "domains"

@@ -79,7 +79,7 @@ def method(cls: type[Method]) -> type[Method]:
 
 def load_file(path: str | Path) -> list[str]:
     """Load methods from a Python file that the user names, and return the names that it registered."""
-    file, content = _read(path)
+    file, content = read(path)
     consent.agree(file, consent.digest(content))
     return _run(file, content)
 
@@ -102,7 +102,7 @@ def agreed_content(path: str | Path, sha256: str | None = None) -> bytes:
 
 
 def _agreed(path: str | Path, sha256: str | None) -> tuple[Path, bytes]:
-    file, content = _read(path)
+    file, content = read(path)
     now = consent.digest(content)
     if sha256 is not None and now != sha256:
         raise FedLensError(
@@ -136,10 +136,10 @@ def forget_received() -> None:
 
 def file_hash(path: str | Path) -> str:
     """Return the SHA-256 of a method file's content."""
-    return consent.digest(_read(path)[1])
+    return consent.digest(read(path)[1])
 
 
-def _read(path: str | Path) -> tuple[Path, bytes]:
+def read(path: str | Path) -> tuple[Path, bytes]:
     """Return the absolute path and the content of a method file."""
     file = user_path(path, "methods").resolve()
     if file in _RECEIVED:

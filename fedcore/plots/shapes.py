@@ -35,6 +35,9 @@ _SETTINGS: Any = {
 }  # fmt: skip
 
 
+Anchor = Literal["start", "middle", "end"]
+
+
 @dataclass(frozen=True)
 class Shape:
     """What all shapes have in common.
@@ -97,14 +100,16 @@ class Text(Shape):
     text: str = ""
     size: float = 11.0
     colour: str = "#000000"
-    anchor: Literal["start", "middle", "end"] = "start"
+    anchor: Anchor = "start"
     bold: bool = False
     angle: float = 0.0
 
 
 @dataclass(frozen=True)
 class Image(Shape):
-    """A matrix of colours, for matrices of many cells and colour bars. Shape: rgb (rows, columns, 3), 0 to 255.
+    """A matrix of colours, for matrices of many cells and colour bars.
+
+    Shape: rgb (rows, columns, 3), 0 to 255.
 
     Attributes:
         table: number of the table whose cells it shows, from which a page reads what a pointer is on.
@@ -141,10 +146,14 @@ def inline_svg(picture: Picture, alt: str) -> str:
 def svg_file(picture: Picture, alt: str) -> bytes:
     """Return the picture as an SVG file of its size in print."""
     size = " ".join(
-        f'{name}="{value * POINTS:.6g}pt"'
+        f'{name}="{value * POINTS:.8g}pt"'
         for name, value in (("width", picture.width), ("height", picture.height))
     )
-    return inline_svg(picture, alt).replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1).encode()
+    return (
+        inline_svg(picture, alt)
+        .replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1)
+        .encode()
+    )
 
 
 def _number(value: float) -> str:
@@ -156,24 +165,33 @@ def _svg(shape: Shape) -> str:
     line = "" if shape.line is None else f' data-line="{shape.line}"'
     if isinstance(shape, Path):
         dash = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
-        pen = "" if shape.stroke == "none" else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
+        pen = (
+            ""
+            if shape.stroke == "none"
+            else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
+        )
         faint = "" if shape.opacity == 1 else f' opacity="{shape.opacity}"'
         return f'<path d="{_path(shape)}"{_paint("fill", shape.fill)}{pen}{dash}{faint}{line}>{tip}</path>'
     if isinstance(shape, Disc):
-        pen = "" if shape.stroke == "none" else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
+        pen = (
+            ""
+            if shape.stroke == "none"
+            else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
+        )
         unseen = ' pointer-events="all"' if shape.fill == "none" else ""
         place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
-        return f'<circle {place}{_paint("fill", shape.fill)}{pen}{unseen}{line}>{tip}</circle>'
+        return f"<circle {place}{_paint('fill', shape.fill)}{pen}{unseen}{line}>{tip}</circle>"
     if isinstance(shape, Text):
-        turned = f' transform="rotate({_number(shape.angle)} {_number(shape.x)} {_number(shape.y)})"' * bool(shape.angle)
+        x, y = _number(shape.x), _number(shape.y)
+        turned = f' transform="rotate({_number(shape.angle)} {x} {y})"' if shape.angle else ""
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-        weight = ' font-weight="bold"' * shape.bold
-        place = f'x="{_number(shape.x)}" y="{_number(shape.y)}" dy=".35em" font-size="{_number(shape.size)}"'
-        return f'<text {place} fill="{shape.colour}"{anchor}{weight}{turned}{line}>{tip}{escape(shape.text, quote=False)}</text>'
+        look = f'font-size="{_number(shape.size)}" fill="{shape.colour}"' + ' font-weight="bold"' * shape.bold
+        text = tip + escape(shape.text, quote=False)
+        return f'<text x="{x}" y="{y}" dy=".35em" {look}{anchor}{turned}{line}>{text}</text>'
     assert isinstance(shape, Box | Image)
     place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
     if isinstance(shape, Box):
-        return f'<rect {place}{_paint("fill", shape.fill)}>{tip}</rect>'
+        return f"<rect {place}{_paint('fill', shape.fill)}>{tip}</rect>"
     table = "" if shape.table is None else f' data-table="{shape.table}"'
     png = base64.b64encode(_png(shape)).decode()
     return f'<image {place} preserveAspectRatio="none"{table} href="data:image/png;base64,{png}"/>'

@@ -1,7 +1,7 @@
 """A chart as a still picture: the plotly figure of the screen laid out as shapes, for reports and papers.
 
-It knows the parts of plotly that the charts of a report use, and refuses a figure with others. Colours, names,
-values, dashes and markers are those of the figure, so that screen and paper cannot differ.
+It knows the parts of plotly that the charts of a report use, and refuses other kinds of traces. Colours,
+names, values, dashes and markers are those of the figure, so that screen and paper cannot differ.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil, cos, floor, inf, isfinite, log10, pi, radians, sin
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import letters
-from fedcore.plots.shapes import Box, Disc, Image, Path, Picture, Point, Shape, Text
+from fedcore.plots.shapes import Anchor, Box, Disc, Image, Path, Picture, Point, Shape, Text
 from fedcore.plots.theme import TOOLBAR, Theme, colours_at
 
 LETTER = 0.6
@@ -85,6 +86,7 @@ def plain(text: str) -> str:
 
 
 def text_width(text: str, size: float = TICK) -> float:
+    """Estimate the width of a text in pixels."""
     return LETTER * size * letters(text)
 
 
@@ -106,7 +108,11 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Pictur
     across = [a for name, a in axes.items() if name.startswith("x")]
     down = [a for name, a in axes.items() if name.startswith("y")]
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
-    left = max(_room_of_names(a) + (20 if a.title else 0) for name, a in axes.items() if name[0] == "y" and not axes[f"x{name[1:]}"].domain[0])
+    left = max(
+        _room_of_names(a) + (20 if a.title else 0)
+        for name, a in axes.items()
+        if name[0] == "y" and not axes[f"x{name[1:]}"].domain[0]
+    )
     right = width - (_bar_width(bar) if bar else 14.0)
     entries = _entries(traces, layout)
     for axis in across:
@@ -137,7 +143,9 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Pictur
             shapes += _heatmap(trace, x, y, layout, table, theme)
         else:
             shapes += _scatter(trace, x, y, _line_number(traces, number), _tip_step(traces))
-    shapes += [t for a in layout.get("annotations", ()) for t in _annotation(a, axes, (left, right), (bottom, top))]
+    shapes += [
+        t for a in layout.get("annotations", ()) for t in _annotation(a, axes, (left, right), (bottom, top))
+    ]
     if bar:
         shapes += _colour_bar(bar, right + 14, top, bottom, theme)
     end = bottom + below
@@ -146,11 +154,16 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Pictur
 
 
 def _axes(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
-    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy") or {"x": None, "y": None}
+    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy") or {
+        "x": None,
+        "y": None,
+    }
     axes = {}
     for name in names:
         axis = Axis(layout.get(f"{name[0]}axis{name[1:]}", {}))
-        values = [v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])]
+        values = [
+            v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])
+        ]
         _scale(axis, values)
         axes[name] = axis
     return axes
@@ -213,7 +226,7 @@ def _room_of_names(axis: Axis) -> float:
 def _with_room(axis: Axis) -> list[tuple[float, str]]:
     """Return every tick, or every n-th of a matrix with more columns than there is room for."""
     places = sorted(axis.place(n) for n, _ in axis.ticks)
-    apart = min((b - a for a, b in zip(places, places[1:], strict=False)), default=inf)
+    apart = min((b - a for a, b in pairwise(places)), default=inf)
     return axis.ticks[:: max(1, ceil((TICK + 4) / apart))] if "domain" in axis.layout else axis.ticks
 
 
@@ -221,7 +234,7 @@ def _angle(axis: Axis) -> float:
     """Return the angle of the texts below an axis: as given, or slanted where they would overlap."""
     given = float(axis.layout.get("tickangle") or 0)
     places = sorted(axis.place(n) for n, _ in axis.ticks)
-    apart = min((b - a for a, b in zip(places, places[1:], strict=False)), default=inf)
+    apart = min((b - a for a, b in pairwise(places)), default=inf)
     widest = max((text_width(text) for _, text in axis.ticks), default=0.0)
     return given if given or widest + GAP < apart else -35.0
 
@@ -249,19 +262,39 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
         shapes.append(Path(points=lines, stroke=theme.grid, width=1))
     angle = _angle(x)
     for number, text in x.ticks:
-        anchor = "end" if angle else "middle"
-        place = {"x": x.place(number) + (3 if angle else 0), "y": bottom + GAP + TICK / 2}
-        shapes.append(Text(**place, text=text, size=TICK, colour=theme.ink, anchor=anchor, angle=angle))
+        place = x.place(number) + (3 if angle else 0)
+        shapes.append(
+            _text(
+                place,
+                bottom + GAP + TICK / 2,
+                text,
+                theme.ink,
+                anchor="end" if angle else "middle",
+                angle=angle,
+            )
+        )
     for number, text in y.ticks:
-        place = {"x": left - GAP, "y": y.place(number)}
-        shapes.append(Text(**place, text=text, size=TICK, colour=theme.ink, anchor="end"))
+        shapes.append(_text(left - GAP, y.place(number), text, theme.ink, anchor="end"))
     if x.title:
-        title = {"x": (left + right) / 2, "y": bottom + _room_below(x) - GAP - TITLE / 2}
-        shapes.append(Text(**title, text=x.title, size=TITLE, colour=theme.faint, anchor="middle"))
+        below = bottom + _room_below(x) - GAP - TITLE / 2
+        shapes.append(_text((left + right) / 2, below, x.title, theme.faint, TITLE, "middle"))
     if y.title:
-        title = {"x": left - _room_of_names(y) - 9, "y": (top + bottom) / 2}
-        shapes.append(Text(**title, text=y.title, size=TITLE, colour=theme.faint, anchor="middle", angle=-90))
+        beside = left - _room_of_names(y) - 9
+        shapes.append(_text(beside, (top + bottom) / 2, y.title, theme.faint, TITLE, "middle", -90))
     return shapes
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    colour: str,
+    size: float = TICK,
+    anchor: Anchor = "start",
+    angle: float = 0.0,
+    bold: bool = False,
+) -> Text:
+    return Text(x=x, y=y, text=text, size=size, colour=colour, anchor=anchor, bold=bold, angle=angle)
 
 
 def _colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
@@ -282,9 +315,8 @@ def _heatmap(
     share = np.clip((values - bar["cmin"]) / (bar["cmax"] - bar["cmin"]), 0, 1)
     colours = _colours(bar["colorscale"], share, theme.no_data)
     if not trace["xgap"]:
-        corner = {"x": x.pixels[0], "y": y.pixels[1]}
-        size = {"width": x.pixels[1] - x.pixels[0], "height": y.pixels[0] - y.pixels[1]}
-        return [Image(**corner, **size, rgb=colours, table=table)]
+        (left, right), (bottom, top) = x.pixels, y.pixels
+        return [Image("", None, left, top, right - left, bottom - top, colours, table)]
     return [
         Box(
             tip=_tip(trace, (i, j), x, y),
@@ -313,12 +345,12 @@ def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
 
     text = re.sub(r"%\{([\w.]+)(?::([^}]*))?\}", value, template)
     if trace["type"] == "scatter" and "fullData.name" not in template:
-        place = "" if "%{x" in template else f", {x.title} {x_text(trace['x'][index])}"
+        place = "" if "%{x" in template else f", {x.title} {_x_text(trace['x'][index])}"
         text = f"{trace['name']}{place}\n{text}{y.layout.get('ticksuffix') or '' if not place else ''}"
     return plain(text)
 
 
-def x_text(value: Any) -> str:
+def _x_text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:,.6g}"
 
 
@@ -327,7 +359,9 @@ def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None
     group = traces[number].get("legendgroup") or traces[number].get("name")
     if traces[number]["type"] != "scatter" or not group:
         return None
-    groups = list(dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] == "scatter"))
+    groups = list(
+        dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] == "scatter")
+    )
     return groups.index(group)
 
 
@@ -349,7 +383,7 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
         pen = trace["line"]
         shape = points
         if pen.get("shape") == "hv":
-            shape = [p for a, b in zip(points, points[1:], strict=False) for p in (a, (b[0], a[1]))] + points[-1:]
+            shape = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
         dashes = DASHES[pen.get("dash") or "solid"]
         stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
         shapes.append(Path(line=line, points=shape, **stroke))
@@ -377,7 +411,7 @@ def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[i
     font = trace.get("textfont") or {}
     vertical, _, side = (trace.get("textposition") or "middle center").partition(" ")
     size, distance = font.get("size") or TITLE, (trace.get("marker") or {}).get("size", 0) / 2 + 3
-    anchor = {"left": "end", "center": "middle", "right": "start"}[side]
+    anchors: dict[str, Anchor] = {"left": "end", "center": "middle", "right": "start"}
     dx = {"left": -distance, "center": 0, "right": distance}[side]
     dy = {"top": -distance - size / 2, "middle": 0, "bottom": distance + size / 2}[vertical]
     colours = font.get("color")
@@ -385,15 +419,15 @@ def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[i
     for i in finite:
         text = str(trace["text"][i])
         if text:
-            colour = colours if isinstance(colours, str) else colours[i]
-            place = {"x": points[i][0] + dx, "y": points[i][1] + dy}
-            shapes.append(
-                Text(**place, text=plain(text), size=size, colour=colour, anchor=anchor, bold="<b>" in text)
-            )
+            colour = colours if isinstance(colours, str) else font["color"][i]
+            x, y = points[i][0] + dx, points[i][1] + dy
+            shapes.append(_text(x, y, plain(text), colour, size, anchors[side], bold="<b>" in text))
     return shapes
 
 
-def _star(count: int, turn: float = 0.0, inner: float = 1.0, wide: float = 1.0, tall: float = 1.0) -> list[Point]:
+def _star(
+    count: int, turn: float = 0.0, inner: float = 1.0, wide: float = 1.0, tall: float = 1.0
+) -> list[Point]:
     """Return a polygon in a circle of radius 1, or a star whose inner corners are nearer to the middle."""
     corners = 2 * count if inner != 1 else count
     radii = [inner if inner != 1 and i % 2 else 1.0 for i in range(corners)]
@@ -425,7 +459,10 @@ SYMBOLS: dict[str, list[Point]] = {
     "bowtie": [(-1, -0.9), (1, 0.9), (1, -0.9), (-1, 0.9)],
     "hourglass": [(-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)],
     "circle-cross": [*_star(16), _NEXT, (-1, 0), (1, 0), _NEXT, (0, -1), (0, 1)],
-    "square-cross": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9), _NEXT, (-0.9, 0), (0.9, 0), _NEXT, (0, -0.9), (0, 0.9)],
+    "square-cross": [
+        (-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9), _NEXT, (-0.9, 0), (0.9, 0),
+        _NEXT, (0, -0.9), (0, 0.9),
+    ],
 }  # fmt: skip
 """The outlines of plotly's markers in units of their radius; a circle has its own shape."""
 
@@ -456,10 +493,14 @@ def _annotation(
 
     font = given.get("font") or {}
     size = float(font.get("size") or TITLE)
-    y = place("y", upright) - given.get("yshift", 0) - (size / 2 + 1 if given.get("yanchor") == "bottom" else 0)
+    y = (
+        place("y", upright)
+        - given.get("yshift", 0)
+        - (size / 2 + 1 if given.get("yanchor") == "bottom" else 0)
+    )
     colour = font.get("color") or Theme().ink
     bold = "<b>" in given["text"]
-    return [Text("", None, place("x", across), y, plain(given["text"]), size, colour, "middle", bold)]
+    return [_text(place("x", across), y, plain(given["text"]), colour, size, "middle", bold=bold)]
 
 
 def _bar_ticks(bar: Mapping[str, Any]) -> list[tuple[float, str]]:
@@ -482,11 +523,10 @@ def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, 
     low, high = bar["cmin"], bar["cmax"]
     for value, text in _bar_ticks(bar):
         y = bottom - (value - low) / (high - low) * (bottom - top)
-        shapes.append(Text(x=left + BAR + GAP, y=y, text=text, size=TICK, colour=theme.faint))
+        shapes.append(_text(left + BAR + GAP, y, text, theme.faint))
     if title := _bar_title(bar):
         x = left + _bar_width(bar) - 14 - TITLE / 2 - GAP
-        place = {"x": x, "y": (top + bottom) / 2}
-        shapes.append(Text(**place, text=title, size=TITLE, colour=theme.faint, anchor="middle", angle=90))
+        shapes.append(_text(x, (top + bottom) / 2, title, theme.faint, TITLE, "middle", 90))
     return shapes
 
 
@@ -531,24 +571,18 @@ def _legend(rows: Sequence[Sequence[Entry]], left: float, top: float, theme: The
             x, y = left + j * column, top + (i + 0.5) * LEGEND_ROW
             mode, look = entry.trace.get("mode", "lines"), entry.trace
             if "lines" in mode:
-                pen = {**look["line"], "shape": "linear"}
-                shapes += _key({**look, "line": pen, "mode": "lines"}, x, y, entry.line)
+                pen = look["line"]
+                key = {"stroke": pen["color"], "width": pen.get("width", 2)}
+                dashes = DASHES[pen.get("dash") or "solid"]
+                shapes.append(Path("", entry.line, [(x, y), (x + 26, y)], dashes=dashes, **key))
             if "markers" in mode:
                 shapes.append(marker(look["marker"], x + 13, y, entry.line))
-            text = {"text": entry.text, "size": TICK, "colour": theme.ink}
-            shapes.append(Text(line=entry.line, x=x + LEGEND_KEY, y=y, **text))
+            shapes.append(replace(_text(x + LEGEND_KEY, y, entry.text, theme.ink), line=entry.line))
     return shapes
 
 
-def _key(trace: Mapping[str, Any], x: float, y: float, line: int | None) -> list[Shape]:
-    pen = trace["line"]
-    dashes = DASHES[pen.get("dash") or "solid"]
-    points = [(x, y), (x + 26, y)]
-    return [Path(line=line, points=points, stroke=pen["color"], width=pen.get("width", 2), dashes=dashes)]
-
-
 def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float, theme: Theme) -> Picture:
-    """Lay out parallel coordinates: an axis per dimension, and a line per row in the colour of its last value."""
+    """Lay out parallel coordinates: an axis per dimension, a line per row in the colour of its last value."""
     pen, dimensions = trace["line"], trace["dimensions"]
     bar = {**pen, "colorbar": pen.get("colorbar")}
     left, right, top, height = 60.0, width - _bar_width(bar) - 50, 40.0, 260.0
@@ -572,16 +606,15 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
         tip = "\n".join(f"{plain(d['label'])}: {_value_on(axis, values[row])}" for _, axis, values, d in axes)
         shapes.append(Path(tip, None, points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5))
     for x, axis, _, dimension in axes:
-        label = {"text": plain(dimension["label"]), "size": TITLE, "colour": theme.ink, "anchor": "middle"}
         shapes += [
             Path(points=[(x, top), (x, top + height)], stroke=theme.faint),
-            Text(x=x, y=top - 18, **label),
+            _text(x, top - 18, plain(dimension["label"]), theme.ink, TITLE, "middle"),
         ]
         for number, text in axis.ticks:
             y, room = axis.place(number), text_width(text) + 2
             shapes += [
                 Box(x=x - GAP - room, y=y - HALO / 2 - 1, width=room, height=HALO + 2, fill=theme.paper),
-                Text(x=x - GAP, y=y, text=text, size=TICK, colour=theme.ink, anchor="end"),
+                _text(x - GAP, y, text, theme.ink, anchor="end"),
             ]
     shapes += _colour_bar(bar, right + 40, top, top + height, theme)
     return Picture(width, top + height + 16, shapes)

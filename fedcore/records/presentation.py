@@ -103,6 +103,7 @@ class About:
     Attributes:
         title: display name, e.g. "FedOT".
         source: paper and year.
+        bibtex: the entry of the paper; empty if there is none.
         summary: the idea in a few sentences, shown beside the form.
         family: whether it is listed as a method or as a baseline.
         prompts: names of its learned prompts -> their names in tables.
@@ -110,6 +111,7 @@ class About:
 
     title: str
     source: str = ""
+    bibtex: str = ""
     summary: str = ""
     family: Literal["method", "baseline"] = "method"
     charts: tuple[DiagnosticChart, ...] = ()

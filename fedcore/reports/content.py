@@ -7,19 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.errors import FedLensError
+from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
-from fedcore.reports.views import views
+from fedcore.reports.setting import setting_paragraph
 from fedcore.reports.views.view import Figure, ViewSource
 from fedcore.results.comparison import Comparison
 from fedcore.results.summary import Summary, SummaryTable
 
+PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")
+"""The parts of a report that may be left out, in order; setting, finding and notices never may."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What the author of a report decides beside the comparison.
+
+    Attributes:
+        title: default: the names of the experiments.
+        notes: text below the title; an empty line begins a paragraph.
+        parts: those of ``PARTS`` that the report has.
+    """
+
+    title: str = ""
+    notes: str = ""
+    parts: tuple[str, ...] = PARTS
+
 
 @dataclass(frozen=True)
 class Section:
-    """One setting (data, partition, backbone): its table, and the figures of every view in order."""
+    """One setting (data, partition, backbone): its paragraph and table, and the figures of every view."""
 
     table: SummaryTable
     figures: tuple[Figure, ...]
+    paragraph: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,7 @@ class Report:
 
     summary: Summary
     choice: ComparisonChoices
+    wording: Wording
     sections: tuple[Section, ...]
     environments: Mapping[int, Mapping[str, Any]]
 
@@ -41,15 +62,19 @@ class Report:
 
     @property
     def name(self) -> str:
-        return ", ".join(e.name for e in self.comparison.experiments)
+        return self.wording.title or ", ".join(e.name for e in self.comparison.experiments)
 
 
-def read_report(checked: CheckedComparison) -> Report:
+def read_report(checked: CheckedComparison, wording: Wording | None = None) -> Report:
     """Read the figures of a comparison.
 
     Raises:
-        FedLensError: when no run has finished, and when no row has the metric.
+        FedLensError: when no run has finished, when no row has the metric, and for an unknown part.
     """
+    wording = wording or Wording()
+    for part in wording.parts:
+        if part not in PARTS:
+            raise FedLensError(f"a report has no part '{part}'; choose from {', '.join(PARTS)}", "parts")
     store, compared, choice = checked.store, checked.comparison, checked.choice
     if not compared.rows:
         raise FedLensError(
@@ -63,7 +88,13 @@ def read_report(checked: CheckedComparison) -> Report:
     source = ViewSource(store, compared, checked.summary.metric, choice.baseline)
     sections = []
     for table in checked.summary.tables:
-        figures = [figure for view in views().values() for figure in view.figures(source, table.setting)]
-        sections.append(Section(table, tuple(figures)))
+        figures = [
+            figure
+            for name, view in views.views().items()
+            if name in wording.parts
+            for figure in view.figures(source, table.setting)
+        ]
+        paragraph = setting_paragraph(store, compared.rows_in(table.setting))
+        sections.append(Section(table, tuple(figures), paragraph))
     environments = {run.id: store.runs.environment(run.id) for run in compared.runs}
-    return Report(checked.summary, choice, tuple(sections), environments)
+    return Report(checked.summary, choice, wording, tuple(sections), environments)

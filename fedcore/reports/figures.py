@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from fedcore.plots.shapes import Picture, pdf_file, svg_file
+from fedcore.plots.shapes import PIXELS_PER_INCH, Picture, pdf_file, svg_file
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme
 from fedcore.reports.views.curves import Curves
 from fedcore.reports.views.matrices import Heatmaps
 from fedcore.reports.views.view import Figure
 
-COLUMN, PAGE = 320, 662
-"""Width in pixels of one column of a paper (3.33 in) and of both (6.9 in), also of a page of A4."""
+COLUMN, PAGE = 3.33 * PIXELS_PER_INCH, 6.9 * PIXELS_PER_INCH
+"""Width of one column of a paper and of both, which is about that of a page of A4."""
 
 
-def picture(figure: Figure, width: int = PAGE) -> tuple[Picture, str]:
+def picture(figure: Figure, width: float = PAGE) -> tuple[Picture, str]:
     """Return a figure in the light theme, which prints, and its text alternative."""
     theme = Theme()
-    chart = figure.chart(theme, width)
+    chart = figure.chart(theme, round(width))
     return still(chart.figure, width, theme), chart.alt
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from fedcore.errors import FedLensError
 from fedcore.reports import tables
 from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
-from fedcore.reports.content import Report, read_report
+from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
-from fedcore.reports.reproduce import SCRIPT, fedlens_bibtex, reproduction_files
+from fedcore.reports.reproduce import SCRIPT, bibtex, reproduction_files
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -26,15 +26,15 @@ _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 """Date of all files in an archive, so that equal content gives equal bytes."""
 
 
-def report_files(checked: CheckedComparison) -> dict[str, bytes]:
+def report_files(checked: CheckedComparison, wording: Wording | None = None) -> dict[str, bytes]:
     """Return all files of a report by path in the folder; raises as ``read_report`` does."""
-    report = read_report(checked)
+    report = read_report(checked, wording)
     written = {f"{table}.{SUFFIXES[format]}": write(checked) for (table, format), write in WRITERS.items()}
     texts = {
         PAGE: report_html(report),
         "experiments.json": written.pop("experiment.json"),
         **written,
-        "citation.bib": fedlens_bibtex(),
+        "citation.bib": bibtex(report),
         **reproduction_files(checked.store, report),
     }
     files = {name: text.encode() for name, text in texts.items()}
@@ -53,7 +53,7 @@ def _slug(name: str) -> str:
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:
     said = {
         PAGE: "the whole comparison; opens from disk, without server or network",
-        f"{FIGURES}/": "matrices and curves as PDF and SVG at the width of one or two columns",
+        f"{FIGURES}/": "charts as PDF and SVG at the width of one or two columns",
         "summary.tex": "the table for a paper, with booktabs",
         "summary.csv": "a row per method and metric, with the test against the baseline",
         "domains.csv": "a row per method, a column per domain",
@@ -64,7 +64,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "summary.json": "the summary, with config and environment of every run",
         "experiments.json": "everything recorded; `fedlens import` reads it",
         SCRIPT: "trains these runs again (see its first lines)",
-        "citation.bib": "how to cite FedLens",
+        "citation.bib": "how to cite FedLens, the methods, the data and the model",
     }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
     papers = [f"{title}: {source}" for title, source in tables.sources(report)]

@@ -1,17 +1,79 @@
-"""What a report leaves to its readers: a script that trains its runs again, and how to cite FedLens."""
+"""What a report leaves to its readers: how to train its runs again, in one command, and what to cite."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
 
 import fedcore
+from fedcore.clip.specs import weights_bibtex
+from fedcore.config import MethodEntry, dumps
+from fedcore.config.models import backbones
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from fedcore.methods import consent, registry
 from fedcore.reports.content import Report
 from fedcore.results.run_files import repeat_command, run_toml, trained_with
 from fedcore.store import Store
 
 SCRIPT = "reproduce.sh"
 FOLDER = "runs"
+METHODS = "methods"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One command that trains the runs of a report again.
+
+    Attributes:
+        command: empty if FedLens trained none of them.
+        files: what the command reads, by name: the experiments, and the user's own methods.
+        missing: method files that have changed since, or are gone.
+    """
+
+    command: str
+    files: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
+def reproduction(report: Report) -> Reproduction:
+    """Return the command and its files; each experiment trains all of its runs, whichever are shown."""
+    trained = {run.experiment_id for run in report.comparison.runs if run.origin == "engine"}
+    experiments = [e for e in report.comparison.experiments if e.id in trained]
+    methods, missing = own_methods(entry for e in experiments for entry in e.config.methods)
+    options = "".join(f" --methods {shlex.quote(name)}" for name in methods)
+    files, commands = dict(methods), []
+    for e in experiments:
+        without_files = tuple(m.model_copy(update={"file": None, "sha256": None}) for m in e.config.methods)
+        files[f"experiment-{e.id}.toml"] = dumps(e.config.model_copy(update={"methods": without_files}))
+        commands.append(f"fedlens run experiment-{e.id}.toml{options} --db reproduced.db")
+    return Reproduction(" && ".join(commands), files, tuple(missing))
+
+
+def own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, str], list[str]]:
+    """Return the text of the user's method files by name, and the names of those that cannot be given.
+
+    A file that has changed since its runs were planned would not repeat them.
+    """
+    files: dict[str, str] = {}
+    missing = []
+    for path, digest in dict.fromkeys((m.file, m.sha256) for m in entries if m.file):
+        name = PurePath(path).name
+        try:
+            _, content = registry.read(path)
+        except FedLensError:
+            missing.append(name)
+            continue
+        if (
+            digest not in (None, consent.digest(content))
+            or files.get(name, content.decode()) != content.decode()
+        ):
+            missing.append(name)
+        else:
+            files[name] = content.decode()
+    return files, missing
 
 
 def reproduction_files(store: Store, report: Report) -> dict[str, str]:
@@ -22,14 +84,17 @@ def reproduction_files(store: Store, report: Report) -> dict[str, str]:
     averaged = {r.run.id: r.run for g in report.comparison.rows for r in g.runs}
     trained = [averaged[i] for i in sorted(averaged) if averaged[i].origin == "engine"]
     others = [str(i) for i in sorted(averaged) if averaged[i].origin != "engine"]
-    files, commands = {}, []
+    methods, missing = own_methods(store.runs.config(run.id).method for run in trained)
+    files = {f"{METHODS}/{name}": text for name, text in methods.items()}
+    options = "".join(f" --methods {shlex.quote(path)}" for path in files)
+    commands = []
     for run in trained:
         name = f"{FOLDER}/run-{run.id}.toml"
-        files[name] = run_toml(store, run.id)
-        commands.append(f'{repeat_command(name, report.environments[run.id])} --db "$database"')
+        files[name] = run_toml(store, run.id, with_method_file=False)
+        commands.append(f'{repeat_command(name, report.environments[run.id])}{options} --db "$database"')
     lines = [
         "#!/bin/sh",
-        *_comments(report, others),
+        *_comments(report, others, missing),
         "set -eu",
         'cd "$(dirname "$0")"',
         'database="${1:-reproduced.db}"',
@@ -45,7 +110,7 @@ def reproduction_files(store: Store, report: Report) -> dict[str, str]:
     return {SCRIPT: "\n".join(lines), **files}
 
 
-def _comments(report: Report, others: list[str]) -> list[str]:
+def _comments(report: Report, others: list[str], missing: list[str]) -> list[str]:
     """Say what the script does, and what trained these runs; text from a database stays in its line."""
     said = [
         "Trains the runs behind this report again, into a database of its own, and makes the report of them.",
@@ -63,6 +128,10 @@ def _comments(report: Report, others: list[str]) -> list[str]:
         )
     if others:
         said.append(f"Recorded by a script or imported, so not trained here: run {', '.join(others)}")
+    if missing:
+        said.append(
+            f"Method files that have changed since, or are gone, so they are not here: {', '.join(missing)}"
+        )
     return [f"# {' '.join(text.split())}" for text in said]
 
 
@@ -89,14 +158,19 @@ def _report_again(report: Report, runs: int) -> list[str]:
     return [f'fedlens report $(seq 1 {runs}) {shlex.join(options)} --db "$database" -o reproduced']
 
 
-def fedlens_bibtex() -> str:
-    """Return the BibTeX entry of this FedLens, as in CITATION.cff."""
+def bibtex(report: Report) -> str:
+    """Return the BibTeX entries of FedLens, as in CITATION.cff, and of the methods, data and models."""
     version = fedcore.__version__
-    return (
+    own = (
         "@software{fedlens,\n"
         "  author  = {{The FedLens developers}},\n"
         "  title   = {{FedLens}: federated adaptation of {CLIP}, compared},\n"
         f"  version = {{{version}}},\n"
         "  year    = {2026},\n"
-        "}\n"
+        "}"
     )
+    rows, methods, data = report.comparison.rows, registry.load_all(), {e.name: e for e in catalog.entries()}
+    entries = [methods[row.method].about.bibtex for row in rows if row.method in methods]
+    entries += [data[row.config.data.name].bibtex for row in rows if row.config.data.name in data]
+    entries += [weights_bibtex(b.name, b.pretrained) for row in rows for b in backbones(row.config)]
+    return "\n\n".join([own, *dict.fromkeys(e.strip() for e in entries if e)]) + "\n"

@@ -79,7 +79,6 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
         rows.append([*cells, TextCell(row.seeds), TextCell(row.rounds)])
     notes = [
         *summary.notes,
-        "Hover over a cell for its seeds and reasons.",
         *(f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in table.metrics),
         *table.notes,
     ]

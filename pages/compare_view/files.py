@@ -13,7 +13,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
-from pages.widgets.report import report_button
+from pages.widgets.report import wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
@@ -66,7 +66,6 @@ def draw(shown: ShownComparison) -> None:
             _file_button(shown, label, table, format, help_)
     st.subheader("For my supervisor", anchor=False)
     with st.container(horizontal=True):
-        report_button(shown.store, shown.experiments, "report_export", shown.choice)
         _archive_button(
             shown, "Report folder (ZIP)", "report", ("",),
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
@@ -75,6 +74,7 @@ def draw(shown: ShownComparison) -> None:
             shown, "Whole experiment JSON", "experiment", "json",
             "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
         )  # fmt: skip
+    st.caption("*Report*, at the top of this page, makes the page alone, and gives both a title and notes.")
     st.caption(
         f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
     )
@@ -104,12 +104,13 @@ def _archive_button(
     shown: ShownComparison, label: str, name: str, beginnings: tuple[str, ...], help_: str
 ) -> None:
     """Draw the button that makes the files of the report whose names begin so as an archive."""
+    words = wording()  # here: the file is made in a thread that does not know the page's state
 
     def made() -> bytes:
         from fedcore.reports import folder
 
         with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-            files = folder.report_files(checked)
+            files = folder.report_files(checked, words)
         wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
         return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
 

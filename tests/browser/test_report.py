@@ -1,12 +1,16 @@
-"""A report that was made with one click opens from disk: without server, and with the network forbidden."""
+"""A report opens from disk with the network forbidden, shows its charts without scripts, and prints on A4."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Request, Route, expect
 
+from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.content import read_report
+from fedcore.reports.page import report_html
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import row_panels
 from fedcore.store import Store
@@ -15,16 +19,32 @@ from tests.support.web.browser import NewPage, Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 HOSTILE = "<img src=x onerror=window.owned=1> & <script>window.owned=1</script>"
-CELLS = "chart => Array.from(chart.calcdata[0][0].z, row => Array.from(row))"  # what plotly draws
+A4 = {"width": 688, "height": 1009}  # pixels within the margins of the sheet
+TOO_WIDE = """() => Array.from(document.querySelectorAll('body *'))
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
+FIGURES = """() => Array.from(document.querySelectorAll('figure svg'), svg => ({
+  title: svg.closest('figure').querySelector('h3').textContent,
+  marks: svg.querySelectorAll('rect, path, circle, image').length,
+  height: svg.closest('figure').getBoundingClientRect().height,
+  outside: Array.from(svg.querySelectorAll('*')).filter(e => {
+    const box = e.getBoundingClientRect(), sheet = svg.getBoundingClientRect();
+    return box.width && (
+      box.right > sheet.right + 1 || box.left < sheet.left - 1 || box.bottom > sheet.bottom + 1);
+  }).map(e => e.textContent || e.tagName),
+}))"""
 
 
 def test_a_report_opens_from_disk_and_asks_for_nothing(
     server: Server, tab: Tab, new_page: NewPage, tmp_path: Path
 ) -> None:
-    number = fill.done(server.db, fill.an_experiment(HOSTILE, ("fedot", "promptfl"), (1, 2, 3), 3))
+    number = fill.done(server.db, fill.an_experiment("Rotated digits", ("fedot", "promptfl"), (1, 2, 3), 3))
     tab.page.goto(f"{server.url}/compare?ids={number}")
+    tab.page.get_by_role("button", name="Report", exact=True).click()
+    tab.page.get_by_label("Title").fill(HOSTILE)
+    tab.page.get_by_label("Notes").fill("Measured on a rainy day.")
+    tab.page.get_by_label("Notes").press("Control+Enter")
     with tab.page.expect_download() as download:
-        tab.page.get_by_role("button", name="Report", exact=True).click()
+        tab.page.get_by_role("button", name="Save report").click()
     file = tmp_path / "report.html"
     download.value.save_as(file)
     tab.page.goto("about:blank")
@@ -46,6 +66,7 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(
     page.goto(file.as_uri())
     expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
 
+    expect(page.locator(".notes")).to_have_text("Measured on a rainy day.")
     compared = compare(Store(server.db), [number])
     groups = {g.label: g for g in compared.rows}
     row = page.get_by_role("table", name="Summary of").get_by_role("row").filter(has_text="FedOT")
@@ -55,15 +76,50 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(
         has=page.get_by_role("heading", name="Model by test set", exact=True)
     )
     figure.scroll_into_view_if_needed()
-    expect(figure.locator(".heatmaplayer image").first).to_be_visible()
     panels = row_panels(Store(server.db), compared, next(iter(compared.settings)))
-    shown = figure.locator(".chart").evaluate(CELLS)
-    assert shown == [pytest.approx(list(values), abs=1e-4) for values in panels[groups["FedOT"].key].values]
-    figure.get_by_text("Numbers").click()
     first = panels[groups["FedOT"].key]
+    figure.locator("rect[fill]:not([fill='#d4d7db'])").first.hover()
+    tip = f"{first.rows[0]} on {first.columns[0]}\n{first.values[0, 0]:.1f} %"
+    expect(page.locator("#tip")).to_contain_text(tip)
+    figure.get_by_text("Numbers").click()
     cell = figure.get_by_role("table", name="FedOT").get_by_role("row").nth(1).get_by_role("cell").nth(1)
     expect(cell).to_have_text(f"{first.values[0, 0]:.1f}")
 
     assert page.evaluate("window.owned") is None, "a name of the database was run"
     assert asked == [file.as_uri()], "the report asked for something"
     assert complaints == [], "a script failed, or the policy had something to forbid"
+
+
+@pytest.mark.parametrize("clients", [6, 45])
+def test_a_report_prints_on_a4_and_needs_no_script(new_page: NewPage, tmp_path: Path, clients: int) -> None:
+    """Nothing is cut off: neither at the right of the sheet, nor a chart that is taller than it."""
+    names = [f"client {i}" for i in range(clients)]
+    db = tmp_path / "runs.db"
+    made, writers = fill.start(
+        db, fill.an_experiment("Printed", ("fedot", "promptfl", "sdfed", "fedalign"), (1, 2, 3), 4)
+    )
+    for writer in writers:
+        fill.train(writer, clients=names)
+    fill.let_go(db, writers[0].claim.owner)
+    with checked_comparison(
+        Store(db), [made.experiment_id], ComparisonChoices(baseline="PromptFL")
+    ) as checked:
+        text = report_html(read_report(checked))
+    assert len(text.encode()) < 2_000_000, "twelve runs"
+    file = tmp_path / "report.html"
+    file.write_text(text, encoding="utf-8")
+
+    page = new_page(viewport=A4, offline=True, java_script_enabled=False)
+    page.goto(file.as_uri())
+    pdf = page.pdf(prefer_css_page_size=True)
+    sheets = re.findall(rb"/MediaBox\s*\[\s*0\s+0\s+([\d.]+)\s+([\d.]+)", pdf)
+    assert 5 <= len(sheets) <= 30
+    assert {(round(float(w)), round(float(h))) for w, h in sheets} <= {(595, 842), (596, 842), (595, 841)}
+    page.emulate_media(media="print")
+    assert page.evaluate(TOO_WIDE) == []
+    figures = page.evaluate(FIGURES)
+    assert len(figures) >= 8
+    for figure in figures:
+        assert figure["marks"] > 2 and figure["height"] < A4["height"] and not figure["outside"], figure
+    expect(page.get_by_text("Accuracy in %").first).to_be_visible()  # of the colour bar
+    assert clients > 10 or page.get_by_text("own test images").first.is_visible(), "the legend"

@@ -19,8 +19,9 @@ import pytest
 
 from fedcore.config import MethodEntry, load
 from fedcore.errors import FedLensError
+from fedcore.records.events import Notice
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
-from fedcore.reports.content import Report, read_report
+from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
@@ -163,21 +164,44 @@ def test_the_heatmaps_have_the_cells_of_the_database(filled: Path) -> None:
 def test_text_of_users_stays_text(hostile: Path) -> None:
     page = Page(report_html(content(hostile)))
     running = [text for kind, text in page.scripts if not kind]
-    assert len(running) == 2, "plotly and the script that draws"
+    assert len(running) == 1, "the script that shows what the pointer is on"
     assert not any("window.owned" in text for text in running)
     assert not {tag for tag, _ in page.tags} & {"img", "iframe", "object", "link", "base", "form"}
     for _, attributes in page.tags:
         assert not any(name == "src" or name.startswith("on") for name in attributes)
-        assert (attributes.get("href") or "#").startswith("#")
+        assert (attributes.get("href") or "#").startswith(("#", "data:image/png;", "data:text/plain;"))
     assert all(json.loads(text) for kind, text in page.scripts if kind)
 
 
-def test_the_policy_names_both_scripts_and_forbids_all_else(filled: Path) -> None:
+def test_the_policy_names_the_script_and_forbids_all_else(filled: Path) -> None:
     page = Page(report_html(content(filled)))
     policy = next(a["content"] or "" for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
     script = next(part for part in policy.split(";") if "script-src" in part)
     assert policy.startswith("default-src 'none'") and "http" not in policy
-    assert script.count("'sha256-") == 2 and "unsafe" not in script
+    assert script.count("'sha256-") == 1 and "unsafe" not in script
+
+
+def test_the_author_gives_title_notes_and_parts(filled: Path) -> None:
+    wording = Wording("Two <b>methods</b>", "First.\n\nSecond & last.", ("summary", "curves"))
+    with checked_comparison(Store(filled), [1]) as checked:
+        text = report_html(read_report(checked, wording))
+        with pytest.raises(FedLensError, match="no part 'heatmaps'"):
+            read_report(checked, Wording(parts=("heatmaps",)))
+    page = Page(text)
+    assert "<h1>Two &lt;b&gt;methods&lt;/b&gt;</h1>" in text
+    assert '<p class="notes">First.</p>' in text and '<p class="notes">Second &amp; last.</p>' in text
+    sections = [a.get("id") for tag, a in page.tags if tag == "section"]
+    assert not {"configs", "environment", "runs", "reproduction", "citation"} & set(sections)
+    titles = [title for title in page.tables if title]
+    assert any(title.startswith("Summary of") for title in titles)
+    assert "Personal accuracy by round" in titles and "Model by test set" not in text
+
+
+def test_the_paragraph_says_what_was_run(filled: Path) -> None:
+    (section,) = content(filled).sections
+    assert section.paragraph.startswith("Data: Rotated digits (1,797 handwritten digits")
+    assert "6 clients with the images of one domain each." in section.paragraph
+    assert section.paragraph.endswith("5 methods trained for 10 rounds with all clients, with seeds 1 to 3.")
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +329,7 @@ def test_what_cannot_be_reported_is_said(filled: Path) -> None:
 
 def test_a_notice_of_several_runs_names_them_in_the_plural(filled: Path) -> None:
     report = content(filled)
-    noted = [replace(run, notices=[{"message": "same for all"}]) for run in report.comparison.runs[:2]]
+    noted = [replace(run, notices=(Notice("same for all"),)) for run in report.comparison.runs[:2]]
 
     def said(runs: list[RunRow]) -> list[str]:
         changed = replace(report.comparison, runs=tuple(runs))
@@ -350,5 +374,5 @@ def test_every_chart_says_what_it_shows(filled: Path) -> None:
     drawings = [draw(shown) for section in content(filled).sections for shown in section.figures]
     assert len(drawings) >= 7
     for drawing in drawings:
-        assert drawing.chart.alt.endswith(".") and "no data yet" not in drawing.chart.alt, drawing.title
+        assert drawing.alt.endswith(".") and "no data yet" not in drawing.alt, drawing.title
         assert all(table.rows for table in drawing.numbers), drawing.title

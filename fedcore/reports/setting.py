@@ -1,0 +1,86 @@
+"""The setting of a comparison as a paragraph: data, clients, model and training, in whole sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcore.config import DataConfig, PartitionConfig, RunConfig
+from fedcore.config.field_names import data_title, number_ranges
+from fedcore.config.models import backbones
+from fedcore.data import catalog
+from fedcore.progress import counted
+from fedcore.results.comparison import ComparisonRow
+from fedcore.store import EntityRow, Store
+
+SPLITS = {
+    "60/20/20": "Within each domain and class, 60 % of the images are for training, 20 % for validation and "
+    "20 % for testing.",
+    "80/20": "Within each domain and class, 80 % of the images are for training and 20 % for testing.",
+    "official": "The images are split as the data set itself splits them.",
+    "swapped": "The data set's test and validation parts are for training, its training part is for testing.",
+}
+
+
+def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
+    """Return the setting of rows that share one, as a paragraph."""
+    run = rows[0].runs[0].run
+    config = rows[0].config
+    clients = [e for e in store.cells.entities(run.id) if e.kind == "client"]
+    return " ".join(
+        [
+            _data(config.data, config.partition, clients),
+            *_split(config.data, rows),
+            *_model(config),
+            *_training(rows),
+        ]
+    )
+
+
+def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[EntityRow]) -> str:
+    entry = next((e for e in catalog.entries() if e.name == data.name), None)
+    what = f"{entry.title} ({entry.source})" if entry is not None and not data.root else data_title(data)
+    domains = len({c.domain for c in clients if c.domain})
+    each = " each" if len(clients) > 1 else ""
+    share = {
+        "domain": f"with the images of one domain{each}"
+        + f", from {domains} domains" * (0 < domains < len(clients)),
+        "iid": "to which the images are dealt at random",
+        "dirichlet": "whose shares of the classes are drawn from a Dirichlet distribution "
+        f"(alpha {partition.alpha or 0:g})",
+        "pathological": f"with {counted(partition.classes_per_client or 1, 'class')}{each}",
+        "natural": "as the data set names them",
+    }[partition.kind]
+    return f"Data: {what}. The federation has {counted(len(clients), 'client')} {share}."
+
+
+def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
+    said = [SPLITS[data.split]]
+    if data.shots is not None:
+        said.append(f"A client trains on {counted(data.shots, 'image')} of each class.")
+    if rows[0].config.held_out is not None:
+        said.append("Each domain in turn has no client and is the unseen test set.")
+    return said
+
+
+def _model(config: RunConfig) -> list[str]:
+    names = [
+        f"{b.name} with the weights {b.pretrained}"
+        if b.pretrained
+        else f"{b.name}, a small CLIP that comes with FedLens"
+        for b in backbones(config)
+    ]
+    return [f"The pretrained model is {' or '.join(dict.fromkeys(names))}."]
+
+
+def _training(rows: Sequence[ComparisonRow]) -> list[str]:
+    rounds = sorted({row.config.rounds for row in rows})
+    shares = sorted({row.config.participation for row in rows})
+    seeds = sorted({seed for row in rows for seed in row.seeds})
+    who = (
+        "all clients"
+        if shares == [1.0]
+        else f"{' or '.join(f'{100 * s:g} %' for s in shares)} of the clients"
+    )
+    length = f"{' or '.join(map(str, rounds))} round{'s' * (rounds != [1])}"
+    seeded = f"seed{'s' * (len(seeds) > 1)} {number_ranges(seeds)}"
+    return [f"{counted(len(rows), 'method')} trained for {length} with {who}, with {seeded}."]
