@@ -128,7 +128,7 @@ def report(
     The file opens and prints in any browser, without FedLens: tables, heatmaps, curves, configs.
     """
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
-    from fedcore.reports.content import PARTS, Wording, read_report
+    from fedcore.reports.content import Wording, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
     from fedcore.results.metrics import METRICS, Metric
@@ -139,7 +139,7 @@ def report(
     if metric is not None and by is None:
         raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
-    chosen = PARTS if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
+    chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
     wording = Wording(title, _notes(notes or ""), chosen)
     is_page = output.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:

@@ -25,12 +25,16 @@ class Wording:
     Attributes:
         title: default: the names of the experiments.
         notes: text below the title; an empty line begins a paragraph.
-        parts: those of ``PARTS`` that the report has.
+        parts: those of ``PARTS`` that the report has; None: all.
     """
 
     title: str = ""
     notes: str = ""
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] | None = None
+
+    def has(self, part: str) -> bool:
+        """Return whether the report has a part."""
+        return self.parts is None or part in self.parts
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> R
         FedLensError: when no run has finished, when no row has the metric, and for an unknown part.
     """
     wording = wording or Wording()
-    for part in wording.parts:
+    for part in wording.parts or ():
         if part not in PARTS:
             raise FedLensError(f"a report has no part '{part}'; choose from {', '.join(PARTS)}", "parts")
     store, compared, choice = checked.store, checked.comparison, checked.choice
@@ -91,7 +95,7 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> R
         figures = [
             figure
             for name, view in views.views().items()
-            if name in wording.parts
+            if wording.has(name)
             for figure in view.figures(source, table.setting)
         ]
         paragraph = setting_paragraph(store, compared.rows_in(table.setting))

@@ -68,7 +68,6 @@ def report_html(report: Report) -> str:
         style=Markup((ASSETS / "report" / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
         report=report,
-        parts=report.wording.parts,
         notes=[p for p in report.wording.notes.split("\n\n") if p.strip()],
         sections=sections,
         metric=METRICS[report.summary.metric],

@@ -35,7 +35,6 @@ def report_button(
             key="report_parts",
             format_func=lambda part: titles.get(part, part.capitalize()),
         )
-
         words = wording()  # here: the file is made in a thread that does not know the page's state
 
         def made() -> str:
@@ -60,5 +59,6 @@ def report_button(
 def wording() -> Wording:
     """Return the title, notes and parts that the reader has given on this page."""
     given = st.session_state
-    parts = tuple(part for part in PARTS if part in given.get("report_parts", PARTS))
-    return Wording(given.get("report_title", ""), given.get("report_notes", ""), parts)
+    return Wording(
+        given.get("report_title", ""), given.get("report_notes", ""), tuple(given.get("report_parts", PARTS))
+    )
