@@ -48,31 +48,6 @@ class BackboneSpec:
     patches: int = 0
 
 
-_CLIP = """\
-@inproceedings{radford2021clip,
-  author    = {Radford, Alec and Kim, Jong Wook and Hallacy, Chris and others},
-  title     = {Learning Transferable Visual Models From Natural Language Supervision},
-  booktitle = {International Conference on Machine Learning},
-  year      = {2021},
-}"""
-_OPEN_CLIP = """\
-@software{openclip,
-  author = {Ilharco, Gabriel and Wortsman, Mitchell and Wightman, Ross and others},
-  title  = {OpenCLIP},
-  year   = {2021},
-  doi    = {10.5281/zenodo.5143773},
-}"""
-
-
-def weights_bibtex(name: str, pretrained: str | None) -> str:
-    """Return what to cite for a backbone: CLIP, and open_clip for weights that are not OpenAI's."""
-    return (
-        _CLIP
-        if name in MINI_MODELS or (pretrained or "").startswith("openai")
-        else f"{_CLIP}\n\n{_OPEN_CLIP}"
-    )
-
-
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Return the files of a backbone's weights on this machine, or else its open_clip tag."""
     backbone_spec(name)  # refuses unknown names

@@ -9,9 +9,9 @@ from typing import Any
 from fedcore.errors import FedLensError
 from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
-from fedcore.reports.setting import setting_paragraph
 from fedcore.reports.views.view import Figure, ViewSource
 from fedcore.results.comparison import Comparison
+from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.summary import Summary, SummaryTable
 
 PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")

@@ -17,7 +17,8 @@ from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
-from fedcore.reports.reproduce import SCRIPT, bibtex, reproduction_files
+from fedcore.reports.reproduce import SCRIPT, reproduction_files
+from fedcore.results.citations import bibtex
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -34,7 +35,7 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
         PAGE: report_html(report),
         "experiments.json": written.pop("experiment.json"),
         **written,
-        "citation.bib": bibtex(report),
+        "citation.bib": bibtex(report.comparison.rows),
         **reproduction_files(checked.store, report),
     }
     files = {name: text.encode() for name, text in texts.items()}

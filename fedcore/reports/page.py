@@ -22,9 +22,10 @@ from fedcore.paths import ASSETS
 from fedcore.plots.shapes import inline_svg
 from fedcore.reports import figures, tables
 from fedcore.reports.content import Report
-from fedcore.reports.reproduce import bibtex, reproduction
+from fedcore.reports.reproduce import reproduction
 from fedcore.reports.tables import TextCell, TextTable
 from fedcore.reports.views.view import Figure
+from fedcore.results.citations import bibtex
 from fedcore.results.exports import summary_rows
 from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, RULES
@@ -79,7 +80,7 @@ def report_html(report: Report) -> str:
         repeat=repeat,
         downloads={name: _download(text) for name, text in repeat.files.items()},
         sources=tables.sources(report),
-        bibtex=bibtex(report),
+        bibtex=bibtex(report.comparison.rows),
         trained=list(dict.fromkeys(trained_with(e) for e in report.environments.values() if e)),
         data=_json_in_script(json.dumps(summary_rows(report.summary), ensure_ascii=False, allow_nan=False)),
         version=fedcore.__version__,

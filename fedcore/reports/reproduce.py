@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-import fedcore
-from fedcore.clip.specs import weights_bibtex
 from fedcore.config import MethodEntry, dumps
-from fedcore.config.models import backbones
-from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
 from fedcore.reports.content import Report
@@ -156,21 +152,3 @@ def _report_again(report: Report, runs: int) -> list[str]:
         options += ["--metric", metric]
     # the filter is left out: it may name what the new database does not have, and it has no other runs
     return [f'fedlens report $(seq 1 {runs}) {shlex.join(options)} --db "$database" -o reproduced']
-
-
-def bibtex(report: Report) -> str:
-    """Return the BibTeX entries of FedLens, as in CITATION.cff, and of the methods, data and models."""
-    version = fedcore.__version__
-    own = (
-        "@software{fedlens,\n"
-        "  author  = {{The FedLens developers}},\n"
-        "  title   = {{FedLens}: federated adaptation of {CLIP}, compared},\n"
-        f"  version = {{{version}}},\n"
-        "  year    = {2026},\n"
-        "}"
-    )
-    rows, methods, data = report.comparison.rows, registry.load_all(), {e.name: e for e in catalog.entries()}
-    entries = [methods[row.method].about.bibtex for row in rows if row.method in methods]
-    entries += [data[row.config.data.name].bibtex for row in rows if row.config.data.name in data]
-    entries += [weights_bibtex(b.name, b.pretrained) for row in rows for b in backbones(row.config)]
-    return "\n\n".join([own, *dict.fromkeys(e.strip() for e in entries if e)]) + "\n"
