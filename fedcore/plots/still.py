@@ -299,8 +299,8 @@ def _text(
 
 def _colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
     """Return colours from 0 to 255, grey for NaN. Shape: share (...) -> (..., 3)."""
-    rgb = colours_at([(p, c) for p, c in scale], np.nan_to_num(share))
-    rgb[np.isnan(share)] = colours_at([(0.0, no_data), (1.0, no_data)], np.zeros(1))[0]
+    rgb = colours_at(tuple((p, c) for p, c in scale), np.nan_to_num(share))
+    rgb[np.isnan(share)] = colours_at(((0.0, no_data), (1.0, no_data)), np.zeros(1))[0]
     return np.round(255 * rgb).astype(np.uint8)
 
 
