@@ -60,6 +60,7 @@ if open_database():
         page.run()
     except FedLensError as error:
         markup.show_error(error)
+browser.mend_window()
 browser.measure_window()
 browser.focus_lines()
 browser.listen_for_shortcuts()

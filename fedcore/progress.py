@@ -108,6 +108,15 @@ class Pace:
         return f"{shown} {self._unit}/s, {duration((total - done) / rate)} left"
 
 
+def about(seconds: float) -> str:
+    """Write an estimated duration as ``about 40 s``, ``about 11 min`` or ``about 3 h``: not to the second."""
+    if seconds < 57.5:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"about {max(1, round(seconds / 60))} min"
+    return f"about {seconds / 3600:.1f} h".replace(".0 h", " h")
+
+
 def duration(seconds: float | None) -> str:
     """Write a duration as ``42 s``, ``3 min 20 s`` or ``2 h 05 min``; None as an empty text."""
     if seconds is None:

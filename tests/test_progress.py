@@ -1,6 +1,6 @@
 import pytest
 
-from fedcore.progress import Pace, counted, duration
+from fedcore.progress import Pace, about, counted, duration
 
 
 def test_speed_and_time_left_count_from_the_first_look():
@@ -27,3 +27,19 @@ def test_spans_are_said_in_two_units():
 )
 def test_a_number_has_its_noun_in_the_right_form(number: int, noun: str, text: str) -> None:
     assert counted(number, noun) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1, "5 s"),
+        (42, "40 s"),
+        (58, "1 min"),
+        (660, "11 min"),
+        (5399, "90 min"),
+        (7200, "2 h"),
+        (9000, "2.5 h"),
+    ],
+)
+def test_an_estimate_is_not_written_to_the_second(seconds: float, text: str) -> None:
+    assert about(seconds) == f"about {text}"

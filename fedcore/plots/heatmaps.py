@@ -474,8 +474,12 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
             parts.append(f"{p.title}, {p.empty_text}")
             continue
         on_diagonal = [p.values[i, j] for i, j in enumerate(p.own_columns) if not np.isnan(p.values[i, j])]
-        alone = f"{p.title}, {matrix.unit.lower()} of a client for itself"
-        parts.append(f"{alone} {np.mean(on_diagonal):.2f} on average" if on_diagonal else p.title)
+        alone = f"{p.title}, a client's own {matrix.unit.lower()}"
+        if np.any(on_diagonal):
+            parts.append(f"{alone} {np.mean(on_diagonal):.2f} on average")
+        else:  # nothing that a client is to itself
+            low, high = np.nanmin(p.values), np.nanmax(p.values)
+            parts.append(f"{p.title}, {matrix.unit.lower()} between clients {low:.2f} to {high:.2f}")
     return f"{matrix.title}. {'; '.join(parts)}."
 
 

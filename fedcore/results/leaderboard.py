@@ -147,7 +147,7 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     settings = []
     for (key, rounds, share), ids in sorted(found.items(), key=lambda item: -len(item[1])):
         title = setting_title(configs[ids[0]])
-        extra = f", {share:.0%} of the clients" if share < 1 else ""
+        extra = f", {100 * share:.3g} % of the clients" if share < 1 else ""
         suffix = f" [{key[:4]}]" if len(titles[title, rounds, share]) > 1 else ""
         name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{suffix}"
         in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.config.field_names import data_title, error_text
-from fedcore.progress import duration
+from fedcore.progress import about, duration
 from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
@@ -47,7 +47,7 @@ class RunProgress:
         if run.state == "queued":
             return f"position {self.queue_position} in the queue" if self.queue_position else "queued"
         if run.state == "running":
-            left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
+            left = f"{about(self.seconds_left)} left" if self.seconds_left is not None else ""
             return " · ".join(t for t in (run.status_text or "", left) if t) or "starting"
         if run.state == "done":
             return f"took {duration(self.seconds)}" if self.seconds is not None else ""

@@ -16,7 +16,7 @@ from fedcore.engine.plan import Plan, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.plots.partition import partition_picture
-from fedcore.progress import counted, duration
+from fedcore.progress import about, counted
 from pages.forms import dataset, fields
 from pages.widgets import background, markup, planning, session
 
@@ -165,7 +165,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
 def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> str:
     """Describe the time, disk and memory that a plan needs, as far as they are known."""
     seconds, memory = forecast.seconds(precedents, plan.runs), forecast.memory(precedents, plan.runs)
-    text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
+    text = f", {about(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
     if memory is not None:

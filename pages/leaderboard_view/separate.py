@@ -12,7 +12,7 @@ from fedcore.config import RunConfig
 from fedcore.config.field_names import number_ranges
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
-from fedcore.progress import counted, duration
+from fedcore.progress import about, counted
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.further_seeds import (
     DECISIVE_SEEDS,
@@ -39,8 +39,10 @@ def offer_decisive(store: Store, board: Board) -> None:
     plan, undecided = decisive_runs(store, board)
     if plan:
         texts = "; ".join(_row_seeds(row, runs) for row, runs in plan)
-        about = _time(store, plan)
-        label = f"Make this ranking decisive: {counted(_number(plan), 'run')}{f', {about}' if about else ''}"
+        needed = _time(store, plan)
+        label = (
+            f"Make this ranking decisive: {counted(_number(plan), 'run')}{f', {needed}' if needed else ''}"
+        )
         _queue_button(
             store, plan, label, "decisive",
             f"Gives every row {MIN_PAIRS} seeds, and neighbours the seeds that separate them with a power of "
@@ -146,10 +148,10 @@ def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None
     if not plans:
         st.info("The runs for these seeds are already queued or running.", icon=":material/hourglass:")
         return
-    number, about = _number(plans), _time(store, plans)
+    number, needed = _number(plans), _time(store, plans)
     _queue_button(store, plans, f"Queue {'this run' if number == 1 else f'these {number} runs'}", "separate")
     texts = "; ".join(_row_seeds(row, configs) for row, configs in plans)
-    st.caption(markup.md(f"{texts}{f', {about} in all' if about else ''}."))
+    st.caption(markup.md(f"{texts}{f', {needed} in all' if needed else ''}."))
 
 
 def _queue_button(store: Store, plan: Plan, label: str, key: str, help_: str | None = None) -> None:
@@ -170,7 +172,7 @@ def _number(plan: Plan) -> int:
 def _time(store: Store, plan: Plan) -> str:
     """Return how long the runs will take, as far as runs of their kind were measured."""
     seconds = forecast.seconds(forecast.precedents(store.path), [run for _, runs in plan for run in runs])
-    return f"about {duration(seconds)}" if seconds else ""
+    return about(seconds) if seconds else ""
 
 
 def _row_seeds(row: ComparisonRow, runs: Sequence[RunConfig]) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
-from fedcore.progress import counted, duration
+from fedcore.progress import about, counted
 from fedcore.results import progress
 from fedcore.results.further_seeds import more_seeds
 from fedcore.store import ExperimentRow, RunRow
@@ -146,13 +146,13 @@ def next_steps(experiment: ExperimentRow) -> None:
         if runs:
             seeds = len({run.seed for run in runs})
             time = forecast.seconds(forecast.precedents(store.path), runs)
-            about = f", about {duration(time)} in all" if time else ""
+            needed = f", {about(time)} in all" if time else ""
             if st.button(
                 f"Queue {seeds} more seed{'s' * (seeds > 1)}",
                 icon=":material/playlist_add:",
                 key="live_more_seeds",
                 disabled=not session.writable(),
-                help=f"{counted(len(runs), 'run')}{about}. They join this experiment",
+                help=f"{counted(len(runs), 'run')}{needed}. They join this experiment",
             ):
                 store.experiments.extend(experiment.id, runs)
                 jobs.ensure_worker(store)

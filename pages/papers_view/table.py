@@ -8,7 +8,7 @@ from itertools import groupby
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
-from fedcore.progress import counted, duration
+from fedcore.progress import about, counted
 from pages.widgets.markup import esc
 
 FULL_GAP, STRONGEST = 5.0, 38
@@ -178,7 +178,7 @@ def progress_text(cell: TableCell) -> str:
 
 def cost_text(seconds: float | None) -> str:
     """Return a time in words, or ``unknown`` if this machine has not measured it."""
-    return "unknown" if seconds is None else f"about {duration(seconds)}"
+    return "unknown" if seconds is None else about(seconds)
 
 
 def _time_alone(seconds: float | None) -> str:

@@ -13,7 +13,7 @@ from fedcore.config.field_names import error_text
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import DEMO, preset
-from fedcore.progress import duration
+from fedcore.progress import about
 from fedcore.store import RunRow, TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
@@ -106,5 +106,5 @@ def progress_text(task: TaskRow) -> str:
     if task.status == "stopping":
         return "stopping"
     counted = f" {task.done:,} of {task.total:,}" if task.total else ""
-    left = f", about {duration(task.seconds_left)} left" if task.seconds_left else ""
+    left = f", {about(task.seconds_left)} left" if task.seconds_left else ""
     return f"{task.status_text or 'starting'}{counted}{left}"

@@ -30,13 +30,18 @@ def ignore() -> None:
 
 
 _viewport, _line_focus, _shortcuts = script("viewport"), script("line_focus"), script("shortcuts")
-_cell_click = script("cell_click")
+_cell_click, _window = script("cell_click"), script("window")
 
 
 def measure_window() -> None:
     """Let the browser report its window; the page is drawn again when its width or theme changes."""
     seen = {"width": session.NARROW_WINDOW, "narrow": session.is_narrow(), "dark": session.is_dark()}
     _viewport(session.VIEWPORT, data=seen, on_narrow_change=ignore, on_dark_change=ignore)
+
+
+def mend_window() -> None:
+    """Give each visit of a page one entry in the history; say that runs go on when the connection is lost."""
+    _window("window")
 
 
 def focus_lines() -> None:

@@ -43,9 +43,16 @@ def esc(text: object) -> str:
     return html.escape(str(text))
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital letter, unless its first word is a name, a path or code."""
+    first = text.split(maxsplit=1)[0] if text.strip() else ""
+    plain = first.isalpha() and first.islower() and first.isascii()
+    return text[:1].upper() + text[1:] if plain else text
+
+
 def show_error(error: FedLensError, where: object = st) -> None:
     """Show an error on the page, with commands, which errors put in backticks, as code."""
-    where.error(md_with_code(str(error)), icon=":material/error:")  # type: ignore[attr-defined]
+    where.error(md_with_code(sentence(str(error))), icon=":material/error:")  # type: ignore[attr-defined]
 
 
 def show_finding(texts: Sequence[str]) -> None:

@@ -266,7 +266,7 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
     writer.claim.finish("done")
     app = open_page("live", id="1", live_view="Who is like whom")
     grid = charts(app)[0]
-    assert grid["alt"].startswith("Who is like whom. Mine: round 1/1, cosine of a client for itself 0.00")
+    assert grid["alt"].startswith("Who is like whom. Mine: round 1/1, cosine between clients -1.00 to 1.00")
     axis = grid["figure"]["layout"]["coloraxis"]
     assert (axis["cmin"], axis["cmax"], axis["colorbar"]["title"]["text"]) == (-1, 1, "Cosine")
     assert "Cosine of updates. All heatmaps share one colour scale." in [c.value for c in app.caption]

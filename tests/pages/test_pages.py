@@ -189,4 +189,12 @@ def test_what_goes_wrong_in_a_part_of_a_page_that_is_redrawn_by_itself_is_a_sent
     """Such a part runs outside of dashboard.py, which shows the errors of pages."""
     app = AppTest.from_function(a_part_that_fails).run()
     assert not app.exception
-    assert [error.value for error in app.error] == ["the disk that holds runs\\.db is full; free some space"]
+    assert [error.value for error in app.error] == ["The disk that holds runs\\.db is full; free some space"]
+
+
+@pytest.mark.parametrize(
+    "text", ["/data/x is no folder", "runs.db is full", "`fedlens doctor` says more", ""]
+)
+def test_an_error_that_begins_with_a_name_keeps_its_first_letter(text: str) -> None:
+    assert markup.sentence(text) == text
+    assert markup.sentence(f"no room: {text}") == f"No room: {text}"

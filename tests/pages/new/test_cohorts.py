@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_line_names_it(open_page: Opened) -> None:
     assert said.startswith("Cohort 2: CLIP backbone: unknown backbone 'RN51'; did you mean 'RN50")
     assert button(app, "Launch").disabled
     app = editor(app, edited_rows={0: {"clients": 3}})
-    assert "the cohorts hold 3 clients, the partition makes 6" in app.error[0].value
+    assert "The cohorts hold 3 clients, the partition makes 6" in app.error[0].value
 
 
 def test_lines_stay_when_cohorts_are_switched_off_and_on(open_page: Opened) -> None:

@@ -59,7 +59,7 @@ def test_what_is_wrong_with_a_sweep_stands_beside_its_field(open_page: Opened) -
     app = sweep_over(open_page("new", preset="demo"), {"rounds": "many"})
     assert len(app.error) == 1 and button(app, "Launch").disabled
     app = sweep_over(open_page("new", preset="demo"), {"rounds": ""})
-    assert "the list is empty" in app.error[0].value
+    assert "The list is empty" in app.error[0].value
     assert any(c.value.startswith("6 clients, 10 classes") for c in app.caption), "the picture still stands"
 
 
@@ -254,7 +254,7 @@ def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
 
 def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
     app = open_page("new", clone="9" * 30)
-    assert any("no experiment" in e.value for e in app.error)
+    assert any("No experiment" in e.value for e in app.error)
 
 
 def test_the_checkpoints_kept_are_a_field_of_the_form(open_page: Opened) -> None:

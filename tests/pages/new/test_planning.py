@@ -121,7 +121,7 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
     away = folder.with_name("away")
     shutil.move(folder, away)
     app = own(open_page("new", preset="demo"), folder)
-    assert "no folder" in app.error[0].value
+    assert "No folder" in app.error[0].value
     shutil.move(away, folder)
     assert app.run().error, "not looked at again at once"
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)

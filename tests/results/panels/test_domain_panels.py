@@ -160,7 +160,7 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     assert (axis.cmin, axis.cmax, axis.colorbar.title.text) == (0, 1, "Weight")
     accuracies = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure.layout.coloraxis
     assert axis.colorscale != accuracies.colorscale
-    assert chart.alt.endswith("weight of a client for itself 0.68 on average.")
+    assert chart.alt.endswith("a client's own weight 0.68 on average.")
     assert (
         chart.figure.data[0].customdata[0][1].startswith(f"{panel.rows[0]} learns from {panel.rows[1]}<br>")
     )
