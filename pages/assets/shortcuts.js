@@ -75,7 +75,9 @@ function press(event) {
     return;
   }
   const target = event.composedPath()[0];
-  if (target.closest?.(FIELDS) || localStorage.getItem(OFF) !== null) return;
+  // the browser may move the focus out of the list's checkbox only a frame after the list was closed
+  const inField = target.closest?.(FIELDS) && !target.closest(".fl-keys");
+  if (inField || localStorage.getItem(OFF) !== null) return;
   const search = document.querySelector(SEARCH);
   const page = begun && state.pages.find(({ key }) => key === event.key.toLowerCase());
   if (page) open(page.path);
