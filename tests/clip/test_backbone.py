@@ -40,6 +40,15 @@ def test_a_weights_file_gives_its_own_features(small_model, tmp_path, kind):
     assert not any(p.requires_grad for p in loaded.model.parameters())
 
 
+def test_a_change_of_a_towers_weights_changes_the_fingerprint(small_model, tmp_path):
+    path, fingerprints = tmp_path / "weights.pt", set()
+    for tower in ("none", "visual.conv1.weight", "token_embedding.weight"):
+        weights = {name: value + (name == tower) * 0.01 for name, value in small_model.state_dict().items()}
+        torch.save(weights, path)
+        fingerprints.add(backbone.load("small-clip", str(path)).fingerprint)
+    assert len(fingerprints) == 3
+
+
 @pytest.mark.parametrize("name", ["ViT-B-32", "RN50"])
 def test_every_tag_gets_the_activation_that_it_was_trained_with(name):
     tags = list_pretrained_tags_by_model(name)

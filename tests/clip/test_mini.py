@@ -15,6 +15,14 @@ def name(request):
     return request.param
 
 
+def test_the_token_table_has_the_stored_rows_and_draws_the_others_alike_each_time(name):
+    stored = load_file(mini.ASSETS / "mini-text.safetensors")
+    table = mini.state_dict(name)["token_embedding.weight"]
+    assert table.shape == (49_408, stored["token_rows"].shape[1])
+    assert torch.equal(table[stored["token_ids"].long()], stored["token_rows"].float())
+    assert torch.equal(table, mini.state_dict(name)["token_embedding.weight"])
+
+
 def test_every_word_of_the_prompts_was_seen(name):
     from fedcore.data.drawn import digits, shapes
 

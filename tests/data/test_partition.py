@@ -256,3 +256,8 @@ def test_many_clients_are_looked_at_evenly():
     """Of 4,000 clients with one class each, half of them of the first: half of the pairs are disjoint."""
     counts = np.tile([[5, 0], [0, 5]], (5 * MAX_COMPARED, 1))
     assert label_distance(counts) == pytest.approx(0.5, abs=0.01)
+
+
+def test_split_marks_of_the_wrong_length_are_refused():
+    with pytest.raises(ValueError, match="5 split marks for 60 samples"):
+        partition(grid(), np.zeros(5, dtype=np.int8))
