@@ -23,6 +23,8 @@ OPEN_MARKERS = tuple(
 )
 """Markers of further variants of a method; with four dashes, 32 lines of one colour can be told apart."""
 SMALL_VALUE = 1e-3  # smaller numbers are written with a power of ten
+FADED = 0.2
+"""Opacity of the lines beside a highlighted one."""
 CONSTANT_TOLERANCE = 1e-5
 """Relative difference that float32 rounding may cause; a line whose values differ by less is constant."""
 
@@ -39,6 +41,7 @@ def line_chart(
     best: int | None = None,
     logarithmic: Collection[Literal["x", "y"]] = (),
     lower_is_better: bool = False,
+    highlighted: str | None = None,
 ) -> Chart:
     """Draw a line per series, with the band of its spread over several seeds.
 
@@ -48,15 +51,19 @@ def line_chart(
         best: number of lines to show, those with the best last values; the legend offers the others.
         logarithmic: axes with a logarithmic scale, which cannot show values that are not positive.
         lower_is_better: whether the lowest lines are the best, as for a loss.
+        highlighted: label of the line that stands out, which is always shown; the others fade.
     """
     data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
     lines_of_method: dict[str, int] = {}
     with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
+    shown += [s for s in series if s.label == highlighted and s not in shown]
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
         variant = lines_of_method.setdefault(s.method, 0)
         lines_of_method[s.method] += 1
         traces = _line(s, theme, variant, with_range, ".2e" if small else ".2f")
+        if highlighted is not None and s.label != highlighted:
+            traces = [{**trace, "opacity": FADED} for trace in traces]
         data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # a long legend must not make the plot flatter

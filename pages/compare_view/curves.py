@@ -34,6 +34,11 @@ def draw(shown: ShownComparison) -> None:
         band: Band = st.selectbox(
             "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
         )
+        highlighted = st.selectbox(
+            "Highlight", list(dict.fromkeys(row.drawn_label for row in compared.rows)), index=None,
+            key="highlight", bind="query-params", placeholder="none",
+            help="This line stands out, and the others fade. The pointer over a line does so for a moment.",
+        )  # fmt: skip
         end = "lowest" if value == LOSS else "highest"
         best = best_lines(max(len(compared.rows_in(s)) for s in compared.settings), end)
         with st.popover("Axes and smoothing", icon=":material/show_chart:"):
@@ -56,7 +61,7 @@ def draw(shown: ShownComparison) -> None:
             continue
         figure = Curves(
             "curves", titles[value], tuple(lines), AXES[axis], titles[value], in_per_cent, 460, best, scales,
-            lower_is_better=value == LOSS, band=band,
+            lower_is_better=value == LOSS, band=band, highlighted=highlighted,
         )  # fmt: skip
         charts.draw_figure(figure, f"compare_curves_{i}", with_alt=True)
     st.caption(_caption(band, weight, recorded.get(value)))

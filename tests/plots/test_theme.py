@@ -75,6 +75,13 @@ def test_of_many_lines_the_best_are_shown_and_the_others_wait_in_the_legend() ->
     assert shown == ["line 1", "line 3", "line 4"]
     assert len(chart.figure.data) == 6
     assert "line 1 90.0 %; line 3 80.0 %; line 4 70.0 %." in chart.alt and "line 0" not in chart.alt
+    worst = lines[0].label
+    stands_out = line_chart(lines, Theme(), "Round", "Accuracy", best=3, highlighted=worst).figure.data
+    assert {trace.name: trace.opacity for trace in stands_out}[worst] is None
+    assert all(trace.opacity == 0.2 for trace in stands_out if trace.name != worst)
+    assert next(trace for trace in stands_out if trace.name == worst).visible is None, (
+        "though not among the best"
+    )
     losses = line_chart(lines, Theme(), "Round", "Loss", best=3, lower_is_better=True).figure.data
     assert [t.name for t in losses if t.visible != "legendonly"] == ["line 0", "line 2", "line 5"]
 

@@ -44,7 +44,7 @@ STATUSES: dict[CellStatus, str] = {
 IN_COUNTS: dict[CellStatus, str] = {
     "needs weights": "need weights",
     "needs data": "need data",
-    "no single run": "given by no single run",
+    "no single run": "not the result of one run",
 }
 """Status -> its words after a number above 1, if they differ."""
 MEASURED: tuple[CellStatus, ...] = ("comparable", "with a caveat", "not comparable")

@@ -26,6 +26,7 @@ class Curves:
         best: number of lines to show, those with the best last values; None: all of them.
         logarithmic: axes with a logarithmic scale.
         band: what the bands of the lines are.
+        highlighted: label of the line that stands out.
     """
 
     name: str
@@ -39,11 +40,13 @@ class Curves:
     logarithmic: Collection[Literal["x", "y"]] = ()
     lower_is_better: bool = False
     band: Band = "std"
+    highlighted: str | None = None
 
     def chart(self, theme: Theme, width: int) -> Chart:
         return line_chart(
             self.series, theme, self.x_title, self.y_title, per_cent=self.per_cent, height=self.height,
             best=self.best, logarithmic=self.logarithmic, lower_is_better=self.lower_is_better,
+            highlighted=self.highlighted,
         )  # fmt: skip
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
