@@ -50,6 +50,9 @@ class FedMaPLe(Prompted):
         title="FedMaPLe",
         source="Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023, under federated averaging, as "
         "in FedAlign's comparison",
+        bibtex="@inproceedings{khattak2023maple, author = {Khattak, Muhammad Uzair and Rasheed, Hanoona "
+        "and Maaz, Muhammad and Khan, Salman and Khan, Fahad Shahbaz}, title = {{MaPLe}: Multi-"
+        "modal Prompt Learning}, booktitle = {CVPR}, year = {2023}}",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
         "Those of the image encoder are linear maps of those of the text encoder, so that the two are "
         "learned together. "
