@@ -40,15 +40,17 @@ def first_adapted_layer(start_layer: int, layers: int) -> int:
 
 @dataclass(frozen=True)
 class Lora:
-    """W = W_0 + scale * b @ a on the q, k and v projections of layers start, start + 1, ...
+    """W = W_0 + scale * (residual + b @ a) on the q, k and v projections of layers start, start + 1, ...
 
-    Shape: a (clients, layers, 3, rank, width), b (clients, layers, 3, width, rank).
+    Shape: a (clients, layers, 3, rank, width), b (clients, layers, 3, width, rank), residual (clients,
+    layers, 3, width, width), the same for all clients; None: none.
     """
 
     a: Tensor
     b: Tensor
     scale: float
     start: int
+    residual: Tensor | None = None
 
     def delta(self, layer: int, x: Tensor) -> Tensor | None:
         """Return the addition to a layer's q, k, v projection; None for layers below ``start``.
@@ -64,11 +66,14 @@ class Lora:
         low = x.reshape(clients, -1, width) @ a.reshape(clients, 3 * rank, width).transpose(1, 2)
         low = low.view(clients, -1, 3, rank).transpose(1, 2)
         full = low @ b.transpose(2, 3)  # (clients, 3, sequences * tokens, width)
-        return self.scale * full.transpose(1, 2).reshape(clients, sequences, tokens, 3 * width)
+        full = full.transpose(1, 2).reshape(clients, sequences, tokens, 3 * width)
+        if self.residual is not None:
+            full = full + torch.nn.functional.linear(x, self.residual[0, i].flatten(0, 1))
+        return self.scale * full
 
     @property
     def first(self) -> Lora:
-        return Lora(self.a[:1], self.b[:1], self.scale, self.start)
+        return Lora(self.a[:1], self.b[:1], self.scale, self.start, self.residual)
 
     def layers_alike(self) -> int:
         """Count the lowest adapted layers, up to the first one in which any two clients differ."""

@@ -85,6 +85,28 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         set(),
     ),
     "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),
+    "fedavg-lora-ffa": ("fedavg-lora", {**LORA, "aggregation": "ffa"}, {"image_b"}, {"image_b"}, set()),
+    "fedavg-lora-fedsa": (
+        "fedavg-lora",
+        {**LORA, "aggregation": "fedsa"},
+        {"image_a"},
+        {"image_a"},
+        {"image_b"},
+    ),
+    "fedavg-lora-exact": (
+        "fedavg-lora",
+        {**LORA, "aggregation": "exact"},
+        IMAGE,
+        IMAGE | {"residual"},
+        set(),
+    ),
+    "fedavg-lora-stack": (
+        "fedavg-lora",
+        {**LORA, "aggregation": "stack"},
+        IMAGE,
+        IMAGE | {"residual"},
+        set(),
+    ),
     "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
     "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),
     "fedakt": (

@@ -2,22 +2,42 @@
 
     client: W = W_0 + gamma B A,  scores = scale cos(image, t_k),  L = CE(scores)
     FedProx adds (mu/2) |w - w_t|^2 with w = (A, B) and w_t as received              Algorithm 2
-    server: A <- sum_i n_i A_i / sum_i n_i, and B likewise
+    server: A <- mean A_i, B <- mean B_i, with the mean sum_i p_i and p_i = n_i / sum_j n_j
 
 Reading: A and B are averaged separately. The mean of products differs from the product of means; all clients
-start from one A, which keeps the difference small. Settings are FedAlign's, since the papers state none.
+start from one A, which keeps the difference small. ``aggregation`` has the other ways, with W = W_0 + gamma
+(R + B A) and R = 0 at first:
+
+    ffa     A stays as drawn, B is trained, sent and averaged          FFA-LoRA (Sun et al., ICLR 2024)
+    fedsa   A is averaged, B stays with its client                     FedSA-LoRA (Guo et al., ICLR 2025)
+    exact   as factors, and R <- R + mean B_i A_i - B A                FedEx-LoRA (Singhal et al., 2024)
+    stack   R <- R + mean B_i A_i, A is drawn anew, B <- 0             FLoRA (Wang et al., NeurIPS 2024)
+
+Settings are FedAlign's, since the papers state none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
-from fedcore.federation import Problem
-from fedcore.lazy import Tensor
-from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
+from fedcore.methods.base import (
+    Batch,
+    Generators,
+    Method,
+    Models,
+    Params,
+    RunContext,
+    State,
+    Step,
+    Uploads,
+)
 from fedcore.methods.fedalign.config import LoRAConfig
 from fedcore.methods.hyperparameters import LossWeight, hyper
 from fedcore.methods.registry import method
@@ -35,6 +55,20 @@ class FedAvgLoRAConfig(LoRAConfig):
         gt=0,
         le=1000,
     )
+    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack"] = hyper(
+        "factors",
+        "What the server does with A and B: factors, average each; ffa, A stays as drawn and B is averaged; "
+        "fedsa, A is averaged and B stays with its client; exact, average each and add what the mean of the "
+        "products B A lacks to the weights; stack, add the mean of the products to the weights and begin "
+        "each round with new factors",
+        words={
+            "factors": "A and B apart",
+            "ffa": "B alone (FFA-LoRA)",
+            "fedsa": "A alone (FedSA-LoRA)",
+            "exact": "with the residual (FedEx-LoRA)",
+            "stack": "stacked (FLoRA)",
+        },
+    )
 
 
 class FedProxLoRAConfig(FedAvgLoRAConfig):
@@ -47,9 +81,18 @@ class FedProxLoRAConfig(FedAvgLoRAConfig):
     )
 
 
+AVERAGING_ERROR = DiagnosticChart(
+    "Error of averaging A and B apart",
+    {"averaging_error": "mean of layers", "averaging_error_worst": "worst layer"},
+    unit="%",
+    note="|mean of B A - (mean of B)(mean of A)| / |mean of B A|, of the factors after local training. "
+    "FedEx-LoRA and FLoRA add what is missing; in FFA-LoRA nothing is.",
+)
+
+
 @method
 class FedAvgLoRA(Method[FedAvgLoRAConfig]):
-    """W0 + gamma B A on q, k and v of the image tower; A and B are averaged separately."""
+    """W0 + gamma B A on q, k and v of the image tower; ``aggregation`` says how clients share A and B."""
 
     name = "fedavg-lora"
     about = About(
@@ -69,14 +112,17 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         "The settings are FedAlign's, so that a difference to FedAlign comes from its server, its penalty "
         "and its personal mixing.",
         family="baseline",
+        charts=(AVERAGING_ERROR,),
     )
-    clients_use_global = True
     Config = FedAvgLoRAConfig
-    shared = ("image_a", "image_b")
 
     def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.start = first_adapted_layer(config.start_layer, problem.backbone.spec.vision_layers)
+        self.trained = ("image_b",) if config.aggregation == "ffa" else ("image_a", "image_b")
+        self.shared = ("image_a",) if config.aggregation == "fedsa" else self.trained
+        self.clients_use_global = config.aggregation != "fedsa"
+        self.first_a = self._draw(problem.generator)[0]
 
     @classmethod
     def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
@@ -95,25 +141,67 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         """Return the encoding that enters the first adapted layer: the layers below it never change."""
         return f"layer:{first_adapted_layer(config.start_layer, spec.vision_layers)}"
 
+    def _draw(self, generator: Generators, *purpose: str) -> tuple[Tensor, Tensor]:
+        """Draw A; B is 0. Shape: -> (layers, 3, r, width), (layers, 3, width, r)."""
+        backbone = self.problem.backbone
+        layers, width = backbone.spec.vision_layers - self.start, backbone.spec.vision_width
+        drawn = generator("lora", "image", *purpose)
+        a, b = init_lora(layers, width, self.config.rank, drawn, backbone.dtype)
+        return a.to(backbone.device), b.to(backbone.device)
+
     def init(self, generator: Generators) -> State:
         """Return one A for all clients and B = 0, so that the tower starts as CLIP's.
 
-        Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r).
+        A that is not trained (ffa) is drawn from the run's seed, which all clients know, and never sent.
+
+        Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r), residual (layers, 3, width,
+        width).
         """
-        backbone = self.problem.backbone
-        spec = backbone.spec
-        a, b = init_lora(
-            spec.vision_layers - self.start,
-            spec.vision_width,
-            self.config.rank,
-            generator("lora", "image"),
-            backbone.dtype,
-        )
-        return State(shared={"image_a": a.to(backbone.device), "image_b": b.to(backbone.device)})
+        a, b = self._draw(generator)
+        values = {"image_a": a, "image_b": b}
+        if self.config.aggregation in ("exact", "stack"):
+            layers, three, width, _ = b.shape
+            values["residual"] = b.new_zeros(layers, three, width, width)
+        if self.config.aggregation == "fedsa":
+            return State(shared={"image_a": a}, local=self.repeat({"image_b": b}))
+        return State(shared={n: v for n, v in values.items() if n in self.trained or n == "residual"})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         loss = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
-        return Step({self.shared: loss})
+        return Step({self.trained: loss})
+
+    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+        """Average the factors that are sent, and keep what their products lack in the residual."""
+        averaged = super().aggregate(state, uploads, generator)
+        if "residual" not in state.shared:
+            return averaged
+        weights = uploads.weights(self.config.weighting)
+        residual = state.shared["residual"].clone()
+        layers = _products(uploads.dense("image_a"), uploads.dense("image_b"), weights)
+        for i, (of_products, of_means) in enumerate(layers):
+            added = of_products if self.config.aggregation == "stack" else of_products - of_means
+            residual[i] += added.to(residual.dtype)
+        factors = averaged.shared
+        if self.config.aggregation == "stack":
+            factors = dict(zip(self.shared, self._draw(generator, "anew"), strict=True))
+        return replace(averaged, shared={**factors, "residual": residual})
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """Return how far the product of the mean factors is from the mean product, by layer."""
+        a, weights = self._a(trained), uploads.weights(self.config.weighting)
+        errors = [
+            (of_products - of_means).norm() / of_products.norm().clamp(min=torch.finfo(torch.float64).tiny)
+            for of_products, of_means in _products(a, trained["image_b"], weights)
+        ]
+        every = torch.stack(errors)
+        return {"averaging_error": every.mean(), "averaging_error_worst": every.max()}
+
+    def models(self, state: State) -> Models:
+        """Return the model that all clients share; there is none where each has a B of its own."""
+        own = super().models(state)
+        return own if self.clients_use_global else Models(None, own.clients)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
@@ -124,9 +212,29 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
         Shape: -> (models, samples or K, d).
         """
-        lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
+        residual = params.get("residual")
+        lora = Lora(self._a(params), params["image_b"], self.config.gamma, self.start, residual)
         h = self.problem.backbone.image.tail(x, self.start, lora)
         return h, self.problem.class_features.expand(len(h), -1, -1)
+
+    def _a(self, params: Params) -> Tensor:
+        """Return A of some models: their own, or the first one. Shape: -> (models, layers, 3, r, width)."""
+        b = params["image_b"]
+        return params["image_a"] if "image_a" in params else self.first_a.to(b).expand(len(b), -1, -1, -1, -1)
+
+
+def _products(a: Tensor, b: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the mean of the products B A, and the product of the means, for one layer after the other.
+
+    Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r) -> (3, width, width) each, in
+    float64.
+    """
+    weights = weights.to(a.device).view(-1, 1, 1, 1)
+    for i in range(a.shape[1]):
+        one, other = a[:, i].double(), b[:, i].double()
+        weighted = weights * other
+        mean = torch.einsum("cjor,cjri->joi", weighted, one)
+        yield mean, weighted.sum(0) @ (weights * one).sum(0)
 
 
 @method
@@ -155,6 +263,7 @@ class FedProxLoRA(FedAvgLoRA):
             DiagnosticChart(
                 "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
             ),
+            AVERAGING_ERROR,
         ),
     )
     Config = FedProxLoRAConfig
@@ -162,4 +271,4 @@ class FedProxLoRA(FedAvgLoRA):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return FedAvg's loss and record it; the engine adds the proximal term (Algorithm 2)."""
         step = super().train_step(params, const, batch)
-        return replace(step, terms={"cross_entropy": step.losses[self.shared]})
+        return replace(step, terms={"cross_entropy": step.losses[self.trained]})
