@@ -47,10 +47,11 @@ BASELINE_STYLES = {
     "fedmaple": MethodStyle("#00707A", "#5FD0D8", "solid", "hexagram"),
     "fedavg-lora": MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
     "fedprox-lora": MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
+    "kgcoop": MethodStyle("#5B5B00", "#C6C65A", "longdash", "x"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
-OTHER_STYLES = tuple(BASELINE_STYLES.values())
-"""Styles of all other methods."""
+OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]
+"""Styles of all other methods: always the same ones, so that a new baseline changes no colour of theirs."""
 STATUS = {
     "queued": ("○", "#6B7280", "#A9B3BF"),
     "running": ("▶", "#00649C", "#56B4E9"),

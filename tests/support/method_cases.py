@@ -150,6 +150,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"down", "up"},
     ),
     "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
+    "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
     "promptfl-class-specific": (
         "promptfl",

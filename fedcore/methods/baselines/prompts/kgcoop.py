@@ -1,0 +1,111 @@
+"""KgCoOp learns one prompt whose class features stay near those of the class prompt (Yao et al., CVPR 2023).
+
+    t_k: normalised text feature of [SOS] v class name . [EOT] with a context v of M vectors
+    z_k: that of the data set's prompt, which is never trained
+    client: L = CE(s cos(h, t_k)) + (lambda / K) sum_k (1 - cos(t_k, z_k))
+    server: v <- sum_i n_i v_i / sum_i n_i
+
+The paper trains it on one machine; here clients do, and the server averages, as FedTPG's authors compare it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from fedcore.clip.prompts import word_context
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods.baselines.prompts import WORDS, Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, PromptLength, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About, DiagnosticChart
+
+
+class KgCoOpConfig(PromptedConfig):
+    """Hyper-parameters of KgCoOp."""
+
+    context_length: PromptLength = hyper(
+        4, "Learned context vectors before the class name, tokens (M; paper: 4)"
+    )
+    init: Literal["words", "random"] = hyper(
+        "words",
+        f"Initial context: words, '{WORDS}' (paper), or random vectors, as PromptFL's",
+        title="initial context",
+        words={"words": f"'{WORDS}'", "random": "random vectors"},
+    )
+    knowledge_weight: LossWeight = hyper(
+        8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)"
+    )
+    distance: Literal["cosine", "squared"] = hyper(
+        "cosine",
+        "Distance of class features: cosine, 1 - cos(t, z) (authors' code), or squared, |t - z|^2, which is "
+        "twice that (paper)",
+        words={"cosine": "1 - cosine", "squared": "squared Euclidean"},
+    )
+    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002; FedTPG's form: 0.003)")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
+    )
+    batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> KgCoOpConfig:
+        words = len(WORDS.split())
+        if self.init == "words" and self.context_length != words:
+            raise ValueError(
+                f"'{WORDS}' has {words} tokens, not {self.context_length}; choose "
+                f"context_length = {words}, or init = random"
+            )
+        return self
+
+
+@method
+class KgCoOp(Prompted):
+    """PromptFL with a loss that holds every class feature near that of the class prompt."""
+
+    name = "kgcoop"
+    about = About(
+        title="KgCoOp",
+        source="Yao et al., Visual-Language Prompt Tuning with Knowledge-guided Context Optimization, "
+        "CVPR 2023",
+        bibtex="@inproceedings{yao2023kgcoop, author = {Yao, Hantao and Zhang, Rui and Xu, Changsheng}, "
+        "title = {Visual-Language Prompt Tuning with Knowledge-guided Context Optimization}, "
+        "booktitle = {CVPR}, year = {2023}}",
+        summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
+        "as in PromptFL. "
+        "A second loss keeps the text feature of every class near that of the hand-written class prompt, "
+        "which knows more classes than the clients do. "
+        "The prompt then loses less on classes that it was not trained on. "
+        "The server averages the clients' vectors, and only they travel.",
+        family="baseline",
+        charts=(
+            DiagnosticChart(
+                "KgCoOp's loss terms",
+                {"cross_entropy": "cross-entropy", "knowledge": "distance from the class prompts"},
+                better="lower",
+            ),
+        ),
+    )
+    clients_use_global = True
+    Config = KgCoOpConfig
+    shared = ("context",)
+
+    def init(self, generator: Generators) -> State:
+        """Return one context for all clients. Shape: context (M, m)."""
+        if self.config.init == "words":
+            return State(shared={"context": word_context(self.problem.backbone, WORDS)})
+        # PromptFL's draw, so that the two differ by the second loss alone
+        return State(shared={"context": self._draw(generator("promptfl", "context"))})
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        text = self._text(params["context"])
+        knowledge = (1 - (F.normalize(text, dim=-1) * self.problem.class_features).sum(-1)).mean(1)
+        if self.config.distance == "squared":
+            knowledge = 2 * knowledge  # of unit vectors
+        logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+        fit = cross_entropy(logits, batch.labels, batch.mask)
+        terms = {"knowledge": knowledge, "cross_entropy": fit}
+        return Step({("context",): self.config.knowledge_weight * knowledge + fit}, terms=terms)
