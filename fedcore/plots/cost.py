@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import ceil, floor, log10
 from typing import Literal, NamedTuple
 
@@ -38,14 +38,21 @@ SCALES: dict[Scale, str] = {"automatic": "Automatic", "linear": "Linear", "log":
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels."""
 Range = tuple[float, float]
+Label = tuple[str, str]
+"""The text beside a marker, and its position."""
+NO_LABEL: Label = ("", "top center")
 
 
 class Mark(NamedTuple):
-    """A marker at ``x`` on the axis and ``y`` per cent; ``name`` is empty if two are equal."""
+    """A marker at ``x`` on the axis and ``y`` per cent.
+
+    Attributes:
+        texts: that may be written beside it, the best first: its name, and its number in the table.
+    """
 
     x: float
     y: float
-    name: str
+    texts: tuple[str, ...]
     on_front: bool
     cost: Cost
 
@@ -84,7 +91,8 @@ def cost_chart(
 ) -> Chart:
     """Draw accuracy against traffic or time: a marker per row of the table, a line along the Pareto front.
 
-    A name is written beside its marker unless it would cover another; the hover text always has it.
+    A name is written beside its marker unless it would cover another. Then the row's number in the table is
+    written, if that has room; the hover text always has the name.
 
     Args:
         widths: widths of the plot in pixels, for windows of several sizes.
@@ -96,8 +104,8 @@ def cost_chart(
     values = [x for c in costs if (x := getattr(c, against)) is not None and c.accuracy is not None]
     axis = cost_scale(values, scale)
     marks = [
-        Mark(axis.place(x), c.accuracy, name if count[name] == 1 else "", c in front, c)
-        for c, name in zip(costs, names, strict=True)
+        Mark(axis.place(x), c.accuracy, (name, str(i)) if count[name] == 1 else (str(i),), c in front, c)
+        for i, (c, name) in enumerate(zip(costs, names, strict=True), 1)
         if (x := getattr(c, against)) is not None and c.accuracy is not None
     ]
     x_range = _axis_range([m.x for m in marks], least=None if axis.log else 0.0)
@@ -113,8 +121,8 @@ def cost_chart(
             hoverinfo="skip",
         )
     )
-    for m, position in zip(marks, _label_positions(marks, x_range, y_range, widths), strict=True):
-        figure.add_trace(_marker(m, getattr(m.cost, against), axis, position, theme))
+    for m, label in zip(marks, _labels(marks, x_range, y_range, widths), strict=True):
+        figure.add_trace(_marker(m, getattr(m.cost, against), axis, label, theme))
     legend = {"orientation": "h", "y": 1.08, "x": 0}
     apply_layout(figure, theme, HEIGHT, showlegend=bool(front), legend=legend)
     figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in values)))
@@ -141,9 +149,9 @@ def _ticks(axis: CostScale, reach: Range, with_zero: bool) -> dict[str, object]:
     return {"type": "log", "tickmode": "array", "tickvals": places, "ticktext": texts}
 
 
-def _marker(m: Mark, cost: float, axis: CostScale, position: str | None, theme: Theme) -> go.Scatter:
+def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -> go.Scatter:
     colour = theme.colour(m.cost.method)
-    name = m.name if position else ""
+    text, position = label
     on_front = "<br>on the Pareto front" if m.on_front else ""
     return go.Scatter(
         x=[axis.drawn(cost)],
@@ -151,8 +159,8 @@ def _marker(m: Mark, cost: float, axis: CostScale, position: str | None, theme: 
         customdata=[cost],
         name=escape(m.cost.label),
         mode="markers+text",
-        text=[f"<b>{name}</b>" if m.on_front and name else name],
-        textposition=position or "top center",
+        text=[f"<b>{text}</b>" if m.on_front and text else text],
+        textposition=position,
         textfont={"color": theme.ink},
         cliponaxis=False,
         showlegend=False,
@@ -173,10 +181,8 @@ def _axis_range(values: Sequence[float], least: float | None = None) -> Range:
     return min(included) - space, max(included) + space
 
 
-def _label_positions(
-    marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Sequence[float]
-) -> list[str | None]:
-    """Choose a position for each name that does not cover a name, a marker or the front; None if all do.
+def _labels(marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Sequence[float]) -> list[Label]:
+    """Choose a text and a position for each mark that cover no other text, no marker and not the front.
 
     Names on the front are placed first. A position must be free at all widths of the plot, since the chart is
     not laid out again when the window changes.
@@ -185,10 +191,10 @@ def _label_positions(
     fronts = [_front_boxes(marks, x_range, y_range, width) for width in widths]
     d = MARKER_DISTANCE
     occupied = [[(u - d, v - d, u + d, v + d) for u, v in each] for each in middles]
-    positions: list[str | None] = [None] * len(marks)
+    labels = [NO_LABEL] * len(marks)
     for i in sorted(range(len(marks)), key=lambda i: not marks[i].on_front):
-        for position in LABEL_POSITIONS if marks[i].name else ():
-            boxes = [_label_box(position, *each[i], LETTER_WIDTH * len(marks[i].name)) for each in middles]
+        for text, position in product(marks[i].texts, LABEL_POSITIONS):
+            boxes = [_label_box(position, *each[i], LETTER_WIDTH * len(text)) for each in middles]
             free = (
                 box[0] >= 0
                 and box[2] <= width
@@ -199,11 +205,11 @@ def _label_positions(
                 for box, width, taken, front in zip(boxes, widths, occupied, fronts, strict=True)
             )
             if all(free):
-                positions[i] = position
+                labels[i] = text, position
                 for taken, box in zip(occupied, boxes, strict=True):
                     taken.append(box)
                 break
-    return positions
+    return labels
 
 
 def _middle(x: float, y: float, x_range: Range, y_range: Range, width: float) -> tuple[float, float]:
@@ -244,6 +250,7 @@ def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[o
         return [None if v is None else round(v, digits) for v in values]
 
     return {
+        "no.": list(range(1, len(costs) + 1)),
         "method": [c.label for c in costs],
         "accuracy, %": rounded("accuracy", 2),
         "MB up": rounded("megabytes_up", 3),

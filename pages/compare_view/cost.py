@@ -41,7 +41,8 @@ def draw(shown: ShownComparison) -> None:
         if not st.session_state.get("as_tables"):
             st.html(_table(costs, curves.pareto_front(costs, against), metric, title))
     st.caption(
-        "Hover over a point for its name. Front: no other row reaches more without costing more. "
+        "Hover over a point for its name; where a name has no room, the point has its number in the table. "
+        "Front: no other row reaches more without costing more. "
         "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
         "evaluation. Both are means over runs."
     )
@@ -49,6 +50,7 @@ def draw(shown: ShownComparison) -> None:
 
 def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, title: str) -> str:
     header = [
+        ("No.", "num"),
         ("Method", "wide"),
         (f"{METRICS[metric]}, %", "num"),
         ("Up, MB", "num"),
@@ -57,12 +59,13 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
     header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
     rows = [
         [
+            str(i),
             markup.method_html(c.label, c.method),
             markup.number(c.accuracy, 1),
             *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
             *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
             "yes" if c in best else "",
         ]
-        for c in costs
+        for i, c in enumerate(costs, 1)
     ]
     return markup.table_html(header, rows, f"Cost on {title}")

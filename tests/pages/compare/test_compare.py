@@ -140,7 +140,7 @@ def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Pa
 def test_the_pareto_front_is_named(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Cost")
     head, *rows = table(app, "Cost on")
-    front = {r[0] for r in rows if r[head.index("Front")] == "yes"}
+    front = {r[head.index("Method")] for r in rows if r[head.index("Front")] == "yes"}
     assert front == {"FedOT", "PromptFL"}, "SDFed sends more than FedOT and reaches less"
     spec = json.loads(app.get("plotly_chart")[0].proto.spec)
     (line,) = [t for t in spec["data"] if t.get("name") == "Pareto front"]
