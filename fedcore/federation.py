@@ -178,7 +178,7 @@ class Problem:
         return torch.stack([draw(self.generator(*purpose, name)) for name in self.clients]).to(self.device)
 
 
-TestKind = Literal["client", "domain", "base", "new"]
+TestKind = Literal["client", "domain", "unseen", "base", "new"]
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,8 @@ class Federation:
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
     ``len(problem.clients)`` of them belong to the clients, in client order. A test set without rows belongs
     to one of ``label_spaces``. ``class_sets`` is None if it would add nothing to the test sets. unlabelled
-    (samples,) are the held-out domain's rows outside its test set.
+    (samples,) are the held-out domain's rows outside its test set. ``newcomers`` are the clients that never
+    take part, with their training samples.
     """
 
     pool: Pool
@@ -240,6 +241,7 @@ class Federation:
     class_sets: ClassSets | None = None
     unlabelled: Tensor | None = None
     label_spaces: tuple[LabelSpace, ...] = ()
+    newcomers: Federation | None = None
 
     def seen_in(self, space: LabelSpace) -> Federation:
         """Return the federation as its models are tested in a label space: with its test sets only."""

@@ -136,6 +136,14 @@ class PartitionConfig(Part):
     classes_per_client: int | None = Field(
         None, ge=1, description="Number of classes per client; no two clients share one (pathological)"
     )
+    unseen: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        title="unseen clients",
+        description="Share of the clients that never take part; they test the final model as it is, "
+        "and after local training on their samples",
+    )
     min_samples: int = Field(
         1, ge=1, title="minimum samples", description="Minimum number of training samples of every client"
     )
@@ -175,12 +183,12 @@ class PartitionConfig(Part):
 
 
 PARTITION_FIELDS: dict[str, tuple[str, ...]] = {
-    "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form"),
-    "iid": ("clients", "min_samples"),
-    "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
-    "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
-    "dealt": ("clients", "min_samples"),
-    "natural": ("clients", "min_samples"),
+    "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form", "unseen"),
+    "iid": ("clients", "min_samples", "unseen"),
+    "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form", "unseen"),
+    "pathological": ("clients", "classes_per_client", "leftover", "min_samples", "unseen"),
+    "dealt": ("clients", "min_samples", "unseen"),
+    "natural": ("clients", "min_samples", "unseen"),
 }
 """Kind of partition -> the fields that it uses, in the order of the form."""
 

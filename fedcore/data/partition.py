@@ -17,6 +17,7 @@ from fedcore.data.splits import few_shot, keyed_order
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
+from fedcore.seeds import draw_names
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,19 @@ class Assignment:
     held_out: str | None
     counts: np.ndarray
     unassigned: np.ndarray
+
+    def of_clients(self, chosen: Sequence[int]) -> Assignment:
+        """Return the assignment of some clients; what the others hold is held by nobody."""
+        kept = list(chosen)
+        return replace(
+            self,
+            clients=tuple(self.clients[k] for k in kept),
+            client_domain=self.client_domain[kept],
+            train=[self.train[k] for k in kept],
+            validation=[self.validation[k] for k in kept],
+            test=[self.test[k] for k in kept],
+            counts=self.counts[kept],
+        )
 
     def among(self, rows: np.ndarray) -> Assignment:
         """Return the same assignment where the images are these rows of a larger set."""
@@ -94,6 +108,21 @@ def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings |
         counts=np.array([np.bincount(images.labels[rows], minlength=len(images.classes)) for rows in train]),
         unassigned=np.setdiff1d(used, held),
     )
+
+
+def withhold(assignment: Assignment, share: float, seed: int) -> tuple[Assignment, Assignment]:
+    """Draw clients by name that never take part; return the assignments of the others and of these."""
+    names = assignment.clients
+    count = max(1, int(share * len(names) + 0.5))
+    if count >= len(names):
+        raise FedLensError(
+            f"{share:.0%} of {counted(len(names), 'client')} leaves none to train; set more clients, or "
+            "unseen = 0",
+            "partition.unseen",
+        )
+    drawn = draw_names(names, count, seed, "unseen clients")
+    others = [k for k in range(len(names)) if k not in set(drawn)]
+    return assignment.of_clients(others), assignment.of_clients(drawn)
 
 
 def _used_rows(images: ImageSet, split: np.ndarray, held_out: str | None) -> np.ndarray:

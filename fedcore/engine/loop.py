@@ -24,6 +24,7 @@ from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, needs_only_means, traffic
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
+from fedcore.engine.clients.newcomers import adapted_cells
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.run_state import RunState
 from fedcore.federation import Federation, LocalData
@@ -162,6 +163,8 @@ class Loop:
         if self._is_evaluated(round_):
             full = round_ == self.rounds or len(self._clients) <= FULL_MATRIX_CLIENTS
             cells = [*self._evaluate_all(after, full), *cells]
+        if round_ == self.rounds:
+            cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
         path = self._save()
         saved_at = time.perf_counter()
         down = traffic(received, len(clients))

@@ -15,7 +15,7 @@ from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
-from fedcore.data.partition import Assignment, partition
+from fedcore.data.partition import Assignment, partition, withhold
 from fedcore.data.splits import limit_shots, split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
@@ -33,11 +33,13 @@ class RunInputs:
     Attributes:
         context: has all class names that the run encodes, those that it is only tested on included.
         halves: the base and the new classes; None if the run trains on all classes.
+        unseen: the samples of the clients that never take part; None if all do.
     """
 
     assignment: Assignment
     context: RunContext
     halves: Halves | None = None
+    unseen: Assignment | None = None
 
     @property
     def trained_classes(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         among = images.domain != held_out
         marks, shots = limit_shots(marks, images.labels, images.keys, shots, run.seed, among), None
     settings = PartitionSettings(
-        **run.partition.model_dump(), shots=shots, held_out=run.held_out, seed=run.seed
+        **run.partition.model_dump(exclude={"unseen"}), shots=shots, held_out=run.held_out, seed=run.seed
     )
     found = None
     if run.data.training_classes == "all":
@@ -92,6 +94,14 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
             )
         found = halves(images, marks, run.data.class_order)
         assignment = partition_base(images, marks, found.base, settings)
+    unseen = None
+    if run.partition.unseen:
+        if run.cohorts:
+            raise FedLensError(
+                "clients of several cohorts cannot be unseen; remove the cohorts, or set unseen = 0",
+                "partition.unseen",
+            )
+        assignment, unseen = withhold(assignment, run.partition.unseen, run.seed)
     context = RunContext(
         sizes,
         images.classes,
@@ -102,7 +112,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         LazyDescriptions(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
-    return RunInputs(assignment, context, found)
+    return RunInputs(assignment, context, found, unseen)
 
 
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:

@@ -22,6 +22,7 @@ from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.local import Stopped
+from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
 from fedcore.engine.clients.retarget import reason_without_value
 from fedcore.engine.environment import check_content
 from fedcore.engine.prepare import RunInputs, load_images, prepare_inputs, resolve
@@ -32,7 +33,8 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.progress import Progress, relay
 from fedcore.records.codes import GLOBAL, NO_VALUE
-from fedcore.records.events import Entity, Notice
+from fedcore.records.events import MAX_EVALUATED_CLIENTS, Entity, Notice
+from fedcore.seeds import draw_names
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,16 @@ def set_up(
     yield from _drawn_texts_notice(method)
     listed = entities(federation)
     if federation.label_spaces and (reason := reason_without_value(method)):
-        yield Notice(f"{NO_VALUE}{reason}")
+        yield Notice(f"{NO_VALUE}on new classes: {reason}")
         federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
         federation = next(iter(federations.values()))
+    if federation.newcomers is not None:
+        if reason := reason_without_adaptation(method, federation.newcomers):
+            yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
+            federation = replace(federation, newcomers=None)
+            federations = {next(iter(federations)): federation}
+        else:
+            listed += adapted_entities(federation)
     everyone = range(len(inputs.assignment.clients))
     return RunSetup(
         method=method,
@@ -229,6 +238,14 @@ def build_federation(
     if split is None or len(images.domains) > 1:  # the base classes of a single domain are one test set
         sets += [TestSet(d, "domain", d) for d in assignment.domains]
         test += assignment.domain_test
+    unseen = inputs.unseen
+    if unseen is not None and len(unseen.clients) > MAX_EVALUATED_CLIENTS:
+        drawn = draw_names(unseen.clients, MAX_EVALUATED_CLIENTS, seed, "evaluated clients")
+        unseen = unseen.of_clients(drawn)
+    if unseen is not None:
+        names = zip(unseen.clients, unseen.client_domain.tolist(), strict=True)
+        sets += [TestSet(f"unseen {n}", "unseen", images.domains[d] if d >= 0 else None) for n, d in names]
+        test += unseen.test
     if split is not None:
         sets += [TestSet("base classes", "base"), TestSet("new classes", "new")]
         test += [split.base_test, np.array([], dtype=np.int64)]
@@ -257,7 +274,7 @@ def build_federation(
                 replace(problem, classes=split.new, class_counts=nobody),
             )
         )
-    return Federation(
+    federation = Federation(
         pool(classes),
         train,
         Rows.of(assignment.validation),
@@ -267,6 +284,27 @@ def build_federation(
         class_sets(labels_among(images, classes), assignment),
         unlabelled_rows(images, assignment),
         tuple(spaces),
+    )
+    return federation if unseen is None else replace(federation, newcomers=_newcomers(federation, unseen))
+
+
+def _newcomers(federation: Federation, unseen: Assignment) -> Federation:
+    """Return the clients that never take part as a federation of their own, of the same samples."""
+    train = Rows.of(unseen.train)
+    return Federation(
+        federation.pool,
+        train,
+        Rows.of([rows[:0] for rows in unseen.train]),
+        Rows.of(unseen.test),
+        tuple(TestSet(name, "client") for name in unseen.clients),
+        replace(
+            federation.problem,
+            clients=unseen.clients,
+            client_domain=torch.as_tensor(unseen.client_domain),
+            samples=train.counts,
+            class_counts=torch.as_tensor(unseen.counts, dtype=torch.int64),
+        ),
+        unlabelled=federation.unlabelled,
     )
 
 
@@ -312,6 +350,20 @@ def class_sets(labels: np.ndarray, assignment: Assignment) -> ClassSets | None:
     if all(np.array_equal(rows[classes[labels[rows]]], np.sort(test)) for classes, test in pairs):
         return None
     return ClassSets(torch.as_tensor(rows), torch.as_tensor(held))
+
+
+def adapted_entities(federation: Federation) -> tuple[Entity, ...]:
+    """List the models of the unseen clients, each after it has adapted the global one."""
+    new = federation.newcomers
+    if new is None:
+        return ()
+    counts = new.problem.class_counts.tolist()
+    return tuple(
+        Entity(code, "adapted", f"{name}, adapted", samples=sum(held), class_counts=tuple(held))
+        for code, (name, held) in enumerate(
+            zip(new.problem.clients, counts, strict=True), start=first_adapted_code(federation)
+        )
+    )
 
 
 def entities(federation: Federation) -> tuple[Entity, ...]:

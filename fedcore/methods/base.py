@@ -7,8 +7,8 @@ calls its hooks in this order:
 ==================  ===================================================================================
 when                hooks
 ==================  ===================================================================================
-planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``, ``reads``: nothing
-                    is loaded yet
+planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
+                    ``bound_to_clients``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
 a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``);
                     ``upload``; ``before_aggregation``
@@ -110,6 +110,14 @@ class Method(Generic[ConfigT]):
         """Return why a model has no value on classes that it was not trained on; default: "", it has one.
 
         For example "its classifier starts at random". It is shown where the value would be.
+        """
+        return ""
+
+    @classmethod
+    def bound_to_clients(cls, config: ConfigT) -> str:
+        """Return why a client that never took part cannot adapt the trained model; default: "", it can.
+
+        Such a client gets the shared parameters, begins its local ones as ``init`` does, and trains.
         """
         return ""
 

@@ -7,8 +7,8 @@ GLOBAL = 0
 
 Clients are 1..C, the further test sets (domains, base and new classes) C+1..C+D; the class set of client c,
 if there is one, is C+D+c."""
-NO_VALUE = "no value on new classes: "
-"""Beginning of the notice why a run has no accuracy on classes that it was not trained on."""
+NO_VALUE = "no value "
+"""Beginning of the notice why a run has no accuracy on new classes, or of unseen clients that adapt."""
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")

@@ -28,12 +28,13 @@ class Entity:
         code: unique within the run, see ``codes.GLOBAL``.
         kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``; ``base``
             and ``new`` are those of the classes that the run trains on and of the others, see ``LabelSpace``.
+            ``unseen`` is a test set of a client that never takes part, and ``adapted`` its own model.
         samples: training samples of a client, test samples of any other test set.
         class_counts: training samples of a client by class.
     """
 
     code: int
-    kind: Literal["global", "client", "domain", "classes", "base", "new"]
+    kind: Literal["global", "client", "domain", "classes", "base", "new", "unseen", "adapted"]
     name: str
     _: KW_ONLY
     domain: str | None = None

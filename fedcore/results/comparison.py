@@ -86,9 +86,9 @@ class ComparisonRow:
 
     @cached_property
     def no_value(self) -> str:
-        """Why it has no accuracy on classes that it was not trained on; empty if it has one."""
+        """Why it has no accuracy on new classes or after adaptation; empty if it has them."""
         notices = (notice.message for r in self.runs for notice in r.run.notices)
-        return next((text for text in notices if text.startswith(NO_VALUE)), "")
+        return "; ".join(dict.fromkeys(text for text in notices if text.startswith(NO_VALUE)))
 
     @property
     def remark(self) -> str:

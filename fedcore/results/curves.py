@@ -12,11 +12,11 @@ import numpy as np
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import (
-    HALVES,
+    FURTHER,
     SCORE_COLUMNS,
     Metric,
     complete_seeds,
-    half_accuracies,
+    further_accuracies,
     harmonic_means,
 )
 from fedcore.results.progress import MEGABYTE
@@ -111,9 +111,9 @@ def _scores(
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
     if metric not in SCORE_COLUMNS:
-        cells = store.cells.on_kinds(store.rounds.evaluated_of_runs(ids), HALVES, split, stage)
+        cells = store.cells.on_kinds(store.rounds.evaluated_of_runs(ids), FURTHER, split, stage)
         for (run, round_), same in group_by(cells, lambda c: (c.run_id, c.round)).items():
-            shares: dict[Metric, float | None] = {**half_accuracies(same)}
+            shares: dict[Metric, float | None] = {**further_accuracies(same)}
             share = (shares | harmonic_means(shares)).get(metric)
             if share is not None:
                 scores[run][round_] = 100 * share

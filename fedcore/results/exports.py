@@ -19,7 +19,7 @@ from fedcore.config.field_names import data_title
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
-from fedcore.results.metrics import ON_NEW, RULES
+from fedcore.results.metrics import NOT_EVERYWHERE, RULES
 from fedcore.results.printed import PrintedValue
 from fedcore.results.statistics import PairedTest, Stat
 from fedcore.results.summary import DifferenceCell, Summary
@@ -65,7 +65,9 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                 }
                 content |= _of_test(difference.test, row.remarks)
                 rows.append(content | _of_paper(row.printed[metric]))
-            without = [m for m in ON_NEW if m in table.metrics and m not in row.means and row.row.no_value]
+            without = [
+                m for m in NOT_EVERYWHERE if m in table.metrics and m not in row.means and row.row.no_value
+            ]
             for metric in without:
                 content = dict.fromkeys(SUMMARY_COLUMNS) | shared
                 content |= {"metric": metric, "rule": comparison.rule, "remark": row.row.no_value}

@@ -32,6 +32,8 @@ LEADS: dict[Metric, str] = {
     "new_gain": "by the gain over zero-shot on new classes",
     "own_base": "on the base classes with the clients' models",
     "own_new": "on the new classes with the clients' models",
+    "unseen": "on unseen clients",
+    "adapted": "on unseen clients after adaptation",
     "harmonic3": "on local, base and new classes together (harmonic mean)",
 }
 """How a finding names each metric."""

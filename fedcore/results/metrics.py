@@ -26,6 +26,7 @@ RULES: dict[Rule, str] = {
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole", "base", "new", "harmonic", "new_gain", "own_base", "own_new", "harmonic3",
+    "unseen", "adapted",
 ]  # fmt: skip
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
@@ -44,6 +45,8 @@ METRICS: dict[Metric, str] = {
     "own_base": "Own models, base classes",
     "own_new": "Own models, new classes",
     "harmonic3": "Harmonic mean of local, base and new",
+    "unseen": "Unseen clients",
+    "adapted": "Unseen clients, adapted",
 }
 METRIC_HEADINGS: dict[Metric, str] = {
     "generalisation": "G",
@@ -62,6 +65,8 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "own_base": "Own, base",
     "own_new": "Own, new",
     "harmonic3": "HM of three",
+    "unseen": "Unseen",
+    "adapted": "Adapted",
 }
 METRIC_HELP: dict[Metric, str] = {
     "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
@@ -85,6 +90,9 @@ METRIC_HELP: dict[Metric, str] = {
     "own_new": "each client's own model on all test images of the new classes, clients weighing equally",
     "harmonic3": "harmonic mean of the own models on their own classes (local), on the base classes and on "
     "the new ones, for each seed, then averaged",
+    "unseen": "the global model on the test samples of clients that never take part; clients weigh equally",
+    "adapted": "each unseen client's model on its test samples, after local training on its own samples that "
+    "begins with the trained model; measured after the last round",
 }
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
@@ -103,12 +111,16 @@ SCORE_COLUMNS: dict[Metric, str] = {
     "global": "global_mean",
 }
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
-BY_ROUND: tuple[Metric, ...] = (*SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new")
+BY_ROUND: tuple[Metric, ...] = (
+    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen",
+)  # fmt: skip
 """Metrics that have a curve over the rounds."""
+FURTHER = ("base", "new", "unseen")
+"""Kinds of test sets beside those of clients and domains."""
 HALVES = ("base", "new")
 """Kinds of test sets that are all test images of the base or of the new classes."""
-ON_NEW: tuple[Metric, ...] = ("new", "harmonic", "new_gain", "own_new", "harmonic3")
-"""Metrics that need an accuracy on the new classes."""
+NOT_EVERYWHERE: tuple[Metric, ...] = ("new", "harmonic", "new_gain", "own_new", "harmonic3", "adapted")
+"""Metrics that a method may have no value of, for a reason that its notice says."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
 
@@ -165,7 +177,7 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     selected = select_rounds(store, runs, rule)
     scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy(selected)}
     recorded = store.cells.own_and_global(selected)
-    recorded += [c for c in store.cells.on_kinds(selected, HALVES) if c.model_kind == "client"]
+    recorded += [c for c in store.cells.on_kinds(selected, FURTHER) if c.model_kind != "global"]
     cells = group_by(recorded, lambda c: (c.run_id, c.round))
     return [
         _run_result(
@@ -239,15 +251,17 @@ def _domain_sets(rounds: Sequence[list[NamedCell]]) -> dict[str, int]:
 
 def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
     """Return the metrics that are read from cells, in per cent, averaged over rounds."""
-    if any(c.test_set_kind in HALVES for cells in rounds for c in cells):
-        by_round = [half_accuracies(cells) for cells in rounds]
-        return {
-            m: _mean_percent(one.get(m) for one in by_round)
-            for m in dict.fromkeys(m for one in by_round for m in one)
-        }
+    by_round = [further_accuracies(cells) for cells in rounds]
+    values: dict[Metric, float | None] = {
+        m: _mean_percent(one.get(m) for one in by_round)
+        for m in dict.fromkeys(m for one in by_round for m in one)
+    }
     if held_out is None:
-        return {"whole": _mean_percent(global_accuracy(cells) for cells in rounds)}
+        halved = any(c.test_set_kind in HALVES for cells in rounds for c in cells)
+        whole = None if halved else _mean_percent(global_accuracy(cells) for cells in rounds)
+        return {"whole": whole, **values}
     return {
+        **values,
         "generalisation": _mean_percent(global_accuracy(cells, held_out) for cells in rounds),
         "personalisation": _mean_percent(personalisation(cells, held_out) for cells in rounds),
         "comprehensive": _mean_percent(comprehensive(cells, held_out) for cells in rounds),
@@ -306,18 +320,22 @@ def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> fl
     return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
 
 
-def half_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
-    """Return the accuracies of one round on the base and the new classes, as far as they were recorded."""
+def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
+    """Return the accuracies of one round on further test sets, as far as they were recorded."""
     names: dict[tuple[str, str], Metric] = {
         ("global", "base"): "base",
         ("global", "new"): "new",
         ("client", "base"): "own_base",
         ("client", "new"): "own_new",
+        ("global", "unseen"): "unseen",
+        ("adapted", "unseen"): "adapted",
     }
-    halves = group_by(
-        (c for c in cells if c.test_set_kind in HALVES), lambda c: (c.model_kind, c.test_set_kind)
-    )
-    return {names[key]: float(np.mean([c.correct / c.total for c in same])) for key, same in halves.items()}
+    found = group_by(cells, lambda c: (c.model_kind, c.test_set_kind))
+    return {
+        names[key]: float(np.mean([c.correct / c.total for c in same]))
+        for key, same in found.items()
+        if key in names
+    }
 
 
 def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float | None]:

@@ -21,8 +21,13 @@ NOT_COMPARED = (
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
-_LATER = {"training_classes": "all", "class_order": "label", "shots_scope": "client"}
-"""Fields of the data that are newer than the keys in links: a default leaves a key as it was."""
+_LATER = {
+    "data.training_classes": "all",
+    "data.class_order": "label",
+    "data.shots_scope": "client",
+    "partition.unseen": 0.0,
+}
+"""Fields that are newer than the keys in links: a default leaves a key as it was."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
@@ -38,7 +43,10 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
     unused = unused_fields(config.partition)
     part["partition"] = {n: v for n, v in part["partition"].items() if n not in unused}
-    part["data"] = {n: v for n, v in part["data"].items() if n not in _LATER or v != _LATER[n]}
+    for name, default in _LATER.items():
+        table, _, field = name.partition(".")
+        if part[table].get(field) == default:
+            del part[table][field]
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         fingerprint = (environment or {}).get("data")
@@ -65,8 +73,8 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     flat = config_for_display(config, trained_by_fedlens)
     content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
     for name, default in _LATER.items():
-        if content[f"data.{name}"] == default:
-            del content[f"data.{name}"]
+        if content.get(name) == default:
+            del content[name]
     content["here"] = trained_by_fedlens
     content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
     if content.get("method.config.arithmetic") == "fp32":
@@ -84,6 +92,7 @@ def setting_title(config: RunConfig) -> str:
     }
     kind = kinds.get(partition.kind, partition.kind)
     parts = [data_title(config.data), kind, backbone_names(config)]
+    parts += ["unseen clients"] if partition.unseen else []
     parts += ["base to new classes"] if config.data.training_classes == "base" else []
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)

@@ -55,7 +55,8 @@ CREATE INDEX runs_measured ON runs(group_hash, peak_memory) WHERE peak_memory IS
 
 CREATE TABLE entities(
   run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, entity INTEGER NOT NULL,
-  kind TEXT NOT NULL CHECK(kind IN ('global','client','domain','classes','base','new','transfer','unseen')),
+  kind TEXT NOT NULL
+    CHECK(kind IN ('global','client','domain','classes','base','new','transfer','unseen','adapted')),
   name TEXT NOT NULL, domain TEXT, samples INTEGER, class_counts TEXT,
   PRIMARY KEY(run_id, entity)) STRICT, WITHOUT ROWID;
 

@@ -11,7 +11,7 @@ import streamlit as st
 from fedcore.plots.theme import Theme
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
-from fedcore.results.metrics import BY_ROUND, HALVES, METRICS, SCORE_COLUMNS
+from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS
 from fedcore.results.panels.panel import ORDERS, RowOrder
 from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
 from fedcore.store import ExperimentRow, RunRow
@@ -178,10 +178,12 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
         )
         described = diagnostics.recorded_charts(store, runs)
-        halved = any(e.kind in HALVES for e in (store.cells.entities(runs[0].id) if runs else ()))
-        titles = {
-            n: title for n, title in CHARTS.items() if halved or n in SCORE_COLUMNS or n not in BY_ROUND
-        }
+        kinds = {e.kind for e in (store.cells.entities(runs[0].id) if runs else ())}
+        halved = "new" in kinds
+        absent = {n for n in BY_ROUND if n not in SCORE_COLUMNS}
+        absent -= {"unseen"} & kinds
+        absent -= absent - {"unseen"} if halved else set()
+        titles = {n: title for n, title in CHARTS.items() if n not in absent}
         titles |= {c.key: c.heading for c in described}
         charts = st.multiselect(
             "Charts",
@@ -193,7 +195,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not charts:
-        first = ["base", "new", "loss"] if halved else ["personal", "loss"]
+        first = ["base", "new"] if halved else ["personal"]
+        first += ["unseen", "loss"] if "unseen" in kinds else ["loss"]
         charts = [*first, *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3

@@ -15,10 +15,10 @@ from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import accuracy_by_round
 from fedcore.results.exports import summary_csv
 from fedcore.results.latex import summary_latex
-from fedcore.results.metrics import harmonic_mean
+from fedcore.results.metrics import further_accuracies, harmonic_mean
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.results.summary import summarise
-from fedcore.store import Store
+from fedcore.store import NamedCell, Store
 from tests.support import fill
 
 NAMES = (
@@ -28,7 +28,7 @@ NAMES = (
     (3, "base", "base classes"),
     (4, "new", "new classes"),
 )
-REASON = f"{NO_VALUE}its classifier starts at random"
+REASON = f"{NO_VALUE}on new classes: its classifier starts at random"
 COUNTS: dict[tuple[str, int], dict[tuple[int, int], tuple[int, int]]] = {
     ("zero-shot", 1): {(0, 3): (30, 60), (0, 4): (28, 40)},
     ("zero-shot", 2): {(0, 3): (32, 60), (0, 4): (20, 40)},
@@ -126,3 +126,17 @@ def test_runs_on_all_classes_have_none_of_it(tmp_path: Path):
     fill.done(db)
     metrics = compare(Store(db), [1]).metrics
     assert "whole" in metrics and not {"base", "new", "harmonic", "new_gain", "own_new"} & set(metrics)
+
+
+def test_unseen_clients_weigh_equally_before_and_after_they_adapt():
+    def cell(kind: str, model: str, test_set: str, correct: int, total: int) -> NamedCell:
+        return NamedCell(1, 2, 1, 5, model, kind, test_set, "unseen", None, correct, total, None)
+
+    cells = [
+        cell("global", "global", "unseen c", 1, 4),
+        cell("global", "global", "unseen d", 6, 8),
+        cell("adapted", "c, adapted", "unseen c", 3, 4),
+        cell("adapted", "d, adapted", "unseen d", 8, 8),
+        cell("client", "a", "unseen c", 0, 4),
+    ]
+    assert further_accuracies(cells) == {"unseen": 0.5, "adapted": 0.875}

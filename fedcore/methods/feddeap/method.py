@@ -309,6 +309,11 @@ class FedDEAP(Method[FedDEAPConfig]):
         check_frames(config, len(context.classes), domains, spec.embed_dim)
 
     @classmethod
+    def bound_to_clients(cls, config: FedDEAPConfig) -> str:
+        """Refuse unseen clients if each client's domain has a vector of its own."""
+        return "it aligns with the domains of the clients that take part" if config.domain_alignment else ""
+
+    @classmethod
     def bound_to_classes(cls, config: FedDEAPConfig) -> str:
         """Refuse new classes: each class has prompts of its own."""
         return "it learns a prompt for each class"

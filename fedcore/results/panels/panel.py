@@ -12,7 +12,7 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.records.presentation import MatrixChart
-from fedcore.results.metrics import HALVES, is_own
+from fedcore.results.metrics import FURTHER, is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
 from fedcore.store.cells import CodedCell
@@ -118,10 +118,10 @@ def accuracy_panel(
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
     cell_models, cell_sets, counts = _by_place(cells, entities, named)
     clients = {name for name, kind in named if kind == "client"}
-    models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client")]
+    models = [i for i, (_, kind) in enumerate(named) if kind in ("global", "client", "adapted")]
     test_sets = [
         i for i, (name, kind) in enumerate(named)
-        if kind in ("client", *HALVES) or (kind == "domain" and name not in clients)
+        if kind in ("client", *FURTHER) or (kind == "domain" and name not in clients)
     ]  # fmt: skip
     if cells:
         evaluated = set(cell_models.tolist())

@@ -102,6 +102,11 @@ class FedAPT(Prompted):
         self.keys = self.place({"keys": problem.draw_per_client(self._key, "fedapt", "key")})["keys"]
 
     @classmethod
+    def bound_to_clients(cls, config: FedAPTConfig) -> str:
+        """Refuse unseen clients: keys and query have a part for each client."""
+        return "it learns a key for each client"
+
+    @classmethod
     def bound_to_classes(cls, config: FedAPTConfig) -> str:
         """Refuse new classes: the meta prompt has a part for each class."""
         return "it learns a prompt for each class"

@@ -1,0 +1,93 @@
+"""Unseen clients: their accuracy after they have adapted the trained model, at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.clients.gathering import Transport
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, State
+from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
+from fedcore.records.events import Cell
+
+if TYPE_CHECKING:
+    from fedcore.federation import Federation
+
+
+def reason_without_adaptation(method: Method, newcomers: Federation) -> str:
+    """Return why a client that never took part cannot adapt the trained model; empty if it can."""
+    if not method.trains:
+        return ""
+    if reason := type(method).bound_to_clients(method.config):
+        return reason
+    with torch.no_grad():
+        ours = method.init(method.problem.generator)
+        theirs = _made_for(method, newcomers).init(method.problem.generator)
+    if ours.personal:
+        return "the server makes parameters for each client that takes part"
+    other = [n for n, v in ours.shared.items() if v.shape != theirs.shared[n].shape]
+    return f"its shared parameter '{other[0]}' depends on the number of clients" if other else ""
+
+
+def adapted_cells(
+    method: Method,
+    federation: Federation,
+    state: State,
+    cells: list[Cell],
+    chunk: int,
+    should_stop: Callable[[], bool],
+) -> list[Cell]:
+    """Train each unseen client once, as a participant of one more round, and test its model on its samples.
+
+    It begins with the shared parameters and with local ones as before round 1, and trains at the method's
+    learning rate; nothing of it is uploaded.
+
+    Args:
+        cells: of the last round; a method that trains nothing has the global model's accuracy again.
+    """
+    new = federation.newcomers
+    if new is None:
+        return []
+    sets = [code for code, s in enumerate(federation.test_sets, start=1) if s.kind == "unseen"]
+    first = first_adapted_code(federation)
+    if not method.trains:
+        of_set = {
+            c.test_set: c for c in cells if (c.model, c.split, c.stage) == (GLOBAL, TEST, AFTER_AGGREGATION)
+        }
+        return [of_set[s]._replace(model=first + i) for i, s in enumerate(sets) if s in of_set]
+    theirs = _made_for(method, new)
+    everyone = torch.arange(len(sets))
+    with torch.no_grad():
+        start = replace(state, local=theirs.init(new.problem.generator).local)
+    worker = Worker((Cohort(theirs, new, range(len(sets))),))
+    found: list[Cell] = []
+    for clients in everyone.split(chunk):
+        given = Chunk(
+            cohort=0,
+            clients=clients,
+            round=1,
+            received=Transport().down(start, clients),
+            local={name: value[clients.to(value.device)] for name, value in start.local.items()},
+            slots={},
+            lr=method.config.lr,
+            evaluate=True,
+            only_means=False,
+        )
+        for c in worker.train(given, should_stop).cells:
+            client = c.model - 1
+            found.append(c._replace(stage=AFTER_AGGREGATION, model=first + client, test_set=sets[client]))
+    return found
+
+
+def first_adapted_code(federation: Federation) -> int:
+    """Return the entity code of the first unseen client's adapted model: after all test sets."""
+    class_sets = 0 if federation.class_sets is None else len(federation.problem.clients)
+    return 1 + len(federation.test_sets) + class_sets
+
+
+def _made_for(method: Method, newcomers: Federation) -> Method:
+    return type(method)(method.config, newcomers.problem)
