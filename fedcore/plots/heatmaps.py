@@ -174,10 +174,10 @@ class _Places:
         self.margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         name = _longest(n for p in panels for n in p.rows)
-        usual = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
-        self._aside = max(usual, min(0.2, (SMALL * name + 16) / pixels))  # a page of paper is narrow
-        self._width = (1 - self._aside * (self._columns - 1)) / self._columns
         inside = pixels - BESIDE - SMALL * name
+        usual = min(0.12, 0.34 / self._columns, 0.03 + name * 0.0065)  # between two panels
+        self._aside = max(usual, min(0.2, (LETTER * name + 14) / max(1, inside)))  # a page of paper is narrow
+        self._width = (1 - self._aside * (self._columns - 1)) / self._columns
         self._pixels = self._width * inside  # of a panel
         self.title_letters = (inside + OVERHANG) / LETTER
         if self._columns > 1:

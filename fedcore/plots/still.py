@@ -346,7 +346,8 @@ def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
     text = re.sub(r"%\{([\w.]+)(?::([^}]*))?\}", value, template)
     if trace["type"] == "scatter" and "fullData.name" not in template:
         place = "" if "%{x" in template else f", {x.title} {_x_text(trace['x'][index])}"
-        text = f"{trace['name']}{place}\n{text}{y.layout.get('ticksuffix') or '' if not place else ''}"
+        unit = y.layout.get("ticksuffix") or "" if place else ""
+        text = f"{trace['name']}{place}\n{text}{unit}"
     return plain(text)
 
 

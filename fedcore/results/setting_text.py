@@ -83,4 +83,5 @@ def _training(rows: Sequence[ComparisonRow]) -> list[str]:
     )
     length = f"{' or '.join(map(str, rounds))} round{'s' * (rounds != [1])}"
     seeded = f"seed{'s' * (len(seeds) > 1)} {number_ranges(seeds)}"
-    return [f"{counted(len(rows), 'method')} trained for {length} with {who}, with {seeded}."]
+    who_trained = "The method" if len(rows) == 1 else f"All {len(rows)} methods"
+    return [f"{who_trained} trained for {length} with {who}, with {seeded}."]

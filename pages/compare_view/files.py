@@ -13,7 +13,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
-from pages.widgets.report import wording
+from pages.widgets.report import latest_wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
@@ -104,13 +104,13 @@ def _archive_button(
     shown: ShownComparison, label: str, name: str, beginnings: tuple[str, ...], help_: str
 ) -> None:
     """Draw the button that makes the files of the report whose names begin so as an archive."""
-    words = wording()  # here: the file is made in a thread that does not know the page's state
+    wording = latest_wording()
 
     def made() -> bytes:
         from fedcore.reports import folder
 
         with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-            files = folder.report_files(checked, words)
+            files = folder.report_files(checked, wording())
         wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
         return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
 

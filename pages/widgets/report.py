@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -25,23 +25,29 @@ def report_button(
         "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
     ):
         names = ", ".join(e.name for e in experiments)
-        st.text_input("Title", key="report_title", placeholder=names)
-        st.text_area("Notes", key="report_notes", placeholder="Why these runs, and what follows from them")
+        st.text_input("Title", key="report_title", placeholder=names, on_change=_remember)
+        st.text_area(
+            "Notes",
+            key="report_notes",
+            placeholder="Why these runs, and what follows from them",
+            on_change=_remember,
+        )
         titles = {name: view.title for name, view in views().items()}
         st.multiselect(
             "Parts",
             PARTS,
             default=PARTS,
             key="report_parts",
+            on_change=_remember,
             format_func=lambda part: titles.get(part, part.capitalize()),
         )
-        words = wording()  # here: the file is made in a thread that does not know the page's state
+        wording = latest_wording()
 
         def made() -> str:
             from fedcore.reports.page import report_html
 
             with checked_comparison(store, [e.id for e in experiments], choice) as checked:
-                return report_html(read_report(checked, words))
+                return report_html(read_report(checked, wording()))
 
         st.download_button(
             "Save report",
@@ -56,9 +62,19 @@ def report_button(
         )
 
 
-def wording() -> Wording:
-    """Return the title, notes and parts that the reader has given on this page."""
+def latest_wording() -> Callable[[], Wording]:
+    """Return a function that returns the title, notes and parts as they are when it is called.
+
+    A file is made in a thread that does not know the page's state; and a click on its button, which ends the
+    typing of a title, arrives before the page has been drawn with that title.
+    """
+    given: dict[str, Wording] = st.session_state.setdefault("report_wording", {})
+    _remember()
+    return lambda: given["now"]
+
+
+def _remember() -> None:
     given = st.session_state
-    return Wording(
+    given["report_wording"]["now"] = Wording(
         given.get("report_title", ""), given.get("report_notes", ""), tuple(given.get("report_parts", PARTS))
     )

@@ -58,7 +58,7 @@ def test_lines_go_through_their_values_and_name_them() -> None:
         and y[1] < y[0]
     )
     marks = [s for s in picture.shapes if isinstance(s, Disc) and s.tip]
-    assert marks[1].tip == "FedOT (n = 3), Round 1\n50.00 ± 2.0"
+    assert marks[1].tip == "FedOT (n = 3), Round 1\n50.00 ± 2.0 %"
     assert any(isinstance(s, Text) and s.text == "40 %" for s in picture.shapes)
 
 

@@ -19,13 +19,15 @@ import pytest
 
 from fedcore.config import MethodEntry, load
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.methods.consent import digest
 from fedcore.records.events import Notice
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
-from fedcore.reports.reproduce import reproduction_files
+from fedcore.reports.reproduce import reproduction, reproduction_files
 from fedcore.reports.tables import notices
 from fedcore.reports.views.curves import Curves
 from fedcore.results import comparison
@@ -201,7 +203,43 @@ def test_the_paragraph_says_what_was_run(filled: Path) -> None:
     (section,) = content(filled).sections
     assert section.paragraph.startswith("Data: Rotated digits (1,797 handwritten digits")
     assert "6 clients with the images of one domain each." in section.paragraph
-    assert section.paragraph.endswith("5 methods trained for 10 rounds with all clients, with seeds 1 to 3.")
+    assert section.paragraph.endswith(
+        "All 5 methods trained for 10 rounds with all clients, with seeds 1 to 3."
+    )
+
+
+def test_one_command_repeats_runs_of_a_method_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page and the folder hold the method's file, as long as it is the one that was planned with."""
+    file = tmp_path / "text_shift.py"
+    shutil.copy(Path(__file__).parents[2] / "examples" / file.name, file)
+    own = MethodEntry(name="text-shift", file=str(file), sha256=digest(file.read_bytes()))
+    for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
+        monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    registry.load_file(file)
+    db = tmp_path / "runs.db"
+    fill.done(
+        db,
+        fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (own,)}),
+    )
+    report = content(db)
+    made = reproduction(report)
+    assert made.command == "fedlens run experiment-1.toml --methods text_shift.py --db reproduced.db"
+    assert (
+        made.files["text_shift.py"] == file.read_text("utf-8")
+        and str(tmp_path) not in made.files["experiment-1.toml"]
+    )
+    folder = reproduction_files(Store(db), report)
+    assert (
+        folder["methods/text_shift.py"] == file.read_text("utf-8")
+        and str(tmp_path) not in folder["runs/run-1.toml"]
+    )
+    assert "runs/run-1.toml --device cpu --methods methods/text_shift.py" in folder["reproduce.sh"]
+
+    file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
+    assert reproduction(content(db)).missing == ("text_shift.py",)
+    assert "methods/text_shift.py" not in reproduction_files(Store(db), content(db))
 
 
 @pytest.fixture(scope="module")
