@@ -48,6 +48,7 @@ BASELINE_STYLES = {
     "fedavg-lora": MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
     "fedprox-lora": MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
     "kgcoop": MethodStyle("#5B5B00", "#C6C65A", "longdash", "x"),
+    "taskres": MethodStyle("#00707A", "#5FD0D8", "dashdot", "circle-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

@@ -20,6 +20,7 @@ VARIANTS = {
     "promptfl": {"class_specific": True},
     "clip-fc": {"init": "text"},
     "fedot": {"share": "all_local"},
+    "taskres": {"share": "local"},
 }
 """Settings that give a method other entries by class than its defaults."""
 CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())

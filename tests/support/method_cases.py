@@ -166,6 +166,8 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"global_prompt"},
         {"local_prompt"},
     ),
+    "taskres": ("taskres", SMALL, {"residual"}, {"residual"}, set()),
+    "taskres-local": ("taskres", {**SMALL, "share": "local"}, set(), set(), {"residual"}),
     "vpt": ("vpt", {**SMALL, "lr": 0.1}, {"classifier"}, {"classifier"}, {"prompts"}),
     "vpt-deep": ("vpt", {**SMALL, "lr": 0.1, "depth": 9}, {"classifier"}, {"classifier"}, {"prompts"}),
     "zero-shot": ("zero-shot", {}, set(), set(), set()),
