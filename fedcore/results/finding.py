@@ -56,16 +56,18 @@ def finding(summary: Summary, table: SummaryTable) -> str:
     metric = summary.metric if summary.metric in table.metrics else next(iter(table.metrics), summary.metric)
     if len(_measured(table, metric)) < 2:
         return ""
-    leaders: dict[str, list[str]] = {}
+    leaders: dict[tuple[str, ...], list[str]] = {}
     for m in dict.fromkeys([metric, *(m for m in ALSO if m in table.metrics)]):
         rows = _measured(table, m)
         highest = max((row.means[m].stat.mean for row in rows), default=0.0)
         names = [_name(row) for row in rows if f"{row.means[m].stat.mean:.1f}" == f"{highest:.1f}"]
         if m == metric or len(names) < len(rows):
-            leaders.setdefault(_listed(names), []).append(f"{LEADS[m]} ({highest:.1f} %)")
+            value = f"{signed(highest)} points" if m == "new_gain" else f"{highest:.1f} %"
+            leaders.setdefault(tuple(names), []).append(f"{LEADS[m]} ({value})")
     (first, metrics), *others = leaders.items()
-    lead = "lead" if " and " in first else "leads"
-    said = [f"{first} {lead} {' and '.join(metrics)}", *(f"{who} {' and '.join(m)}" for who, m in others)]
+    lead = "leads" if len(first) == 1 else "lead"
+    said = [f"{_listed(first)} {lead} {' and '.join(metrics)}"]
+    said += [f"{_listed(names)} {' and '.join(m)}" for names, m in others]
     if table.baseline is not None and all(metric in row.differences for row in table.rows):
         worth = _against_baseline(table, metric, summary.test)
     else:

@@ -25,10 +25,14 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     """Return the setting of rows that share one, as a paragraph."""
     run = rows[0].runs[0].run
     config = rows[0].config
-    clients = [e for e in store.cells.entities(run.id) if e.kind == "client"]
+    entities = store.cells.entities(run.id)
+    clients = [e for e in entities if e.kind == "client"]
+    unseen = sum(e.kind == "unseen" for e in entities)
+    further = f"The final model is also tested on {counted(unseen, 'client')} that took no part in training."
     return " ".join(
         [
             _data(config.data, config.partition, clients),
+            *([further] if unseen else []),
             *_split(config.data, rows),
             *_model(config),
             *_training(rows),
@@ -48,6 +52,7 @@ def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[Entity
         "dirichlet": "whose shares of the classes are drawn from a Dirichlet distribution "
         f"(alpha {partition.alpha or 0:g})",
         "pathological": f"with {counted(partition.classes_per_client or 1, 'class')}{each}",
+        "dealt": "with disjoint classes, which are dealt out in blocks of equal size",
         "natural": "as the data set names them",
     }[partition.kind]
     return f"Data: {what}. The federation has {counted(len(clients), 'client')} {share}."
@@ -55,10 +60,22 @@ def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[Entity
 
 def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
     said = [SPLITS[data.split]]
+    if data.training_classes == "base":
+        half = {"label": "in the data set's order", "name": "in alphabetical order"}[data.class_order]
+        said.append(
+            f"The clients train on the base classes, the first half {half}. Models are also tested on the "
+            "new classes, the other half."
+        )
     if data.shots is not None:
-        said.append(f"A client trains on {counted(data.shots, 'image')} of each class.")
-    if rows[0].config.held_out is not None:
-        said.append("Each domain in turn has no client and is the unseen test set.")
+        who = {"client": "Each client trains", "federation": "All clients together train"}[data.shots_scope]
+        said.append(f"{who} on {counted(data.shots, 'image')} of each class.")
+    held_out = sorted({run.run.held_out for row in rows for run in row.runs if run.run.held_out is not None})
+    if len(held_out) == 1:
+        said.append(f"The domain {held_out[0]} has no client and is the unseen test set.")
+    elif held_out:
+        said.append(
+            f"Each of the domains {', '.join(held_out)} in turn has no client and is the unseen test set."
+        )
     return said
 
 

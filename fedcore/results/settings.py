@@ -21,13 +21,15 @@ NOT_COMPARED = (
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
-_LATER = {
-    "data.training_classes": "all",
-    "data.class_order": "label",
-    "data.shots_scope": "client",
+LATER = {
+    "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
     "partition.unseen": 0.0,
-}
-"""Fields that are newer than the keys in links: a default leaves a key as it was."""
+    "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
+}  # fmt: skip
+"""Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
+
+A new field of the data, of the partition, of all methods or of a method that was there before belongs here.
+"""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
@@ -43,10 +45,8 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
     unused = unused_fields(config.partition)
     part["partition"] = {n: v for n, v in part["partition"].items() if n not in unused}
-    for name, default in _LATER.items():
-        table, _, field = name.partition(".")
-        if part[table].get(field) == default:
-            del part[table][field]
+    for table in ("data", "partition"):
+        part[table] = {n: v for n, v in part[table].items() if not _is_later_default(f"{table}.{n}", v)}
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         fingerprint = (environment or {}).get("data")
@@ -71,15 +71,14 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
         trained_by_fedlens: False for results of other code, which do not count as seeds of our methods.
     """
     flat = config_for_display(config, trained_by_fedlens)
-    content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
-    for name, default in _LATER.items():
-        if content.get(name) == default:
-            del content[name]
+    content = {n: v for n, v in flat.items() if n not in NOT_COMPARED and not _is_later_default(n, v)}
     content["here"] = trained_by_fedlens
     content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
-    if content.get("method.config.arithmetic") == "fp32":
-        del content["method.config.arithmetic"]  # and without this one
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _is_later_default(name: str, value: object) -> bool:
+    return name in LATER and value == LATER[name]
 
 
 def setting_title(config: RunConfig) -> str:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import streamlit as st
 
-from fedcore.reports.checked import SUFFIXES, WRITERS, Format, Table, checked_comparison
+from fedcore.reports.checked import (
+    SUFFIXES,
+    WRITERS,
+    CheckedComparison,
+    Format,
+    Table,
+    checked_comparison,
+)
+from fedcore.reports.content import Wording
 from fedcore.results.exports import file_name
 from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import RULES
@@ -49,8 +59,9 @@ def draw(shown: ShownComparison) -> None:
         about = "The table below, with booktabs"
         _file_button(shown, "LaTeX table", "summary", "latex", about, with_printed=wanted)
         _archive_button(
-            shown, "Figures (ZIP)", "figures", FOR_PAPERS,
+            shown, "Figures (ZIP)", "figures",
             "All charts as PDF and SVG at the width of one column and of two, the table, and BibTeX",
+            beginnings=FOR_PAPERS, with_printed=wanted,
         )  # fmt: skip
     if choice.baseline is None:
         st.caption("Choose a baseline above for columns with the differences and p.")
@@ -67,8 +78,9 @@ def draw(shown: ShownComparison) -> None:
     st.subheader("For my supervisor", anchor=False)
     with st.container(horizontal=True):
         _archive_button(
-            shown, "Report folder (ZIP)", "report", ("",),
+            shown, "Report folder (ZIP)", "report",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
+            latest_wording(),
         )  # fmt: skip
         _file_button(
             shown, "Whole experiment JSON", "experiment", "json",
@@ -84,10 +96,8 @@ def _file_button(
     shown: ShownComparison, label: str, table: Table, format: Format, help_: str, with_printed: bool = True
 ) -> None:
     def made() -> str:
-        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-            return WRITERS[table, format](
-                checked if with_printed else replace(checked, printed=PrintedValues())
-            )
+        with _checked(shown, with_printed) as checked:
+            return WRITERS[table, format](checked)
 
     st.download_button(
         label,
@@ -101,16 +111,25 @@ def _file_button(
 
 
 def _archive_button(
-    shown: ShownComparison, label: str, name: str, beginnings: tuple[str, ...], help_: str
+    shown: ShownComparison,
+    label: str,
+    name: str,
+    help_: str,
+    wording: Callable[[], Wording] | None = None,
+    beginnings: tuple[str, ...] = ("",),
+    with_printed: bool = True,
 ) -> None:
-    """Draw the button that makes the files of the report whose names begin so as an archive."""
-    wording = latest_wording()
+    """Draw the button that makes an archive of the report's files whose names have one of the beginnings.
+
+    Args:
+        wording: returns the reader's words when the files are made; default: no words, and all parts.
+    """
 
     def made() -> bytes:
         from fedcore.reports import folder
 
-        with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
-            files = folder.report_files(checked, wording())
+        with _checked(shown, with_printed) as checked:
+            files = folder.report_files(checked, None if wording is None else wording())
         wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
         return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
 
@@ -124,3 +143,9 @@ def _archive_button(
         key=f"{name}_zip",
         help=help_,
     )
+
+
+@contextmanager
+def _checked(shown: ShownComparison, with_printed: bool) -> Iterator[CheckedComparison]:
+    with checked_comparison(shown.store, [e.id for e in shown.experiments], shown.choice) as checked:
+        yield checked if with_printed else replace(checked, printed=PrintedValues())

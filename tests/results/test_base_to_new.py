@@ -14,9 +14,11 @@ from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import accuracy_by_round
 from fedcore.results.exports import summary_csv
+from fedcore.results.finding import findings
 from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import further_accuracies, harmonic_mean
 from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.statistics import signed
 from fedcore.results.summary import summarise
 from fedcore.store import NamedCell, Store
 from tests.support import fill
@@ -140,3 +142,9 @@ def test_unseen_clients_weigh_equally_before_and_after_they_adapt():
         cell("client", "a", "unseen c", 0, 4),
     ]
     assert further_accuracies(cells) == {"unseen": 0.5, "adapted": 0.875}
+
+
+def test_a_finding_gives_the_gain_over_zero_shot_in_points(comparison: Comparison) -> None:
+    (text,) = findings(summarise(comparison, tested=(), metric="new_gain")).values()
+    highest = max(row.stats["new_gain"].mean for row in comparison.rows if "new_gain" in row.stats)
+    assert f"by the gain over zero-shot on new classes ({signed(highest)} points)" in text

@@ -38,6 +38,13 @@ def test_each_metric_has_its_leader_and_one_seed_proves_nothing(tmp_path: Path) 
     assert text.endswith("One seed: no difference is proven.")
 
 
+def test_a_single_leader_with_and_in_its_name_leads(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    record(db, "this and that", 1, own=90, common=60)
+    text = said(db, record(db, "yours", 1, own=80, common=50))
+    assert text is not None and "this and that leads on personal accuracy" in text
+
+
 def seeded(db: Path, noise: Sequence[float], **means: float) -> Summary:
     """Return the summary of methods with so many right answers in the mean, and their noise by seed."""
     for seed, extra in enumerate(noise):

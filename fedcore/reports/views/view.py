@@ -41,8 +41,7 @@ class ViewSource:
 class Figure(Protocol):
     """A chart and the numbers behind it; ``name`` is that of its files.
 
-    Page and report draw it with plotly. The folder for a paper has it as PDF and SVG too if it is one of the
-    kinds that ``figures.py`` draws with matplotlib: matrices or lines.
+    The page draws it with plotly. Reports and the folder for a paper have it as a still picture (``still``).
     """
 
     @property

@@ -277,9 +277,11 @@ def test_the_buttons_hand_out_the_files_of_the_page(
     assert {"Save report", "Report folder (ZIP)"} <= set(handed)
     with zipfile.ZipFile(io.BytesIO(handed.pop("Figures (ZIP)")[1]())) as archive:
         names = {name.partition("/")[2] for name in archive.namelist()}
+        (latex,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("/summary.tex"))
     assert {"summary.tex", "citation.bib"} < names and "report.html" not in names
     assert {name.rpartition(".")[2] for name in names if name.startswith("figures/")} == {"pdf", "svg"}
     contents = {label: made() for label, (_, made) in handed.items() if "eport" not in label}
+    assert latex == contents["LaTeX table"]
     assert contents == {
         "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
         **{
