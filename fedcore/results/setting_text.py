@@ -99,6 +99,7 @@ def _training(rows: Sequence[ComparisonRow]) -> list[str]:
         else f"{' or '.join(f'{100 * s:g} %' for s in shares)} of the clients"
     )
     length = f"{' or '.join(map(str, rounds))} round{'s' * (rounds != [1])}"
-    seeded = f"seed{'s' * (len(seeds) > 1)} {number_ranges(seeds)}"
+    named = " and ".join(map(str, seeds)) if len(seeds) < 3 else number_ranges(seeds)
+    seeded = f"seed{'s' * (len(seeds) > 1)} {named}"
     who_trained = "The method" if len(rows) == 1 else f"All {len(rows)} methods"
     return [f"{who_trained} trained for {length} with {who}, with {seeded}."]
