@@ -70,7 +70,7 @@ def draw(shown: ShownComparison) -> None:
         shown.comparison, choice.baseline, choice.test, values,
         metric=shown.metric, tested=[shown.metric], digits=choice.digits,
     )  # fmt: skip
-    st.code(summary_latex(summary), language="latex", wrap_lines=True, height=260)
+    st.code(summary_latex(summary), language="latex", wrap_lines=True)
     st.subheader("For pandas", anchor=False)
     with st.container(horizontal=True):
         for label, table, format, help_ in FOR_PANDAS:
