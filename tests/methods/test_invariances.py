@@ -23,6 +23,7 @@ SMALL = {
     "fedotp": {"context_length": 2, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedapt": {"context_length": 2, "lr": 0.05},
+    "fedtpg": {"context_length": 2, "lr": 0.05},
     "fedavg-lora": {"rank": 2, "lr": 0.01},
     "fedavg-vision": {"network": "vit_tiny"},
     "fedprox-lora": {"rank": 2, "lr": 0.01},

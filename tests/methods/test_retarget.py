@@ -25,6 +25,8 @@ VARIANTS = {
 """Settings that give a method other entries by class than its defaults."""
 CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())
 NEW = ("green lamp", "dog")
+READ_ALL_NAMES = {"fedtpg"}
+"""Methods whose prompt depends on the set of names, so that a name scores otherwise beside others."""
 
 
 def variant(name: str, options: dict[str, object]) -> tuple[Method, Federation, State]:
@@ -93,6 +95,8 @@ def test_new_names_have_scores_of_their_own_or_the_method_says_why_not(name, opt
     new = among(method, held, NEW)
     alone = scores(new, method.retarget(state, new), held)
     assert all(part.shape[-1] == 2 and part.isfinite().all() for part in alone)
+    if name in READ_ALL_NAMES:
+        return
     # beside the trained names, which keep their entries, a new name has the same text or entry as alone
     both = among(method, held, (*held.problem.classes, *NEW))
     together = scores(both, method.retarget(state, both), held)

@@ -17,6 +17,13 @@ EVIDENCE = {"prototypes", "counts", "features", "labels"}
 PHI = {f"phi_{net}_{part}" for net in "sd" for part in ("w1", "b1", "w2", "b2")}
 
 
+FEDTPG = {"queries"} | {
+    f"{layer}_{part}"
+    for layer in ("norm_query", "norm_names", "norm_feed", "q", "k", "v", "out", "up", "down")
+    for part in "wb"
+}
+
+
 SMALL = {"batch_size": 4, "lr": 0.01}
 
 
@@ -117,6 +124,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"head_w", "head_b"},
     ),
     "fedgh": ("fedgh", SMALL, {"means", "labels"}, {"weight", "bias"}, set()),
+    "fedtpg": ("fedtpg", {**SMALL, "context_length": 3}, FEDTPG, FEDTPG, set()),
     "fedotp": ("fedotp", {**SMALL, "context_length": 3}, {"context"}, {"context"}, {"own"}),
     "fedpgp": (
         "fedpgp",

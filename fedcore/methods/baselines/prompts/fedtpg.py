@@ -1,0 +1,132 @@
+"""FedTPG learns a network that makes the prompt from the class names, with all clients (Qiu et al., 2024).
+
+    E: normalised text features of the bare class names,  Q: M learned queries
+    a = MHA(LN(Q), LN(E), LN(E)) with four heads,  P = a + W_2 (x_1 gelu(x_2)) with (x_1, x_2) = W_1 LN(a)
+    client: scores s cos(h, t_k(P)),  L = CE(scores)
+    server: mean of Q and all weights
+
+One P serves all classes whose names are in E; other names get another P from the same network.
+Interpreted: all layers have a bias and start as torch.nn.Linear does. A client's label space is the run's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedcore.clip.prompts import class_features
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    PromptLength,
+    WeightDecay,
+    Weighting,
+    hyper,
+)
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, draw_linear, linear
+from fedcore.records.presentation import About
+
+HEADS = 4
+LAYERS = ("q", "k", "v", "out", "up", "down")
+NORMS = ("norm_query", "norm_names", "norm_feed")
+
+
+class FedTPGConfig(PromptedConfig):
+    """Hyper-parameters of FedTPG."""
+
+    context_length: PromptLength = hyper(
+        4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
+    )
+    lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "cosine", "Learning rate over the rounds: constant, or half a cosine (paper)"
+    )
+    weight_decay: WeightDecay = hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
+    batch_size: BatchSize = hyper(200, "Samples in a local batch (paper: 200)")
+    weighting: Weighting = hyper(
+        "uniform", "Server mean over clients: plain (paper), or weighted by sample counts"
+    )
+
+
+@method
+class FedTPG(Prompted):
+    """[SOS] P class name . [EOT] with a context P that a shared network makes from all class names."""
+
+    name = "fedtpg"
+    about = About(
+        title="FedTPG",
+        source="Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024",
+        bibtex="@inproceedings{qiu2024fedtpg, author = {Qiu and others}, title = {Federated Text-driven "
+        "Prompt Generation for Vision-Language Models}, booktitle = {ICLR}, year = {2024}}",
+        summary="CLIP stays frozen; a small network makes the context that stands before every class name. "
+        "It reads the text features of all class names at once, by attention from a few learned queries, so "
+        "that other names lead to another context. "
+        "All clients train the network by cross-entropy, and the server averages it. "
+        "It is meant for classes that nobody has trained on. "
+        "With 4.2 million numbers for ViT-B-32 it is no light upload.",
+        family="baseline",
+    )
+    clients_use_global = True
+    Config = FedTPGConfig
+    shared: tuple[str, ...] = (
+        "queries",
+        *(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "wb"),
+    )
+
+    def __init__(self, config: FedTPGConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.names = class_features(problem.backbone, problem.classes, "{}").to(problem.backbone.dtype)
+
+    def init(self, generator: Generators) -> State:
+        """Return queries from N(0, 0.02), linear layers as torch draws them, and norms that change nothing.
+
+        Shape: queries (M, m), weights (out, in), biases (out,).
+        """
+        spec = self.problem.backbone.spec
+        m, d = spec.token_width, spec.embed_dim
+        sizes = {"q": (m, m), "k": (m, d), "v": (m, d), "out": (m, m), "up": (8 * m, m)}
+        values: Params = {"queries": self._draw(generator("fedtpg", "queries"))}
+        for norm, width in zip(NORMS, (m, d, m), strict=True):
+            values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
+        for layer, (rows, columns) in (sizes | {"down": (m, 4 * m)}).items():
+            weight, bias = draw_linear(rows, columns, generator("fedtpg", layer))
+            values |= {f"{layer}_w": weight, f"{layer}_b": bias}
+        return State(shared=self.place(values))
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return Step({self.shared: cross_entropy(logits, batch.labels, batch.mask)})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features. Shape: text (models, classes, d)."""
+        return {"text": self._text(self._context(params))}
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the context for these class names. Shape: (models, M, m)."""
+        return {"context": self._context(params)}
+
+    def _context(self, params: Params) -> Tensor:
+        """Return P = a + FF(a). Shape: -> (models, M, m)."""
+
+        def layer(name: str, x: Tensor) -> Tensor:
+            return linear(x, params[f"{name}_w"], params[f"{name}_b"])
+
+        def norm(name: str, x: Tensor) -> Tensor:
+            scaled = F.layer_norm(x, x.shape[-1:]) * params[f"{name}_w"][:, None]
+            return scaled + params[f"{name}_b"][:, None]
+
+        queries = params["queries"]
+        names = norm("norm_names", self.names.expand(len(queries), -1, -1))
+        q, k, v = (
+            layer(name, x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for name, x in (("q", norm("norm_query", queries)), ("k", names), ("v", names))
+        )
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        a = layer("out", attended)
+        plain, gate = layer("up", norm("norm_feed", a)).chunk(2, dim=-1)
+        return a + layer("down", plain * F.gelu(gate))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import torch
+
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import fedavg
+from tests.support.oracles.promptfl import mean_loss, scores, text_features
+from tests.support.tiny import run_rounds, tiny_federation
+
+SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4, "schedule": "constant"}
+
+
+def layer_norm(x, weight, bias):
+    centred = x - x.mean()
+    return centred / torch.sqrt((centred**2).mean() + 1e-5) * weight + bias
+
+
+def context_of(values: dict[str, torch.Tensor], names: torch.Tensor) -> torch.Tensor:
+    """P, one query and one head at a time. Shape: names (K, d) -> (M, m)."""
+
+    def norm(name, x):
+        return layer_norm(x, values[f"{name}_w"], values[f"{name}_b"])
+
+    def layer(name, x):
+        return values[f"{name}_w"] @ x + values[f"{name}_b"]
+
+    read = [norm("norm_names", e) for e in names]
+    rows = []
+    for query in values["queries"]:
+        q = layer("q", norm("norm_query", query))
+        keys, given = [layer("k", e) for e in read], [layer("v", e) for e in read]
+        width = len(q) // 4
+        heads = []
+        for part in (slice(i * width, (i + 1) * width) for i in range(4)):
+            share = torch.softmax(torch.stack([q[part] @ k[part] for k in keys]) / width**0.5, 0)
+            heads.append(sum(p * v[part] for p, v in zip(share, given, strict=True)))
+        a = layer("out", torch.cat(heads))
+        hidden = layer("up", norm("norm_feed", a))
+        half = len(hidden) // 2
+        gated = hidden[half:]
+        gated = gated * 0.5 * (1 + torch.erf(gated / 2**0.5))
+        rows.append(a + layer("down", hidden[:half] * gated))
+    return torch.stack(rows)
+
+
+def test_agrees_with_the_naive_implementation():
+    federation = tiny_federation()
+    problem, model = federation.problem, federation.problem.backbone.model
+    method = build("fedtpg", federation, **SETTINGS)
+    first = method.init(problem.generator).shared
+    tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
+    bare = model.encode_text(tokenizer(list(problem.classes)))
+    bare = torch.stack([e / e.norm() for e in bare])
+
+    def texts(values):
+        context = context_of(dict(zip(first, values, strict=True)), bare)
+        return text_features(model, tokenizer, context, problem.classes)
+
+    def loss(values, received, x, y):
+        return mean_loss(texts(values), x, y, scale)
+
+    def optimiser(values):
+        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=1e-5)
+
+    batches = engine_batches(federation, method, 3)
+    start = list(first.values())
+    expected = fedavg.run(loss, start, *samples(federation), batches, optimiser, [1.0] * 3)[0]
+    loop = run_rounds(method, federation, 3)
+    near = {"atol": 1e-6, "rtol": 0}
+    for name, value in zip(first, expected, strict=True):
+        torch.testing.assert_close(loop.state.shared[name], value, **near)
+    moved = max((value - first[name]).abs().max() for name, value in zip(first, expected, strict=True))
+    assert moved > 1e-3  # it did train
+    text = texts(expected)
+    shown = torch.stack([scores(text, h, scale) for h in federation.pool.values])
+    torch.testing.assert_close(global_logits(method, loop.state, federation), shown, **near)
+    for own in client_logits(method, loop.state, federation):
+        torch.testing.assert_close(own, shown, **near)
+    m = d = 16
+    attention, feed = 4 * (m * d + m), 8 * m * m + 8 * m + 4 * m * m + m
+    assert loop.finished[1].scalars_up == 3 * (3 * m + attention + feed + 2 * (m + d + m))
+
+
+def test_without_weight_in_the_last_layers_it_is_promptfl_on_an_empty_context():
+    """With out and down at zero the context is 0, whatever the class names."""
+    federation = tiny_federation()
+    method = build("fedtpg", federation, **SETTINGS)
+    ours = method.init(federation.problem.generator)
+    for name in ("out_w", "out_b", "down_w", "down_b"):
+        ours.shared[name].zero_()
+    plain = build("promptfl", federation, context_length=3)
+    theirs = plain.init(federation.problem.generator)
+    theirs.shared["context"].zero_()
+    assert torch.equal(global_logits(method, ours, federation), global_logits(plain, theirs, federation))
+
+
+def test_a_single_class_name_is_enough():
+    federation = tiny_federation(classes=("snow owl",))
+    method = build("fedtpg", federation, **SETTINGS)
+    state = method.init(federation.problem.generator)
+    assert global_logits(method, state, federation).isfinite().all()
