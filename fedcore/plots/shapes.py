@@ -284,10 +284,12 @@ def _add(figure: Figure, picture: Picture, shape: Shape, order: int) -> None:
     else:
         assert isinstance(shape, Path)
         points = np.array(shape.points, dtype=float).reshape(-1, 2)
-        whole = ~np.isnan(points).any(axis=1)
-        begins = whole & ~np.concatenate([[False], whole[:-1]])
-        codes = np.where(begins, MplPath.MOVETO, MplPath.LINETO)[whole]
-        patch = patches.PathPatch(MplPath(points[whole], codes))
+        gaps = np.flatnonzero(np.isnan(points).any(axis=1))
+        parts = [part[~np.isnan(part).any(axis=1)] for part in np.split(points, gaps)]
+        if shape.closed:
+            parts = [np.vstack([part, part[:1]]) for part in parts if len(part)]
+        outlines = [MplPath(part, closed=shape.closed) for part in parts if len(part)]
+        patch = patches.PathPatch(MplPath.make_compound_path(*outlines))
         patch.set_alpha(None if shape.opacity == 1 else shape.opacity)
         if shape.dashes:
             patch.set_linestyle((0, tuple(d / shape.width for d in shape.dashes)))
