@@ -90,3 +90,13 @@ def test_sample_images_stand_behind_the_partition(open_page: Opened, db: Path, f
     assert work_off(db) == ["done"]
     app.session_state["partition_samples"] = True
     assert len(app.run().get("image")) == 1
+
+
+def test_nothing_is_red_before_a_folder_was_typed(open_page: Opened, db: Path) -> None:
+    app = open_page("new")
+    app = next(w for w in app.selectbox if w.label == "Data set").set_value("folder").run()
+    assert not app.error and button(app, "Launch").disabled
+    assert "Enter the folder of the data set." in [i.value for i in app.info]
+    assert "Not ready: see Folder on this machine." in [c.value for c in app.caption]
+    field = next(w for w in app.text_input if w.label == "Folder on this machine")
+    assert len(field.set_value("/nowhere").run().error) == 1
