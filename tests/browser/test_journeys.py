@@ -50,7 +50,6 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     page, folder = tab.page, pictures(tmp_path / "my shapes & more")
     page.goto(f"{server.url}/data")
     type_into(page, "Folder on this machine", str(folder))
-    page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_text("48 images")).to_be_visible()
     expect(page.get_by_text("1 left out")).to_be_visible()
     page.get_by_role("button", name="New experiment with this data").click()
