@@ -178,7 +178,7 @@ class Problem:
         return torch.stack([draw(self.generator(*purpose, name)) for name in self.clients]).to(self.device)
 
 
-TestKind = Literal["client", "domain", "unseen", "base", "new"]
+TestKind = Literal["client", "domain", "unseen", "base", "new", "transfer"]
 
 
 @dataclass(frozen=True)

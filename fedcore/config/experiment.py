@@ -26,6 +26,7 @@ from fedcore.config.models import (
     PartitionConfig,
     Reproduces,
     RunConfig,
+    TransferConfig,
 )
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
@@ -41,6 +42,7 @@ _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
     "partition": ("in [partition]", PartitionConfig),
     "backbone": ("in [backbone]", BackboneConfig),
     "cohorts": ("in [[cohorts]]", CohortConfig),
+    "transfer": ("in [[transfer]]", TransferConfig),
     "methods": ("in [[methods]]", MethodEntry),
     "reproduces": ("in [[reproduces]]", Reproduces),
 }
@@ -161,7 +163,7 @@ def dumps(experiment: Experiment) -> str:
                     f"methods.{i}.config.{name}",
                 )
     content = experiment.model_dump(mode="json", exclude_none=True)
-    for name in ("sweep", "cohorts", "reproduces"):
+    for name in ("sweep", "cohorts", "reproduces", "transfer"):
         if not content[name]:
             del content[name]
     if experiment.keep_checkpoints == Experiment.model_fields["keep_checkpoints"].default:

@@ -104,6 +104,35 @@ class DataConfig(Part):
         return value
 
 
+class TransferConfig(Part):
+    """Another data set whose classes the trained models are tested on, among their own names."""
+
+    name: str = Field(
+        title="data set", description="Name of the data set in the catalog, or folder, manifest"
+    )
+    root: PathText | None = Field(
+        None,
+        title="folder",
+        description="Folder of the data set on this machine; not needed for embedded data",
+    )
+    template: str | None = Field(
+        None,
+        title="prompt",
+        description="Prompt with one {} for the class; default: the data set's own",
+        json_schema_extra={"empty": "the data set's own"},
+    )
+    split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
+        "60/20/20",
+        title="train / validation / test",
+        description="Split whose test part is used; nothing is trained on the rest",
+    )
+
+    @property
+    def data(self) -> DataConfig:
+        """The data set as a run's own would be described."""
+        return DataConfig(name=self.name, root=self.root, template=self.template, split=self.split)
+
+
 class PartitionConfig(Part):
     """The partition of the training samples among the clients."""
 
@@ -292,13 +321,14 @@ class RunConfig(Part):
     seed: Annotated[int, Field(le=LARGEST_INTEGER)]
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
+    transfer: tuple[TransferConfig, ...] = ()
     time_limit: float | None = None
     keep_checkpoints: KeepCheckpoints = "last"
 
 
 SHARED = {
-    "data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every", "time_limit",
-    "keep_checkpoints",
+    "data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation", "evaluate_every",
+    "time_limit", "keep_checkpoints",
 }  # fmt: skip
 """Fields that a run copies from its experiment."""
 
@@ -323,6 +353,9 @@ class Experiment(Part):
     cohorts: tuple[CohortConfig, ...] = Field(
         (),
         description="Groups of clients with different backbones or training budgets; empty: all alike",
+    )
+    transfer: tuple[TransferConfig, ...] = Field(
+        (), description="Other data sets that the trained models are tested on; empty: none"
     )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")

@@ -32,10 +32,19 @@ from fedcore.config import (
 from fedcore.config.models import kinds_using
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
-from fedcore.data.slow_work import defer_slow_work
-from fedcore.engine.prepare import Reader, RunInputs, load_images, prepare_inputs, read_images, resolve
+from fedcore.data.slow_work import NotPrepared, defer_slow_work
+from fedcore.engine.prepare import (
+    Reader,
+    RunInputs,
+    load_images,
+    prepare_inputs,
+    prepare_transfer,
+    read_images,
+    resolve,
+)
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.records.codes import NO_VALUE
 
 _LARGE_ENCODING = 10**9
 """Bytes from which on a plan mentions that an encoding will be written."""
@@ -131,13 +140,26 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 context = prepared[key].context
                 warnings += tokens.template_note(context.spec, context.classes, context.template)
             context = prepared[key].context
+            try:
+                prepare_transfer(draft, context, read)
+            except NotPrepared as error:  # pages offer the check of the run's own data only
+                raise FedLensError(str(error), "transfer") from error
             run = resolve(draft, context, f"methods.{variant.index}")
         except FedLensError as error:
             raise variant.located(error) from error
         runs.append(run)
         # Warnings concern the config as written; the frozen one omits unused texts.
         written = registry.build_config(draft.method.name, draft.method.config)
-        warnings += registry.get(draft.method.name).plan_warnings(written, context)
+        method = registry.get(draft.method.name)
+        warnings += method.plan_warnings(written, context)
+        if (draft.transfer or draft.data.training_classes == "base") and (
+            reason := method.bound_to_classes(written)
+        ):
+            warnings.append(f"{method.about.title} has {NO_VALUE}on new classes: {reason}")
+        if draft.partition.unseen and (reason := method.bound_to_clients(written)):
+            warnings.append(
+                f"{method.about.title} has {NO_VALUE}of unseen clients after adaptation: {reason}"
+            )
     first_inputs, *_ = prepared.values()
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]

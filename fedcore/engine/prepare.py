@@ -6,7 +6,9 @@ A plan stops here; a run's job continues in ``setup``. Importing this module doe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
@@ -16,11 +18,13 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
+from fedcore.data.slow_work import NotPrepared
 from fedcore.data.splits import limit_shots, split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
+from fedcore.records.codes import TEST
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""
@@ -113,6 +117,38 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         catalog.entry(run.data.name).embedded,
     )
     return RunInputs(assignment, context, found, unseen)
+
+
+@dataclass(frozen=True)
+class TransferInputs:
+    """Another data set that a run is tested on, and the rows of its test split."""
+
+    images: ImageSet
+    test: np.ndarray
+
+
+def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = None) -> list[TransferInputs]:
+    """Read the data sets that a run is tested on beside its own, and check the method with their names."""
+    found = []
+    for i, other in enumerate(run.transfer):
+        try:
+            data = other.data.model_copy(update={"decode": run.data.decode})
+            images, _ = load_images(run.model_copy(update={"data": data}), read)
+            marks = split(images, other.split, run.seed)
+            config = registry.build_config(run.method.name, run.method.config, "method.config")
+            there = replace(
+                context,
+                classes=images.classes,
+                template=images.template,
+                descriptions=LazyDescriptions(other.name, other.root, images.classes),
+            )
+            registry.get(run.method.name).check(config, there)
+        except NotPrepared:  # the job does the slow work
+            raise
+        except FedLensError as error:
+            raise FedLensError(f"{other.name}: {error}", f"transfer.{i}") from error
+        found.append(TransferInputs(images, np.flatnonzero(marks == TEST)))
+    return found
 
 
 def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:

@@ -25,7 +25,14 @@ from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
 from fedcore.engine.clients.retarget import reason_without_value
 from fedcore.engine.environment import check_content
-from fedcore.engine.prepare import RunInputs, load_images, prepare_inputs, resolve
+from fedcore.engine.prepare import (
+    RunInputs,
+    TransferInputs,
+    load_images,
+    prepare_inputs,
+    prepare_transfer,
+    resolve,
+)
 from fedcore.errors import FedLensError
 from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
@@ -108,6 +115,10 @@ def set_up(
     content = {"data": content_hash(images), "pixels": images.fingerprint}
     check_content(before, content)
     inputs = prepare_inputs(run, images)
+    others = yield from relay(prepare_then(lambda: prepare_transfer(run, inputs.context)), continues)
+    if others:
+        content["transfer"] = " ".join(f"{content_hash(o.images)} {o.images.fingerprint}" for o in others)
+    check_content(before, content)
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
@@ -125,9 +136,15 @@ def set_up(
         path = yield from relay(steps, continues)
         yield from map(Notice, notes)
         files[path] = integrity.identity(path)
-        federations[wanted] = build_federation(
-            images, inputs, encodings.read(path), backbone, run.seed, run.data.root
-        )
+        made = build_federation(images, inputs, encodings.read(path), backbone, run.seed, run.data.root)
+        for config_of_other, other in zip(run.transfer, others, strict=True):
+            steps = encodings.encode(
+                backbone, other.images, reads, artifacts / "encodings", note=notes.append
+            )
+            path = yield from relay(steps, continues)
+            files[path] = integrity.identity(path)
+            made = with_transfer(made, other, encodings.read(path), config_of_other.root)
+        federations[wanted] = made
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
     yield from _drawn_texts_notice(method)
@@ -286,6 +303,41 @@ def build_federation(
         tuple(spaces),
     )
     return federation if unseen is None else replace(federation, newcomers=_newcomers(federation, unseen))
+
+
+def with_transfer(
+    federation: Federation, other: TransferInputs, values: torch.Tensor, root: str | None
+) -> Federation:
+    """Return the federation with a test set of another data set, in its own label space.
+
+    Shape: values (samples of the other data set, ...).
+    """
+    images, problem, pool = other.images, federation.problem, federation.pool
+    if pool.values.device.type != "cpu" and values.nbytes <= room_for_samples(pool.device):
+        values = values.to(pool.device)
+    labels = torch.as_tensor(images.labels, dtype=torch.int64).to(pool.device)
+    nothing = np.array([], dtype=np.int64)
+    there = replace(
+        problem,
+        classes=images.classes,
+        template=images.template,
+        class_counts=problem.class_counts.new_zeros(len(problem.clients), len(images.classes)),
+        descriptions=LazyDescriptions(images.name, root, images.classes),
+    )
+    rows = Rows.of([*([nothing] * len(federation.test_sets)), other.test])
+    spaces = [
+        replace(
+            space, test=Rows(space.test.flat, torch.cat([space.test.counts, space.test.counts.new_zeros(1)]))
+        )
+        for space in federation.label_spaces
+    ]
+    test = federation.test
+    return replace(
+        federation,
+        test=Rows(test.flat, torch.cat([test.counts, test.counts.new_zeros(1)])),
+        test_sets=(*federation.test_sets, TestSet(images.name, "transfer")),
+        label_spaces=(*spaces, LabelSpace(Pool(values, labels, pool.device, pool.dtype), rows, there)),
+    )
 
 
 def _newcomers(federation: Federation, unseen: Assignment) -> Federation:

@@ -28,13 +28,14 @@ class Entity:
         code: unique within the run, see ``codes.GLOBAL``.
         kind: ``classes`` is a test set of all samples of one client's classes, see ``ClassSets``; ``base``
             and ``new`` are those of the classes that the run trains on and of the others, see ``LabelSpace``.
-            ``unseen`` is a test set of a client that never takes part, and ``adapted`` its own model.
+            ``unseen`` is a test set of a client that never takes part, and ``adapted`` its own model;
+            ``transfer`` is another data set.
         samples: training samples of a client, test samples of any other test set.
         class_counts: training samples of a client by class.
     """
 
     code: int
-    kind: Literal["global", "client", "domain", "classes", "base", "new", "unseen", "adapted"]
+    kind: Literal["global", "client", "domain", "classes", "base", "new", "transfer", "unseen", "adapted"]
     name: str
     _: KW_ONLY
     domain: str | None = None

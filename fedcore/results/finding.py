@@ -34,6 +34,7 @@ LEADS: dict[Metric, str] = {
     "own_new": "on the new classes with the clients' models",
     "unseen": "on unseen clients",
     "adapted": "on unseen clients after adaptation",
+    "transfer": "on other data sets",
     "harmonic3": "on local, base and new classes together (harmonic mean)",
 }
 """How a finding names each metric."""

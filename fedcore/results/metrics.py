@@ -26,7 +26,7 @@ RULES: dict[Rule, str] = {
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole", "base", "new", "harmonic", "new_gain", "own_base", "own_new", "harmonic3",
-    "unseen", "adapted",
+    "unseen", "adapted", "transfer",
 ]  # fmt: skip
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
@@ -47,6 +47,7 @@ METRICS: dict[Metric, str] = {
     "harmonic3": "Harmonic mean of local, base and new",
     "unseen": "Unseen clients",
     "adapted": "Unseen clients, adapted",
+    "transfer": "Transfer to other data",
 }
 METRIC_HEADINGS: dict[Metric, str] = {
     "generalisation": "G",
@@ -67,6 +68,7 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "harmonic3": "HM of three",
     "unseen": "Unseen",
     "adapted": "Adapted",
+    "transfer": "Transfer",
 }
 METRIC_HELP: dict[Metric, str] = {
     "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
@@ -93,6 +95,8 @@ METRIC_HELP: dict[Metric, str] = {
     "unseen": "the global model on the test samples of clients that never take part; clients weigh equally",
     "adapted": "each unseen client's model on its test samples, after local training on its own samples that "
     "begins with the trained model; measured after the last round",
+    "transfer": "the global model on the test images of other data sets, each among its own names; data sets "
+    "weigh equally",
 }
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
@@ -112,14 +116,22 @@ SCORE_COLUMNS: dict[Metric, str] = {
 }
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
 BY_ROUND: tuple[Metric, ...] = (
-    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen",
+    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen", "transfer",
 )  # fmt: skip
 """Metrics that have a curve over the rounds."""
-FURTHER = ("base", "new", "unseen")
+FURTHER = ("base", "new", "unseen", "transfer")
 """Kinds of test sets beside those of clients and domains."""
 HALVES = ("base", "new")
 """Kinds of test sets that are all test images of the base or of the new classes."""
-NOT_EVERYWHERE: tuple[Metric, ...] = ("new", "harmonic", "new_gain", "own_new", "harmonic3", "adapted")
+NOT_EVERYWHERE: tuple[Metric, ...] = (
+    "new",
+    "harmonic",
+    "new_gain",
+    "own_new",
+    "harmonic3",
+    "adapted",
+    "transfer",
+)
 """Metrics that a method may have no value of, for a reason that its notice says."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
@@ -329,6 +341,7 @@ def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
         ("client", "new"): "own_new",
         ("global", "unseen"): "unseen",
         ("adapted", "unseen"): "adapted",
+        ("global", "transfer"): "transfer",
     }
     found = group_by(cells, lambda c: (c.model_kind, c.test_set_kind))
     return {

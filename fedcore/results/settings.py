@@ -23,14 +23,14 @@ NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 LATER = {
     "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
-    "partition.unseen": 0.0,
+    "partition.unseen": 0.0, "transfer": (),
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
 }  # fmt: skip
 """Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
 
 A new field of the data, of the partition, of all methods or of a method that was there before belongs here.
 """
-_SETTING = ("data.", "partition.", "backbone.", "cohorts")
+_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
 
@@ -48,6 +48,8 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     for table in ("data", "partition"):
         part[table] = {n: v for n, v in part[table].items() if not _is_later_default(f"{table}.{n}", v)}
     root = part["data"].pop("root")
+    if config.transfer:
+        part["transfer"] = [other.name for other in config.transfer]
     if config.data.name not in _EMBEDDED:
         fingerprint = (environment or {}).get("data")
         part["content"] = {"root": root} if fingerprint is None else {"data": fingerprint}
@@ -91,6 +93,7 @@ def setting_title(config: RunConfig) -> str:
     }
     kind = kinds.get(partition.kind, partition.kind)
     parts = [data_title(config.data), kind, backbone_names(config)]
+    parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
     parts += ["base to new classes"] if config.data.training_classes == "base" else []
     parts += ["one domain held out"] if config.held_out is not None else []

@@ -316,7 +316,8 @@ def schedule_fields(
     with right:
         values["keep_checkpoints"] = draw("keep_checkpoints")
     errors.place_row(("held_out", "time_limit", "keep_checkpoints"))
-    values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves it
+    values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves them
+    values["transfer"] = [other.model_dump() for other in draft.transfer]
     return values
 
 

@@ -181,8 +181,9 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         kinds = {e.kind for e in (store.cells.entities(runs[0].id) if runs else ())}
         halved = "new" in kinds
         absent = {n for n in BY_ROUND if n not in SCORE_COLUMNS}
-        absent -= {"unseen"} & kinds
-        absent -= absent - {"unseen"} if halved else set()
+        by_kind = {"unseen", "transfer"}
+        absent -= by_kind & kinds
+        absent -= absent - by_kind if halved else set()
         titles = {n: title for n, title in CHARTS.items() if n not in absent}
         titles |= {c.key: c.heading for c in described}
         charts = st.multiselect(
@@ -196,7 +197,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         )
     if not charts:
         first = ["base", "new"] if halved else ["personal"]
-        first += ["unseen", "loss"] if "unseen" in kinds else ["loss"]
+        first += [kind for kind in ("unseen", "transfer") if kind in kinds] + ["loss"]
         charts = [*first, *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3

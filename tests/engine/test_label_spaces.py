@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from fedcore.engine.clients.executor import Chunk
 from fedcore.engine.loop import Loop
-from fedcore.engine.setup import entities
+from fedcore.engine.prepare import TransferInputs
+from fedcore.engine.setup import entities, with_transfer
 from fedcore.federation import Federation, LabelSpace, Rows
 from fedcore.methods import registry
 from fedcore.methods.base import Method
@@ -17,6 +19,7 @@ from fedcore.records.codes import AFTER_AGGREGATION, GLOBAL, TEST
 from tests.methods.test_invariances import SMALL
 from tests.support import tiny
 from tests.support.against import build
+from tests.support.data.partitions import drawn
 from tests.support.own_methods import BiasConfig, BiasMethod
 
 NEW = ("green lamp", "dog")
@@ -140,3 +143,29 @@ def test_a_prediction_that_depends_on_its_batch_sees_new_images_only(backbone):
     held = base_and_new(backbone)
     tiny.run_rounds(Batched(BiasConfig(lr=0.5), held.problem), held, 1)
     assert batches and all(batch == list(range(SAMPLES)) for batch in batches)
+
+
+def test_another_data_set_is_a_label_space_of_its_own_beside_the_new_classes(backbone):
+    held = base_and_new(backbone)
+    digits = replace(
+        drawn([0, 1, 2, 3] * 2, [0] * 8), name="digits", template="the number {}.", classes=tuple("0123")
+    )
+    values = held.pool.values.flip(0)[:8]
+    test = np.array([1, 3, 4, 6])
+    both = with_transfer(held, TransferInputs(digits, test), values, None)
+    assert [s.kind for s in both.test_sets[-2:]] == ["new", "transfer"]
+    assert [c.problem.template for c in both.label_spaces] == [held.problem.template, "the number {}."]
+
+    method = build("promptfl", both, **SMALL["promptfl"])
+    loop = tiny.run_rounds(method, both, 1)
+    column = len(both.test_sets)
+    found = next(c for c in loop.finished[-1].cells if (c.model, c.test_set) == (GLOBAL, column))
+    there = type(method)(method.config, both.label_spaces[1].problem)
+    params = there.models(loop.state).global_model
+    with torch.no_grad():
+        scores = there.logits(params, there.head(params, None), values[torch.as_tensor(test)][None])
+    right = (scores.argmax(-1)[0] == torch.as_tensor(digits.labels[test])).sum()
+    assert (found.correct, found.total) == (int(right), len(test))
+
+    without = tiny.run_rounds(build("promptfl", held, **SMALL["promptfl"]), held, 1).finished[-1].cells
+    assert [c for c in loop.finished[-1].cells if c.test_set != column] == list(without)

@@ -262,3 +262,10 @@ def test_a_data_set_that_takes_long_to_read_is_read_once(monkeypatch):
     for rounds in (1, 2):
         assert isinstance(made.request(_shapes(rounds)).result(60).answer, Plan)
     assert reads == ["shapes"]
+
+
+def test_an_unknown_data_set_of_a_transfer_is_named_with_its_table() -> None:
+    written = config.parse({"methods": [{"name": "zero-shot"}], "transfer": [{"name": "no-such-set"}]})
+    with pytest.raises(FedLensError, match="no-such-set") as caught:
+        plan(written)
+    assert caught.value.field == "transfer.0"

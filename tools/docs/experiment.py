@@ -12,6 +12,7 @@ from fedcore.config.models import (
     MethodEntry,
     PartitionConfig,
     Reproduces,
+    TransferConfig,
 )
 from tools.docs.blocks import FOLDER, fill
 from tools.docs.methods import table
@@ -24,6 +25,7 @@ TABLES: dict[str, type[BaseModel]] = {
     "backbone": BackboneConfig,
     "methods": MethodEntry,
     "cohorts": CohortConfig,
+    "transfer": TransferConfig,
     "reproduces": Reproduces,
 }
 """Name of a block -> the model of this table of a file."""
