@@ -1,13 +1,14 @@
 """A chart as a still picture: the plotly figure of the screen laid out as shapes, for reports and papers.
 
-It knows the parts of plotly that the charts of a report use, and refuses other kinds of traces. Colours,
-names, values, dashes and markers are those of the figure, so that screen and paper cannot differ.
+It knows the parts of plotly that the charts of a report use, and refuses traces that are not of ``KINDS``.
+Colours, names, values, dashes and markers are those of the figure, so that screen and paper cannot differ.
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -30,6 +31,13 @@ HALO = 9.0  # pixels of paper behind the labels of parallel coordinates
 MAX_ASPECT = 0.6  # height of a line chart in units of its width
 MAX_HEIGHT = 900.0  # pixels of a row of matrices, which fits onto a page of A4
 MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only every n-th
+KINDS = ("scatter", "bar", "heatmap", "parcoords")
+"""Types of plotly's traces that can be drawn.
+
+A new one gets a function that returns its shapes, such as ``_scatter``, and a branch in ``still``; it also
+gets one in ``_values`` if an axis has to show more than its ``x`` and ``y``.
+"""
+PLOTLY: dict[str, Any] = {"height": 450, "margin": {}}  # what plotly takes where a layout is silent
 DASHES = {
     "solid": (), "dot": (2, 3), "dash": (7, 4), "longdash": (12, 4), "dashdot": (7, 3, 2, 3),
     "longdashdot": (12, 3, 2, 3),
@@ -90,20 +98,24 @@ def text_width(text: str, size: float = TICK) -> float:
     return LETTER * size * letters(text)
 
 
-def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Picture:
-    """Lay out a figure for a width in pixels.
+def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str = "a figure") -> Picture:
+    """Lay out a figure for a width in pixels; ``name`` is the figure's, for the error.
 
     Raises:
-        ValueError: for a kind of trace that it does not know.
+        ValueError: for a trace that is not of ``KINDS``.
     """
     theme = theme or Theme()
-    layout = figure.layout.to_plotly_json()
+    layout = PLOTLY | figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
+    unknown = {t["type"] for t in traces} - set(KINDS)
+    if unknown:
+        raise ValueError(
+            f"{name} has a trace of type {', '.join(sorted(unknown))}, which a report cannot draw; "
+            f"draw it with {', '.join(KINDS)}, or add the type to fedcore/plots/still.py (KINDS says how)"
+        )
     if any(t["type"] == "parcoords" for t in traces):
         return _parallel(traces[0], layout, width, theme)
-    unknown = {t["type"] for t in traces} - {"heatmap", "scatter"}
-    if unknown:
-        raise ValueError(f"no still picture of a trace of type {', '.join(sorted(unknown))}")
+    _place_bars(traces, layout, figure.layout.colorway or figure.layout.template.layout.colorway)
     axes = _axes(traces, layout)
     across = [a for name, a in axes.items() if name.startswith("x")]
     down = [a for name, a in axes.items() if name.startswith("y")]
@@ -121,8 +133,13 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Pictur
         axis.ticks = _with_room(axis)
     legend = _legend_rows(entries, width)
     below = max(_room_below(a) for a in across)
-    top = max(14.0, layout["margin"]["t"] - TOOLBAR + 4)
-    height = layout["height"] - TOOLBAR - top - max(layout["margin"]["b"], below + LEGEND_ROW * len(legend))
+    top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
+    height = (
+        layout["height"]
+        - TOOLBAR
+        - top
+        - max(layout["margin"].get("b", 80), below + LEGEND_ROW * len(legend))
+    )
     if bar is None:
         height = min(max(160.0, height), MAX_ASPECT * width)
     elif len({a.domain for a in down}) == 1:
@@ -141,6 +158,8 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None) -> Pictur
         if trace["type"] == "heatmap":
             table = sum(t["type"] == "heatmap" for t in traces[:number])
             shapes += _heatmap(trace, x, y, layout, table, theme)
+        elif trace["type"] == "bar":
+            shapes += _bars(trace, x, y, _line_number(traces, number), theme)
         else:
             shapes += _scatter(trace, x, y, _line_number(traces, number), _tip_step(traces))
     shapes += [
@@ -164,21 +183,26 @@ def _axes(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dic
         values = [
             v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])
         ]
-        _scale(axis, values)
+        _scale(axis, values, any(t["type"] == "bar" and t["along"] == name[0] for t in traces))
         axes[name] = axis
     return axes
 
 
 def _values(trace: Mapping[str, Any], side: str) -> list[Any]:
     values = list(trace.get(side, ()))
+    if trace["type"] == "bar" and side != trace["along"]:
+        named = any(isinstance(v, str) for v in values)
+        return values if named else [v + s * trace["unit"] / 2 for v in values for s in (-1, 1)]
+    if trace["type"] == "bar":
+        values = [b + v for b, v in zip(trace["base"], trace["length"], strict=True)]
     spread = (trace.get(f"error_{side}") or {}).get("array")
     if spread is not None:
         values += [v + s * e for v, e in zip(values, spread, strict=True) for s in (-1, 1)]
-    return values
+    return values + (list(trace["base"]) if trace["type"] == "bar" else [])
 
 
-def _scale(axis: Axis, values: Sequence[Any]) -> None:
-    """Give an axis its ends and ticks, as plotly chooses them."""
+def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
+    """Give an axis its ends and ticks, as plotly chooses them; bars leave no space below zero."""
     given = axis.layout
     axis.log = given.get("type") == "log"
     if any(isinstance(v, str) for v in values):
@@ -193,7 +217,10 @@ def _scale(axis: Axis, values: Sequence[Any]) -> None:
         numbers += [] if included is None else [float(v) for v in np.atleast_1d(included)]
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         space = 0.05 * (high - low) or 0.5
-        low, high = low - space, high + space
+        low, high = (
+            low - (0 if from_zero and low == 0 else space),
+            high + (0 if from_zero and high == 0 else space),
+        )
     axis.ends = low, high
     suffix = plain(given.get("ticksuffix") or "")
     if given.get("tickvals") is not None:
@@ -358,10 +385,10 @@ def _x_text(value: Any) -> str:
 def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None:
     """Return the number of the legend's entry of a trace; traces of one group share it."""
     group = traces[number].get("legendgroup") or traces[number].get("name")
-    if traces[number]["type"] != "scatter" or not group:
+    if traces[number]["type"] == "heatmap" or not group:
         return None
     groups = list(
-        dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] == "scatter")
+        dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] != "heatmap")
     )
     return groups.index(group)
 
@@ -388,15 +415,14 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
         dashes = DASHES[pen.get("dash") or "solid"]
         stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
         shapes.append(Path(line=line, points=shape, **stroke))
-    spread = (trace.get("error_y") or {}).get("array")
-    if spread is not None:
+    spread = trace.get("error_y") or {}
+    if spread.get("array") is not None:
         bars: list[Point] = []
         for i in finite:
-            if spread[i]:
-                ends = [y(trace["y"][i] + s * spread[i]) for s in (-1, 1)]
-                for part in (((0, 0), (0, 1)), ((-3, 0), (3, 0)), ((-3, 1), (3, 1))):
-                    bars += [(points[i][0] + dx, ends[k]) for dx, k in part] + [(float("nan"), float("nan"))]
-        shapes.append(Path(line=line, points=bars, stroke=trace["error_y"]["color"], width=1.5))
+            if spread["array"][i]:
+                ends = (y(trace["y"][i] + s * spread["array"][i]) for s in (-1, 1))
+                bars += _error_bar(points[i][0], *ends)
+        shapes.append(Path(line=line, points=bars, stroke=spread["color"], width=1.5))
     for i in finite:
         tip = _tip(trace, i, x, y)
         if "markers" in mode:
@@ -406,6 +432,71 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
     if "text" in mode:
         shapes += _texts(trace, points, finite)
     return shapes
+
+
+def _error_bar(middle: float, low: float, high: float) -> list[Point]:
+    """Return the lines of an upright error bar."""
+    parts = ((0, low), (0, high)), ((-3, low), (3, low)), ((-3, high), (3, high))
+    return [point for part in parts for point in (*((middle + dx, end) for dx, end in part), _NEXT)]
+
+
+def _place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], colours: Sequence[str]) -> None:
+    """Give bars their colours, and their places beside or upon each other, as plotly does.
+
+    A trace of bars gets ``along`` (the side of its values), ``length`` and ``base`` (where each bar begins)
+    in the unit of its values, and ``offset`` and ``thick`` in that of the other axis, on which bars are
+    ``unit`` apart.
+    """
+    bars = [(i, t) for i, t in enumerate(traces) if t["type"] == "bar"]
+    mode, ends = layout.get("barmode") or "group", defaultdict[Any, float](float)
+    for number, trace in bars:
+        along, across = ("x", "y") if trace.get("orientation") == "h" else ("y", "x")
+        length = [0.0 if v is None else float(v) for v in trace[along]]
+        places = list(trace.setdefault(across, range(len(length))))
+        axes = trace.get("xaxis"), trace.get("yaxis")
+        beside = (
+            [i for i, t in bars if (t.get("xaxis"), t.get("yaxis")) == axes] if mode == "group" else [number]
+        )
+        named = any(isinstance(place, str) for place in places)
+        unit = 1.0 if named else min((b - a for a, b in pairwise(sorted(set(places)))), default=1.0)
+        room = unit * (1 - layout.get("bargap", 0.2))
+        colour = (trace.get("marker") or {}).get("color") or (colours or ["#636efa"])[
+            number % len(colours or "1")
+        ]
+        keys = [(axes, place, size < 0) for place, size in zip(places, length, strict=True)]
+        base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
+        ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})
+        trace |= {
+            "along": along, "length": length, "base": base, "unit": unit, "thick": room / len(beside),
+            "offset": room * (beside.index(number) / len(beside) - 0.5),
+            "colours": [colour] * len(length) if isinstance(colour, str) else list(colour),
+        }  # fmt: skip
+
+
+def _bars(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, theme: Theme) -> list[Shape]:
+    """Return a box per bar with its tip, and its error bar."""
+    upright = trace["along"] == "y"
+    along, across = (y, x) if upright else (x, y)
+    error = trace.get(f"error_{trace['along']}") or {}
+    boxes: list[Shape] = []
+    errors: list[Point] = []
+    for i, (base, length) in enumerate(zip(trace["base"], trace["length"], strict=True)):
+        first = across.number(trace["x" if upright else "y"][i]) + trace["offset"]
+        sides = sorted((across.place(first), across.place(first + trace["thick"])))
+        start, end = along(base), along(base + length)
+        low, high = sorted((start if isfinite(start) else along.pixels[0], end))  # a logarithm has no zero
+        if not length or not isfinite(sides[0] + end):
+            continue
+        (left, right), (top, bottom) = (sides, (low, high)) if upright else ((low, high), sides)
+        tip = _tip(trace, i, x, y)
+        boxes.append(Box(tip, line, left, top, right - left, bottom - top, trace["colours"][i]))
+        if error.get("array") is not None and error["array"][i]:
+            lines = _error_bar(
+                sum(sides) / 2, *(along(base + length + s * error["array"][i]) for s in (-1, 1))
+            )
+            errors += lines if upright else [(v, u) for u, v in lines]
+    pen = Path(line=line, points=errors, stroke=error.get("color") or theme.ink, width=1.5)
+    return [*boxes, pen] if errors else boxes
 
 
 def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[int]) -> list[Shape]:
@@ -548,7 +639,7 @@ def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> 
     named = [
         Entry(plain(t["name"]), t, _line_number(traces, i))
         for i, t in enumerate(traces)
-        if t["type"] == "scatter" and t.get("showlegend") is not False and t.get("name")
+        if t["type"] != "heatmap" and t.get("showlegend") is not False and t.get("name")
     ]
     wanted = layout.get("showlegend")
     if wanted is None:
@@ -570,7 +661,10 @@ def _legend(rows: Sequence[Sequence[Entry]], left: float, top: float, theme: The
     for i, row in enumerate(rows):
         for j, entry in enumerate(row):
             x, y = left + j * column, top + (i + 0.5) * LEGEND_ROW
-            mode, look = entry.trace.get("mode", "lines"), entry.trace
+            look = entry.trace
+            mode = "bar" if look["type"] == "bar" else look.get("mode", "lines")
+            if mode == "bar":
+                shapes.append(Box("", entry.line, x + 7, y - 6, 12, 12, look["colours"][0]))
             if "lines" in mode:
                 pen = look["line"]
                 key = {"stroke": pen["color"], "width": pen.get("width", 2)}

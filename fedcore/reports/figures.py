@@ -17,7 +17,7 @@ def picture(figure: Figure, width: float = PAGE) -> tuple[Picture, str]:
     """Return a figure in the light theme, which prints, and its text alternative."""
     theme = Theme()
     chart = figure.chart(theme, round(width))
-    return still(chart.figure, width, theme), chart.alt
+    return still(chart.figure, width, theme, figure.name), chart.alt
 
 
 def figure_files(figure: Figure) -> dict[str, bytes]:

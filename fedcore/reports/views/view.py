@@ -67,7 +67,13 @@ class ChartFigure:
     columns: NumberColumns
 
     def chart(self, theme: Theme, width: int) -> Chart:
-        return self.draw(theme, width)
+        chart = self.draw(theme, width)
+        if not isinstance(chart, Chart):  # a plotly figure, say, which has no text alternative
+            raise TypeError(
+                f"the figure {self.name!r} drew a {type(chart).__name__}, not a Chart; let its function "
+                "return Chart(figure, alt) of fedcore.plots.chart"
+            )
+        return chart
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
         return [(self.title, self.columns)]
