@@ -19,6 +19,7 @@ SMALL = {
     "feddeap": {"prompt_length": 2, "lr": 0.02},
     "promptfl": {"context_length": 2, "lr": 0.05},
     "coop": {"context_length": 2, "lr": 0.05},
+    "promptfolio": {"context_length": 2, "lr": 0.05},
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "fedotp": {"context_length": 2, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},

@@ -67,6 +67,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"context"},
         set(NETWORK),
     ),
+    "clip-adapter": ("clip-adapter", SMALL, {"w1", "w2"}, {"w1", "w2"}, set()),
     "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
     "fedalign": ("fedalign", {**LORA, "class_text": "template"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
     "fedalign-table4": (
@@ -160,6 +161,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
+    "promptfolio": ("promptfolio", {**SMALL, "context_length": 3}, {"context"}, {"context"}, {"own"}),
     "promptfl-class-specific": (
         "promptfl",
         {**SMALL, "context_length": 3, "class_specific": True, "suffix": "sentence"},

@@ -102,6 +102,8 @@ class KgCoOp(Prompted):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         text = self._text(params["context"])
+        # Computed before the cross-entropy: the order of the two decides in which order autograd adds their
+        # gradients by text, and with it the last bit of the sum, which with weight 0 is PromptFL's.
         knowledge = (1 - (F.normalize(text, dim=-1) * self.problem.class_features).sum(-1)).mean(1)
         if self.config.distance == "squared":
             knowledge = 2 * knowledge  # of unit vectors

@@ -1,0 +1,81 @@
+"""CLIP-Adapter learns a bottleneck network on CLIP's image embeddings (Gao et al., IJCV 2024).
+
+    A(h) = relu(W_2 relu(W_1 h)) with W_1 (d/4, d) and W_2 (d, d/4), without biases
+    client: scores s cos(alpha A(h) + (1 - alpha) h, z_k),  L = CE(scores)
+    server: averages W_1 and W_2
+
+z_k is the text feature of the class prompt. Without biases A(c h) = c A(h) for c > 0, so the scores are the
+same whether h is normalised before or not; it is not, and alpha = 0 is zero-shot CLIP to the last bit.
+"""
+
+from __future__ import annotations
+
+from fedcore.lazy import Tensor
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
+from fedcore.methods.hyperparameters import MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
+from fedcore.records.presentation import About
+
+
+class CLIPAdapterConfig(MethodConfig):
+    """Hyper-parameters of CLIP-Adapter."""
+
+    alpha: float = hyper(
+        0.2,
+        "Share of the adapter in the image feature; 0 is zero-shot CLIP (paper: 0.2)",
+        title="adapter share",
+        ge=0,
+        le=1,
+    )
+    reduction: int = hyper(
+        4, "Width of the embedding, divided by that of the hidden layer (paper: 4)", ge=1, le=64
+    )
+
+
+@method
+class CLIPAdapter(Method[CLIPAdapterConfig]):
+    """cos(alpha A(h) + (1 - alpha) h, class prompt) with a bottleneck network A."""
+
+    name = "clip-adapter"
+    about = About(
+        title="CLIP-Adapter",
+        source="Gao et al., CLIP-Adapter: Better Vision-Language Models with Feature Adapters, IJCV 2024",
+        bibtex="@article{gao2024clipadapter, author = {Gao, Peng and Geng, Shijie and Zhang, Renrui and "
+        "Ma, Teli and Fang, Rongyao and Zhang, Yongfeng and Li, Hongsheng and Qiao, Yu}, title = "
+        "{{CLIP-Adapter}: Better Vision-Language Models with Feature Adapters}, journal = {International "
+        "Journal of Computer Vision}, year = {2024}}",
+        summary="Both of CLIP's encoders stay frozen; images are encoded once. "
+        "A small network with a narrow hidden layer makes a second feature of the image embedding. "
+        "A fifth of it is mixed with four fifths of the embedding, and the mixture is compared with the "
+        "class prompts as CLIP does. "
+        "Clients train the network by cross-entropy on their own images and the server averages it; "
+        "nothing else is sent.",
+        family="baseline",
+    )
+    clients_use_global = True
+    Config = CLIPAdapterConfig
+    shared = ("w1", "w2")
+
+    def init(self, generator: Generators) -> State:
+        """Return two layers, drawn as in torch.nn.Linear. Shape: w1 (d/4, d), w2 (d, d/4)."""
+        d = self.problem.backbone.spec.embed_dim
+        hidden = max(1, d // self.config.reduction)
+        w1, _ = draw_linear(hidden, d, generator("clip-adapter", "down"))
+        w2, _ = draw_linear(d, hidden, generator("clip-adapter", "up"))
+        return State(shared=self.place({"w1": w1, "w2": w2}))
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(mixture, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mixture and the class prompts. Shape: -> (models, samples or K, d)."""
+        hidden = F.relu(x @ params["w1"].transpose(1, 2))
+        adapted = F.relu(hidden @ params["w2"].transpose(1, 2))
+        mixed = self.config.alpha * adapted + (1 - self.config.alpha) * x
+        return mixed, self.problem.class_features.expand(len(mixed), -1, -1)

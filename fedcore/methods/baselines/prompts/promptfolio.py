@@ -1,0 +1,93 @@
+"""PromptFolio mixes the class features of a shared prompt and of a client's own (Pan et al., NeurIPS 2024).
+
+    t_k(P): normalised text feature of [SOS] P class name . [EOT]
+    t_k = (1 - theta) t_k(P_g) + theta t_k(P_l), which is not normalised again
+    client: scores s h/|h| . t_k,  L = CE(scores), which moves both prompts
+    server: P_g <- sum_i n_i P_g,i / sum_i n_i
+
+P_g is shared and P_l never leaves its client. The global model is P_g alone, theta = 0.
+"""
+
+from __future__ import annotations
+
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import LearningRate, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy
+from fedcore.records.presentation import About
+
+
+class PromptFolioConfig(PromptedConfig):
+    """Hyper-parameters of PromptFolio."""
+
+    theta: float = hyper(
+        0.4,
+        "Share of a client's own prompt in its class features: 0 is PromptFL, 1 is CoOp (authors' code: 0.4)",
+        title="own share",
+        ge=0,
+        le=1,
+    )
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
+
+
+@method
+class PromptFolio(Prompted):
+    """(1 - theta) t(P_g) + theta t(P_l) with a shared prompt P_g and a prompt P_l of each client."""
+
+    name = "promptfolio"
+    about = About(
+        title="PromptFolio",
+        source="Pan et al., Federated Learning from Vision-Language Foundation Models: Theoretical Analysis "
+        "and Method, NeurIPS 2024",
+        bibtex="@inproceedings{pan2024promptfolio, author = {Pan, Bikang and Huang, Wei and Shi, Ye}, "
+        "title = {Federated Learning from Vision-Language Foundation Models: Theoretical Analysis and "
+        "Method}, booktitle = {NeurIPS}, year = {2024}}",
+        summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
+        "averages, and its own, which never leaves it. "
+        "A class is described by a mixture of the text features of both, as a portfolio mixes two assets. "
+        "One share decides how much of its own a client uses: nothing gives PromptFL, everything gives CoOp "
+        "on each client. "
+        "The global model predicts with the shared prompt alone.",
+        family="baseline",
+        prompts={"context": "shared", "own": "own"},
+    )
+    Config = PromptFolioConfig
+    backbones = "equal token widths"
+    shared = ("context",)
+
+    def init(self, generator: Generators) -> State:
+        """Draw the shared prompt as PromptFL does, and a prompt for each client.
+
+        Shape: context (M, m), own (clients, M, m).
+        """
+        own = [self._draw(generator("promptfolio", "own", client)) for client in self.problem.clients]
+        context = self._draw(generator("promptfl", "context"))
+        return State(shared={"context": context}, local={"own": torch.stack(own)})
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return the mixture of class features; the global model has the shared part alone.
+
+        Shape: text (models, classes, d).
+        """
+        common = F.normalize(self._text(params["context"]), dim=-1)
+        if "own" not in params:
+            return {"text": common}
+        own = F.normalize(self._text(params["own"]), dim=-1)
+        return {"text": (1 - self.config.theta) * common + self.config.theta * own}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s h/|h| . t. Shape: x (models, samples, d) -> (models, samples, classes)."""
+        scale = self.problem.backbone.logit_scale
+        return scale * (F.normalize(x, dim=-1) @ head["text"].transpose(-1, -2))
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return P_g, and of a client P_l. Shape: (models, M, m) each."""
+        return {name: params[name] for name in ("context", "own") if name in params}
