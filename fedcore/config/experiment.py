@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def parse(content: dict[str, Any]) -> Experiment:
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         if detail["type"] == "extra_forbidden":
-            raise unknown_field(detail["loc"]) from error
+            raise unknown_field(detail["loc"], content) from error
         raise first_error(error) from error
     for i, entry in enumerate(experiment.methods):
         if name := misplaced_in(entry):
@@ -72,11 +72,12 @@ def parse(content: dict[str, Any]) -> Experiment:
     return experiment
 
 
-def unknown_field(location: Sequence[str | int]) -> FedLensError:
+def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | None = None) -> FedLensError:
     """Return the error for a field that its table does not have.
 
     Args:
         location: the keys that lead to the field, as in pydantic's errors: ``("methods", 0, "block")``.
+        content: the experiment, in which the entry of a method says whose field it is.
     """
     name, tables = str(location[-1]), [str(part) for part in location[:-1] if not isinstance(part, int)]
     _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
@@ -84,6 +85,11 @@ def unknown_field(location: Sequence[str | int]) -> FedLensError:
     hint = did_you_mean(name, model.model_fields, "docs/experiment.md lists the fields")
     if 0 < len(places) <= MOST_TABLES:
         hint = f"'{name}' belongs {' or '.join(places)}"
+    if content and len(location) == 3 and location[0] == "methods":
+        entry = str(content["methods"][location[1]].get("name"))
+        method = registry.registered().get(entry)
+        if method is not None and name in method.Config.model_fields:
+            hint = f"'{name}' belongs in {entry}'s config: config = {{ {name} = ... }}, or [methods.config]"
     return FedLensError(f"no such field; {hint}", ".".join(map(str, location)))
 
 

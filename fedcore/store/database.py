@@ -273,8 +273,14 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.C
         try:
             yield database
             database.commit()
-        except BaseException:
+        except BaseException as error:
             database.rollback()
+            if str(error).startswith("CHECK constraint failed") and not schema.has_our_tables(database):
+                raise FedLensError(
+                    f"{path} was made by an earlier development version of FedLens, whose tables refuse what "
+                    f"is recorded now; `fedlens merge {path} --db NEW.db` moves its experiments to a new one",
+                    "db",
+                ) from error
             raise
 
 

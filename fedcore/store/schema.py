@@ -147,6 +147,13 @@ def tables(connection: sqlite3.Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
 
 
+def has_our_tables(connection: sqlite3.Connection) -> bool:
+    """Whether all tables are defined as here; development versions had fewer kinds of entities."""
+    made = {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE type='table'")}
+    statements = map(str.strip, SCHEMA.split(";\n"))
+    return {s for s in statements if s.startswith("CREATE TABLE")} <= made
+
+
 def require_current(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
     """Refuse a database of another program or version, or one that has lost its version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])

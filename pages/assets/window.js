@@ -2,8 +2,8 @@
 // browser's history, so that Back needs two presses; and the message of a lost connection does not say what becomes of runs.
 
 const LOST = /Are you connected to the internet\?|Is Streamlit still running\?/;
-const SAID = "FedLens does not answer; it may have been stopped, or the connection was lost. Runs go on in processes of their " +
-  "own, and nothing that is recorded is lost. Start it again with the command below, or reload this page.";
+const SAID = "FedLens is not responding. It may have been stopped, or the connection was lost. Runs continue in their own " +
+  "processes, and all recorded results are safe. Start FedLens again with the command below, or reload this page.";
 
 function keepOneEntryPerVisit() {
   const push = history.pushState.bind(history);

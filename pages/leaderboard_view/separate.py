@@ -51,8 +51,7 @@ def offer_decisive(store: Store, board: Board) -> None:
     if undecided:
         pairs = undecided[:MOST_NAMES]
         pairs += [f"{len(undecided) - MOST_NAMES} more"] if undecided[MOST_NAMES:] else []
-        text = f"Needing more than {DECISIVE_SEEDS} seeds, and so left undecided: {'; '.join(pairs)}."
-        st.caption(markup.md(text))
+        st.caption(markup.md(f"Undecided even with {DECISIVE_SEEDS} seeds: {'; '.join(pairs)}."))
 
 
 def draw(store: Store, board: Board) -> None:

@@ -31,6 +31,16 @@ UNKNOWN = {
 }
 
 
+def test_a_hyper_parameter_outside_the_config_belongs_to_the_method_of_its_entry() -> None:
+    text = "[[methods]]\nname = 'fedot'\n[[methods]]\nname = 'promptfl'\nlr = 0.002"
+    with pytest.raises(FedLensError) as caught:
+        experiment.loads(text)
+    assert caught.value.line() == (
+        "methods.1.lr: no such field; 'lr' belongs in promptfl's config: "
+        "config = { lr = ... }, or [methods.config]"
+    )
+
+
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_an_unknown_field_says_where_it_belongs_or_what_is_nearest(name: str) -> None:
     text, said = UNKNOWN[name]

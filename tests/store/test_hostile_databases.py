@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.store import Store, schema
+from fedcore.store import Store, database, schema
 from fedcore.store.damage import rounds_without, write_digests
 from tests.support import fill
 
@@ -217,3 +217,19 @@ def test_json_of_ours_is_written_with_the_columns_of_the_schema(theirs):
 def test_the_reason_names_the_wrong_value(ours):
     run_sql(ours, "UPDATE experiments SET config='{\"name\": 1}'")
     assert "name: Input should be a valid string" in Store(ours).experiments.unreadable()[0].reason
+
+
+def test_a_database_with_fewer_kinds_of_entities_says_how_its_experiments_move(ours: Path, theirs: Path):
+    """Development versions before 1.0 made the tables of version 1 with fewer kinds."""
+    rebuilt(theirs, "entities", ",'base','new','transfer','unseen','adapted'", "")
+    statement = "INSERT INTO entities(run_id, entity, kind, name) SELECT max(id), 900, ?, 'x' FROM runs"
+    with (
+        pytest.raises(FedLensError, match=r"earlier development version .*merge .*theirs\.db --db NEW\.db"),
+        database.writing(theirs) as connection,
+    ):
+        connection.execute(statement, ["new"])
+    assert Store(ours).imports.database(theirs).added == ("Theirs",)
+    with database.writing(ours) as connection:
+        connection.execute(statement, ["new"])
+    with pytest.raises(sqlite3.IntegrityError), database.writing(ours) as connection:
+        connection.execute(statement, ["none of ours"])
