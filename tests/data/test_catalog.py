@@ -30,14 +30,15 @@ def test_entries_are_complete_and_named_once():
     assert len({e.name for e in entries}) == len(entries)
     own = {"folder", "manifest", "hf-dataset"}
     for e in entries:
-        assert e.template.count("{}") == 1
-        assert all((e.title, e.source, e.licence, e.how_to_get))
-        assert e.citation or e.name in own or e.name.startswith("shapes")
-        assert e.embedded or list(e.domains) == sorted(e.domains)
-        assert len(set(e.classes)) == len(e.classes) and len({squash(c) for c in e.classes}) == len(e.classes)
-        assert set(e.counts) <= {*e.domains, "all"}
-        assert set(e.aliases.values()) <= {*e.domains, *e.classes}
-        assert e.class_count is None or not e.classes
+        for field in ("title", "source", "licence", "how_to_get"):
+            assert getattr(e, field), f"{e.name}: {field}"
+        assert e.citation or e.name in own or e.name.startswith("shapes"), f"{e.name}: citation"
+        assert e.template.count("{}") == 1, f"{e.name}: template"
+        assert e.embedded or list(e.domains) == sorted(e.domains), f"{e.name}: domains"
+        assert len({squash(c) for c in e.classes}) == len(e.classes), f"{e.name}: classes"
+        assert set(e.counts) <= {*e.domains, "all"}, f"{e.name}: counts"
+        assert set(e.aliases.values()) <= {*e.domains, *e.classes}, f"{e.name}: aliases"
+        assert e.class_count is None or not e.classes, f"{e.name}: class_count"
 
 
 SIZES = {
