@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
-from pages.widgets.report import latest_wording
+from pages.widgets.report import wording
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
@@ -80,13 +80,15 @@ def draw(shown: ShownComparison) -> None:
         _archive_button(
             shown, "Report folder (ZIP)", "report",
             "The report, figures as PDF and SVG, LaTeX, CSV, JSON, and a script that repeats the runs",
-            latest_wording(),
+            wording(),
         )  # fmt: skip
         _file_button(
             shown, "Whole experiment JSON", "experiment", "json",
             "Everything that was recorded, for import into another FedLens (`fedlens import FILE.json`)",
         )  # fmt: skip
-    st.caption("*Report*, at the top of this page, makes the page alone, and gives both a title and notes.")
+    st.caption(
+        "*Report*, at the top of this page, makes the page alone; the folder has the same title and notes."
+    )
     st.caption(
         f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
     )
@@ -115,21 +117,21 @@ def _archive_button(
     label: str,
     name: str,
     help_: str,
-    wording: Callable[[], Wording] | None = None,
+    words: Wording | None = None,
     beginnings: tuple[str, ...] = ("",),
     with_printed: bool = True,
 ) -> None:
     """Draw the button that makes an archive of the report's files whose names have one of the beginnings.
 
     Args:
-        wording: returns the reader's words when the files are made; default: no words, and all parts.
+        words: title, notes and parts of the report; default: no words, and all parts.
     """
 
     def made() -> bytes:
         from fedcore.reports import folder
 
         with _checked(shown, with_printed) as checked:
-            files = folder.report_files(checked, None if wording is None else wording())
+            files = folder.report_files(checked, words)
         wanted = {path: content for path, content in files.items() if path.startswith(beginnings)}
         return folder.zipped(wanted, file_name(shown.experiments, name, "zip").removesuffix(".zip"))
 

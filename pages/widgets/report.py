@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
+from fedcore.errors import FedLensError
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import PARTS, Wording, read_report
 from fedcore.reports.views import views
 from fedcore.results.exports import file_name
 from fedcore.store import ExperimentRow, Store
+from pages.widgets import markup
 
 
 def report_button(
@@ -24,57 +26,51 @@ def report_button(
     with st.popover(
         "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
     ):
-        names = ", ".join(e.name for e in experiments)
-        st.text_input("Title", key="report_title", placeholder=names, on_change=_remember)
-        st.text_area(
-            "Notes",
-            key="report_notes",
-            placeholder="Why these runs, and what follows from them",
-            on_change=_remember,
-        )
-        titles = {name: view.title for name, view in views().items()}
-        st.multiselect(
-            "Parts",
-            PARTS,
-            default=PARTS,
-            key="report_parts",
-            on_change=_remember,
-            format_func=lambda part: titles.get(part, part.capitalize()),
-        )
-        wording = latest_wording()
-
-        def made() -> str:
+        # A form, because the click that ends the typing of a title would otherwise draw the page again, and
+        # a file that is asked for during that is now and then never handed out.
+        with st.form(f"{key}_words", border=False):
+            title = st.text_input(
+                "Title", key="report_title", placeholder=", ".join(e.name for e in experiments)
+            )
+            notes = st.text_area(
+                "Notes", key="report_notes", placeholder="Why these runs, and what follows from them"
+            )
+            titles = {name: view.title for name, view in views().items()}
+            parts = st.multiselect(
+                "Parts",
+                PARTS,
+                default=PARTS,
+                key="report_parts",
+                format_func=lambda part: titles.get(part, part.capitalize()),
+            )
+            asked = st.form_submit_button("Make report", type="primary", icon=":material/description:")
+        if asked:
+            st.session_state["report_wording"] = Wording(title, notes, tuple(parts))
+        subject = [e.id for e in experiments], choice
+        if asked:
             from fedcore.reports.page import report_html
 
-            with checked_comparison(store, [e.id for e in experiments], choice) as checked:
-                return report_html(read_report(checked, wording()))
-
-        st.download_button(
-            "Save report",
-            made,
-            file_name(experiments, "report", "html"),
-            mime="text/html",
-            on_click="ignore",
-            type="primary",
-            icon=":material/download:",
-            key=f"{key}_file",
-            help="One HTML file that opens and prints without FedLens or network",
-        )
-
-
-def latest_wording() -> Callable[[], Wording]:
-    """Return a function that returns the title, notes and parts as they are when it is called.
-
-    A file is made in a thread that does not know the page's state; and a click on its button, which ends the
-    typing of a title, arrives before the page has been drawn with that title.
-    """
-    given: dict[str, Wording] = st.session_state.setdefault("report_wording", {})
-    _remember()
-    return lambda: given["now"]
+            st.session_state.pop("report_made", None)
+            try:
+                with st.spinner("Making the report"), checked_comparison(store, *subject) as checked:
+                    st.session_state["report_made"] = subject, report_html(read_report(checked, wording()))
+            except FedLensError as error:
+                markup.show_error(error)
+        made_of, page = st.session_state.get("report_made", (None, ""))
+        if made_of == subject:
+            st.download_button(
+                "Save report",
+                page,
+                file_name(experiments, "report", "html"),
+                mime="text/html",
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"{key}_file",
+                help="One HTML file that opens and prints without FedLens or network",
+            )
 
 
-def _remember() -> None:
-    given = st.session_state
-    given["report_wording"]["now"] = Wording(
-        given.get("report_title", ""), given.get("report_notes", ""), tuple(given.get("report_parts", PARTS))
-    )
+def wording() -> Wording:
+    """Return the title, notes and parts with which the last report was made."""
+    given: Wording = st.session_state.get("report_wording", Wording())
+    return given

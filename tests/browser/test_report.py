@@ -42,6 +42,7 @@ def test_a_report_opens_from_disk_and_asks_for_nothing(
     tab.page.get_by_role("button", name="Report", exact=True).click()
     tab.page.get_by_label("Title").fill(HOSTILE)
     tab.page.get_by_label("Notes").fill("Measured on a rainy day.")
+    tab.page.get_by_role("button", name="Make report").click()
     with tab.page.expect_download() as download:
         tab.page.get_by_role("button", name="Save report").click()
     file = tmp_path / "report.html"

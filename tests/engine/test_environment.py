@@ -165,8 +165,7 @@ def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resum
             if event.round == 1:
                 swap(weights)
     assert recorded["weights_digest"] and len(rounds) == 4
-    assert [m for m in said if "changed on the disk while the run was training" in m] == said
-    assert len(said) == 1
+    assert sum("changed on the disk while the run was training" in m for m in said) == 1
     with pytest.raises(FedLensError, match="the bytes of the weights' files have changed since"):
         list(train(run, resume_from=rounds[1].checkpoint, environment=recorded, **places))
     swap(weights)

@@ -274,7 +274,7 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         assert re.fullmatch(
             rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json|html|zip)", name
         )
-    assert {"Save report", "Report folder (ZIP)"} <= set(handed)
+    assert "Report folder (ZIP)" in handed
     with zipfile.ZipFile(io.BytesIO(handed.pop("Figures (ZIP)")[1]())) as archive:
         names = {name.partition("/")[2] for name in archive.namelist()}
         (latex,) = (archive.read(n).decode() for n in archive.namelist() if n.endswith("/summary.tex"))
