@@ -40,4 +40,4 @@ def test_back_leaves_each_page_at_once_and_a_lost_server_is_explained(
             document.body.append(dialog);
         }"""
     )
-    expect(page.get_by_role("dialog")).to_contain_text("Runs go on")
+    expect(page.get_by_role("dialog")).to_contain_text("Runs continue")
