@@ -21,7 +21,7 @@ from fedcore.engine.clients.contract import check_aggregated
 from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
 from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
-from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, needs_only_means, traffic
+from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, traffic
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.clients.newcomers import adapted_cells
@@ -205,7 +205,7 @@ class Loop:
         """Train in chunks of a cohort; the clients' uploads are joined in client order."""
         results = self.executor.train(self._chunks(received, clients, round_), self.should_stop)
         samples = self.federation.train.counts[clients]
-        only_means = needs_only_means(self.method)
+        only_means = self.method.trains and self.method.needs_only_means
         gathered = gather(results, clients, samples, self.transport, self.method, only_means)
         if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
             members = (clients[span] for _, span in self._spans(clients))
@@ -220,7 +220,7 @@ class Loop:
     def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
         """Yield a round's chunks in client order, each of which is made when it is needed."""
         trains, stores = self.method.trains, self._stores_optimisers
-        only_means = needs_only_means(self.method)
+        only_means = self.method.trains and self.method.needs_only_means
         for number, span in self._spans(clients):
             members, config = clients[span], self.cohorts[number].method.config
             yield Chunk(

@@ -12,7 +12,7 @@ planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_
 start of a run      ``__init__``, ``drawn_texts``, ``init``
 a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``);
                     ``upload``; ``before_aggregation``
-a round, server     ``aggregate``; ``diagnostics``, ``round_log``
+a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``
 evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once; for test
                     sets with other class names ``class_axes`` and ``retarget`` come first
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
@@ -226,6 +226,14 @@ class Method(Generic[ConfigT]):
         """
         means = {name: uploads.mean(name, self.config.weighting) for name in self.shared}
         return replace(state, shared=means)
+
+    @property
+    def needs_only_means(self) -> bool:
+        """True if the server reads only the mean of the uploads, so that none has to be stored.
+
+        Default: True unless ``aggregate``, ``diagnostics`` or ``round_log`` is overridden.
+        """
+        return not overrides(type(self), "aggregate", "diagnostics", "round_log")
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData

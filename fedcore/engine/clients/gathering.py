@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.base import Method, Params, Ragged, State, Uploads
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
@@ -53,11 +53,6 @@ def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
         scalars += count
         size += count * item
     return Traffic(scalars, size)
-
-
-def needs_only_means(method: Method) -> bool:
-    """Return whether the server reads only the mean of the uploads, so that none has to be stored."""
-    return method.trains and not overrides(type(method), "aggregate", "diagnostics", "round_log")
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ AVERAGING_ERROR = DiagnosticChart(
     {"averaging_error": "mean of layers", "averaging_error_worst": "worst layer"},
     unit="%",
     note="|mean of B A - (mean of B)(mean of A)| / |mean of B A|, of the factors after local training. "
-    "FedEx-LoRA and FLoRA add what is missing; in FFA-LoRA nothing is.",
+    "FedEx-LoRA and FLoRA add what is missing; in FFA-LoRA nothing is. Not measured with A and B apart, "
+    "whose uploads are summed as they arrive.",
 )
 
 
@@ -186,10 +187,17 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
             factors = dict(zip(self.shared, self._draw(generator, "anew"), strict=True))
         return replace(averaged, shared={**factors, "residual": residual})
 
+    @property
+    def needs_only_means(self) -> bool:
+        """True for the factors alone: a thousand clients' uploads are then never in memory at once."""
+        return self.config.aggregation == "factors"
+
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
         """Return how far the product of the mean factors is from the mean product, by layer."""
+        if self.needs_only_means:
+            return {}
         a, weights = self._a(trained), uploads.weights(self.config.weighting)
         errors = [
             (of_products - of_means).norm() / of_products.norm().clamp(min=torch.finfo(torch.float64).tiny)

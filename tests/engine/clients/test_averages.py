@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.clients.gathering import RunningMean, needs_only_means
+from fedcore.engine.clients.gathering import RunningMean
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.tensors import weighted_mean
@@ -37,8 +37,8 @@ def test_a_method_that_reads_more_than_the_mean_keeps_its_uploads():
             return {"largest": uploads.dense("weight").abs().amax((1, 2))}
 
     config, problem = BiasConfig(), tiny_federation().problem
-    assert needs_only_means(BiasMethod(config, problem))
-    assert not needs_only_means(Reading(config, problem))
+    assert BiasMethod(config, problem).needs_only_means
+    assert not Reading(config, problem).needs_only_means
 
 
 class KeepsUploads(BiasMethod):

@@ -168,6 +168,16 @@ def test_one_client_alone_loses_nothing_by_averaging():
     torch.testing.assert_close(predicted("stack", 1), predicted("factors", 1), **NEAR)
 
 
+def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
+    """A thousand clients' uploads are gigabytes, and the server of plain FedAvg needs only their mean."""
+    federation = federation_of(tiny_backbone())
+    stored = {
+        aggregation: not build("fedavg-lora", federation, **SMALL, aggregation=aggregation).needs_only_means
+        for aggregation in ("factors", "ffa", "fedsa", "exact", "stack")
+    }
+    assert stored == {"factors": False, "ffa": True, "fedsa": True, "exact": True, "stack": True}
+
+
 def test_exact_and_stacked_weights_are_equal_after_one_round():
     federation = federation_of(tiny_backbone())
     exact, stack = (
