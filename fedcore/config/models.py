@@ -16,6 +16,9 @@ from pydantic import (
 
 from fedcore.config.values import LARGEST_INTEGER, Part, PathText
 
+Split = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
+"""How the images of a data set are divided into training, validation and test."""
+
 
 class DataConfig(Part):
     """The images, how they are split, and the prompt that describes a class to CLIP."""
@@ -33,18 +36,26 @@ class DataConfig(Part):
     domains: tuple[str, ...] | None = Field(
         None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
     )
+    classes: Literal["all", "coop"] = Field(
+        "all",
+        title="class list",
+        description="Classes of the data set; coop: those of CoOp, with its names (Caltech-101 without "
+        "Faces_easy). The split of CoOp has them anyway",
+        json_schema_extra={"words": {"coop": "CoOp's"}},
+    )
     template: str | None = Field(
         None,
         title="prompt",
-        description="Prompt with one {} for the class; default: the data set's own",
+        description="Prompt with one {} for the class, or coop for CoOp's; default: the data set's own",
         json_schema_extra={"empty": "the data set's own"},
     )
-    split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
+    split: Split = Field(
         "60/20/20",
         title="train / validation / test",
         description="Train / validation / test shares within each domain and class; official: the data set's "
         "own split; swapped: train on its test and validation parts, test on its training part (FedAlign's "
-        "Flowers-102)",
+        "Flowers-102); coop: the images, classes and parts of CoOp's file split_zhou_... in the folder",
+        json_schema_extra={"words": {"coop": "CoOp's few-shot split"}},
     )
     split_rounding: Literal["per_domain", "per_class"] = Field(
         "per_domain",
@@ -99,8 +110,8 @@ class DataConfig(Part):
     @field_validator("template")
     @classmethod
     def _one_slot(cls, value: str | None) -> str | None:
-        if value is not None and value.count("{}") != 1:
-            raise ValueError("write the prompt with exactly one {} where the class name goes")
+        if value not in (None, "coop") and str(value).count("{}") != 1:
+            raise ValueError("write the prompt with exactly one {} where the class name goes, or coop")
         return value
 
 
@@ -118,10 +129,10 @@ class TransferConfig(Part):
     template: str | None = Field(
         None,
         title="prompt",
-        description="Prompt with one {} for the class; default: the data set's own",
+        description="Prompt with one {} for the class, or coop for CoOp's; default: the data set's own",
         json_schema_extra={"empty": "the data set's own"},
     )
-    split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
+    split: Split = Field(
         "60/20/20",
         title="train / validation / test",
         description="Split whose test part is used; nothing is trained on the rest",

@@ -35,7 +35,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "partition": PartitionConfig,
     "backbone": BackboneConfig,
 }
-FIXED = ("data.name", "data.root", "data.domains", "data.columns")
+FIXED = ("data.name", "data.root", "data.domains", "data.columns", "data.classes")
 """Fields that cannot be swept: all runs of a comparison have one data set, and so the same classes."""
 LONGEST_SHOWN = 100
 """Maximum length of a value in an error, in characters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import tomllib
@@ -73,22 +74,63 @@ def entry(name: str) -> Entry:
     raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
 
 
+def prompt(name: str, template: str | None) -> str | None:
+    """Return the prompt that ``data.template`` stands for; None for the data set's own.
+
+    Raises:
+        FedLensError: ``data.template``, if it is ``coop`` and CoOp has no prompt for the data set.
+    """
+    if template != "coop":
+        return template
+    found = entry(name)
+    if not found.template_coop:
+        raise FedLensError(f"CoOp has no prompt for {found.title}; write one", "data.template")
+    return found.template_coop
+
+
+def _read_as(name: str, coop_split: bool, coop_classes: bool) -> Entry:
+    """Return a data set's entry, or what it is with the split or the classes of CoOp."""
+    found = entry(name)
+    if coop_classes and not coop_split and not found.classes_coop:
+        raise FedLensError(f"CoOp has no other classes of {found.title}; set classes = all", "data.classes")
+    if not coop_split:
+        return found if coop_classes else replace(found, classes_coop={})
+    if not found.split_coop:
+        raise FedLensError(
+            f"CoOp has no split for {found.title}; choose official, 60/20/20 or 80/20", "data.split"
+        )
+    return replace(
+        found,
+        loader="coop",
+        classes=(),
+        class_count=None,
+        counts={},
+        releases={},
+        classes_coop={},  # the file has CoOp's names already
+        how_to_get=entry("coop-split").how_to_get,
+    )
+
+
 def facts(
     name: str,
     root: str | None = None,
     domains: Sequence[str] | None = None,
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
+    *,
+    coop_split: bool = False,
+    coop_classes: bool = False,
 ) -> DataFacts:
-    """Return classes, domains and template as ``load`` would, without opening an image."""
-    found = entry(name)
+    """Return classes, domains and template as ``load_checked`` would, without opening an image."""
+    found = _read_as(name, coop_split, coop_classes)
+    template = prompt(name, template) or found.template
     if found.embedded:
-        chosen = select_domains(name, found.domains, domains)
-        return DataFacts(found.classes, chosen, template or found.template)
+        return DataFacts(found.classes, select_domains(name, found.domains, domains), template)
     from fedcore.data.readers import loaders
 
     classes, chosen = loaders.names(found, root_of(found, root), domains, columns)
-    return DataFacts(classes, chosen, template or found.template)
+    renamed = (found.classes_coop.get(one, one) for one in classes)
+    return DataFacts(tuple(one for one in renamed if one), chosen, template)
 
 
 def load(
@@ -103,7 +145,7 @@ def load(
     Args:
         root: folder on this machine, except for embedded data.
         domains: the domains to use, in any order; None for all.
-        template: prompt with one ``{}``; None for the data set's default.
+        template: prompt with one ``{}``, or ``coop`` for CoOp's; None for the data set's default.
         columns: names of the columns of a manifest or Hugging Face data set, if they differ from FedLens'.
     """
     images, warnings = load_checked(name, root, domains, template, columns)
@@ -118,9 +160,18 @@ def load_checked(
     domains: Sequence[str] | None = None,
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
+    *,
+    coop_split: bool = False,
+    coop_classes: bool = False,
 ) -> tuple[ImageSet, list[str]]:
-    """Load a data set as ``load`` does, and return the warnings instead of logging them."""
-    found = entry(name)
+    """Load a data set as ``load`` does, and return the warnings instead of logging them.
+
+    Args:
+        coop_split: read the images, classes and parts of CoOp's split file in the folder.
+        coop_classes: leave out the classes that CoOp's code leaves out, and use its names.
+    """
+    found = _read_as(name, coop_split, coop_classes)
+    template = prompt(name, template)
     warnings: list[str] = []
     if found.embedded:
         images = _EMBEDDED[name][1]().restrict(select_domains(name, found.domains, domains))
@@ -130,7 +181,21 @@ def load_checked(
         images, warnings = loaders.load(found, root_of(found, root), domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
+        images = _with_classes(images, found.classes_coop)
     return (replace(images, template=template) if template else images), warnings
+
+
+def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
+    """Return the images with some classes renamed, and without those whose new name is empty."""
+    if not names:
+        return images
+    renamed = [names.get(name, name) for name in images.classes]
+    place = np.cumsum([bool(name) for name in renamed]) - 1
+    rows = np.flatnonzero(np.array([bool(name) for name in renamed])[images.labels])
+    part = images.subset(rows)
+    classes = tuple(name for name in renamed if name)
+    content = hashlib.sha256("\0".join([images.fingerprint, *classes]).encode())
+    return replace(part, classes=classes, labels=place[part.labels], fingerprint=content.hexdigest()[:16])
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:

@@ -43,6 +43,10 @@ class Entry:
         releases: name of an earlier release that papers used -> its images of each domain.
         class_count: number of classes, if ``classes`` are read from the folder.
         official_split: a description of its split; empty if it has none.
+        split_coop: file of CoOp's few-shot split, ``*`` stands for any text; empty if there is none.
+        classes_coop: class as it enters a prompt -> its name in CoOp's code, "" if that leaves it out;
+            classes that are not listed have the same name.
+        template_coop: CoOp's prompt; empty if CoOp does not have the data set.
         aliases: other spelling of a domain or class -> the name in ``domains`` or ``classes``.
         subset: its folder may hold more classes than the data set uses.
         torchvision: class of ``torchvision.datasets`` that downloads it; empty if there is none.
@@ -66,6 +70,9 @@ class Entry:
     releases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     class_count: int | None = None
     official_split: str = ""
+    split_coop: str = ""
+    classes_coop: Mapping[str, str] = field(default_factory=dict)
+    template_coop: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     subset: bool = False
     torchvision: str = ""

@@ -15,7 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import derive, numpy_generator
 
-Scheme = Literal["60/20/20", "80/20", "official", "swapped"]
+Scheme = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
 
 SHARES: dict[str, tuple[float, float, float]] = {"60/20/20": (0.6, 0.2, 0.2), "80/20": (0.8, 0.0, 0.2)}
 """Scheme -> shares of (train, validation, test). Without validation (80/20) the last round is reported."""
@@ -42,7 +42,7 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
     If the data set names clients (``ImageSet.owner``), each of them is split separately, evenly over its
     classes: two samples give one test sample, three one validation sample.
     """
-    if scheme == "official":
+    if scheme in ("official", "coop"):  # a set that was read with CoOp's split has that as its own
         return _official(images)
     if scheme == "swapped":
         swapped: np.ndarray = SWAPPED[_official(images)]

@@ -30,6 +30,7 @@ from fedcore.config import (
     sweeps,
 )
 from fedcore.config.models import kinds_using
+from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.data.slow_work import NotPrepared, defer_slow_work
@@ -135,7 +136,10 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
         try:
             if key not in prepared:
-                unchanged = draft.data.template == experiment.data.template
+                unchanged = all(
+                    getattr(draft.data, name) == getattr(experiment.data, name)
+                    for name in ("template", "split", "classes")
+                )
                 prepared[key] = prepare_inputs(draft, images if unchanged else load_images(draft, read)[0])
                 context = prepared[key].context
                 warnings += tokens.template_note(context.spec, context.classes, context.template)
@@ -313,7 +317,8 @@ class Planner:
 
     def _read(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
         """Read a data set without its pixels; a large one is read once for the plans of a few minutes."""
-        key = f"{side} {data.model_dump_json(include={'name', 'root', 'domains', 'columns', 'decode'})}"
+        fields = {"name", "root", "domains", "columns", "decode", "classes", "split"}
+        key = f"{side} {data.model_dump_json(include=fields)}"
         began = time.monotonic()
         with self._lock:
             read_at, cached = self._sets.get(key, (0.0, None))
@@ -326,7 +331,8 @@ class Planner:
                     while len(self._sets) > MAX_SETS:
                         self._sets.popitem(last=False)
         images, left_out = cached
-        return (replace(images, template=data.template) if data.template else images), left_out
+        template = catalog.prompt(data.name, data.template)
+        return (replace(images, template=template) if template else images), left_out
 
 
 def _no_pixels(index: int) -> Image.Image:

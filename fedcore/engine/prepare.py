@@ -67,7 +67,15 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
     """Read a data set as ``[data]`` describes it, for backbones with ``side`` pixels; see ``load_images``."""
-    images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
+    images, left_out = catalog.load_checked(
+        data.name,
+        data.root,
+        data.domains,
+        data.template,
+        data.columns,
+        coop_split=data.split == "coop",
+        coop_classes=data.classes == "coop",
+    )
     return (with_draft_decoding(images, side) if data.decode == "draft" else images), left_out
 
 

@@ -18,6 +18,7 @@ SPLITS = {
     "80/20": "Within each domain and class, 80 % of the images are for training and 20 % for testing.",
     "official": "The images are split as the data set itself splits them.",
     "swapped": "The data set's test and validation parts are for training, its training part is for testing.",
+    "coop": "The images, their classes and their split are those of the file that CoOp's authors publish.",
 }
 
 
@@ -60,6 +61,8 @@ def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[Entity
 
 def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
     said = [SPLITS[data.split]]
+    if data.classes == "coop" and data.split != "coop":
+        said.insert(0, "The classes are those of CoOp.")
     if data.training_classes == "base":
         half = {"label": "in the data set's order", "name": "in alphabetical order"}[data.class_order]
         said.append(

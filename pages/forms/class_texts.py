@@ -37,10 +37,11 @@ def editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, ke
     Returns: the texts if they differ from the data set's own, else None.
     """
     name, root = data["name"], data.get("root")
+    coop = data.get("split") == "coop", data.get("classes") == "coop"
     try:
         version = descriptions.version(name, root)
         classes, defaults = _classes_and_texts(
-            name, root, data.get("domains"), data.get("columns") or {}, version
+            name, root, data.get("domains"), data.get("columns") or {}, coop, version
         )
     except FedLensError as error:
         st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
@@ -83,11 +84,22 @@ def editor(data: Mapping[str, Any], errors: FieldErrors, value: Texts | None, ke
 
 @st.cache_data(show_spinner=False, max_entries=16, ttl=300)
 def _classes_and_texts(
-    name: str, root: str | None, domains: list[str] | None, columns: dict[str, str], version: str
+    name: str,
+    root: str | None,
+    domains: list[str] | None,
+    columns: dict[str, str],
+    coop: tuple[bool, bool],
+    version: str,
 ) -> tuple[tuple[str, ...], Texts]:
-    """Return the classes of a data set and its own texts, cached until the version of the texts changes."""
+    """Return the classes of a data set and its own texts, cached until the version of the texts changes.
+
+    Args:
+        coop: whether CoOp's split and CoOp's classes are used.
+    """
     with defer_slow_work():
-        classes = catalog.facts(name, root, domains, None, columns).classes
+        classes = catalog.facts(
+            name, root, domains, None, columns, coop_split=coop[0], coop_classes=coop[1]
+        ).classes
     return classes, _tidy(descriptions.of_classes(name, root, classes), classes)
 
 

@@ -22,7 +22,9 @@ DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
 MAX_REMEMBERED = 200
 _LOCK = Lock()
-EXTRA_FIELDS = ("columns", "domains", "template", "shots", "shots_scope", "split", "split_rounding", "decode")
+EXTRA_FIELDS = (
+    "columns", "domains", "classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode",
+)  # fmt: skip
 """Fields of the data part that are behind an expander."""
 
 
@@ -109,10 +111,11 @@ class Form:
     _last_uid: int = -1
 
     def extra_fields(self, data: str) -> Expander:
-        """Return the fields behind the expander; a change of the data set clears the chosen domains."""
+        """Return the fields behind the expander; a change of the data set clears domains and classes."""
         if self.data != data:
             self.data = data
             self.extra.values["domains"] = self.extra.start["domains"] = None
+            self.extra.values["classes"] = self.extra.start["classes"] = "all"
         return self.extra
 
     def new_method(

@@ -157,7 +157,9 @@ def _open_extra_fields(
     errors.place("data.domains")
     fields = DataConfig.model_fields
     rest = [
-        n for n in ("template", "shots", "shots_scope", "split", "split_rounding", "decode") if n not in shown
+        n
+        for n in ("classes", "template", "shots", "shots_scope", "split", "split_rounding", "decode")
+        if n not in shown and (n != "classes" or (entry is not None and entry.classes_coop))
     ]
     placeholders = {"template": entry.template} if entry is not None and entry.template else {}
     for column, name in zip(st.columns(len(rest), vertical_alignment="bottom"), rest, strict=True):

@@ -47,7 +47,10 @@ SIZES = {
     "terra-incognita": (24_330, 10), "ddr": (12_522, 5), "cifar10": (60_000, 10), "cifar100": (60_000, 100),
     "eurosat": (27_000, 10), "oxford-pets": (7_349, 37), "food101": (101_000, 101),
     "flowers102": (8_189, 102), "dtd": (5_640, 47), "caltech101": (8_677, 101),
-    "tiny-imagenet": (110_000, 200),
+    "tiny-imagenet": (110_000, 200), "stanford-cars": (16_185, 196), "fgvc-aircraft": (10_000, 100),
+    "ucf101": (13_320, 101), "sun397": (39_700, 397), "imagenet": (1_281_167 + 50_000, 1000),
+    "imagenet-v2": (10_000, 1000), "imagenet-sketch": (50_889, 1000), "imagenet-a": (7_500, 200),
+    "imagenet-r": (30_000, 200),
 }  # fmt: skip
 """Data set -> images and classes."""
 

@@ -30,10 +30,14 @@ def named_entries() -> list[Entry]:
 
 def overview() -> str:
     """Return a table of all data sets."""
-    rows = ["| `data.name` | images | classes | domains | official split |", "|---|---|---|---|---|"]
+    rows = [
+        "| `data.name` | images | classes | domains | official split | CoOp's split |",
+        "|---|---|---|---|---|---|",
+    ]
     for entry in named_entries():
         official = "✓" if entry.official_split else "-"
-        cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official
+        coop = "✓" if entry.split_coop else "-"
+        cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official, coop
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -52,6 +56,10 @@ def about(name: str) -> str:
         ),
         "Official split": entry.official_split,
         "Prompt": f"`{entry.template}`",
+        "In CoOp": ", ".join(
+            [f"`{entry.template_coop}`"] * bool(entry.template_coop)
+            + [f"`{entry.split_coop}`"] * (bool(entry.split_coop) and entry.loader != "coop")
+        ),
         "Citation": entry.citation,
         "Licence": entry.licence,
         "Get it": entry.how_to_get,

@@ -1,4 +1,4 @@
-"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet and CoOp's few-shot splits."""
+"""Data sets whose images are named in label files: DomainNet, Tiny-ImageNet, UCF-101, SUN-397, CoOp."""
 
 from __future__ import annotations
 
@@ -133,7 +133,88 @@ def _tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]
     return root, ids, tuple(names)
 
 
-_COOP_FILES = "split_zhou_*.json"
+_UCF_FRAMES, _UCF_CLASSES = "UCF-101-midframes", "ucfTrainTestlist/classInd.txt"
+_UCF_LISTS = {"ucfTrainTestlist/trainlist01.txt": TRAIN, "ucfTrainTestlist/testlist01.txt": TEST}
+
+
+def ucf101(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List the middle frames of UCF-101's videos, with the first of its three splits.
+
+    The frame of ``ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi`` is
+    ``UCF-101-midframes/Apply_Eye_Makeup/v_ApplyEyeMakeup_g08_c01.jpg``.
+    """
+    chosen_domains(entry, domains)
+    root, names = _ucf_actions(entry, roots)
+    frames = locate(entry, roots, _UCF_FRAMES) / _UCF_FRAMES  # often in another archive than the lists
+    number = {name: label for label, name in enumerate(names)}
+    result = Listing(roots[0], tuple(map(_spaced, names)), label_files=[root / name for name in _UCF_LISTS])
+    for name, part in _UCF_LISTS.items():
+        for line in read_lines(root / name):
+            action, _, video = line.split(" ")[0].partition("/")
+            if action not in number or not video.endswith(".avi"):
+                raise damaged(root / name, f"'{line}' is not 'Action/video.avi' of an action", "lists")
+            key = f"{_spaced(action).replace(' ', '_')}/{video.removesuffix('.avi')}.jpg"
+            result.add(frames / key, key, number[action], part=part)
+    return result
+
+
+def ucf101_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the actions as they enter a prompt, such as "Apply Eye Makeup"."""
+    return tuple(map(_spaced, _ucf_actions(entry, roots)[1]))
+
+
+def _ucf_actions(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
+    root = locate(entry, roots, _UCF_CLASSES, *_UCF_LISTS)
+    numbered = [line.partition(" ") for line in read_lines(root / _UCF_CLASSES)]
+    if [number for number, _, _ in numbered] != [str(i + 1) for i in range(len(numbered))]:
+        raise damaged(root / _UCF_CLASSES, "its lines are not '1 ApplyEyeMakeup' and so on", "lists")
+    return root, [name for _, _, name in numbered]
+
+
+def _spaced(action: str) -> str:
+    """Write ``ApplyEyeMakeup`` as "Apply Eye Makeup"; each capital begins a word, also in ``YoYo``."""
+    return "".join(f" {c}" if c.isupper() and i else c for i, c in enumerate(action))
+
+
+_SUN_LISTS = {"Training_01.txt": TRAIN, "Testing_01.txt": TEST}
+
+
+def sun397(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List the images of SUN-397's first partition: ``/a/abbey/sun_aakbdcgfpksytcwj.jpg`` a line."""
+    chosen_domains(entry, domains)
+    root, places = _sun_places(entry, roots)
+    number = {place: label for label, place in enumerate(places)}
+    rows = [(line, name) for name in _SUN_LISTS for line in read_lines(root / name)]
+    if not rows:
+        raise damaged(root / "Training_01.txt", "it lists no image", "partitions")
+    images = locate(entry, roots, rows[0][0].lstrip("/"))
+    names = prompt_names(root, tuple(map(_place_name, places)))
+    result = Listing(roots[0], names, label_files=[root / name for name in _SUN_LISTS])
+    for line, name in rows:
+        place = line.rpartition("/")[0]
+        if place not in number:
+            raise damaged(root / name, f"'{line}' is in no folder of ClassName.txt", "partitions")
+        key = line.lstrip("/")
+        result.add(images / key, key, number[place], part=_SUN_LISTS[name])
+    return result
+
+
+def sun397_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the places as they enter a prompt, such as "outdoor apartment building" (as in CoOp)."""
+    root, places = _sun_places(entry, roots)
+    return prompt_names(root, tuple(map(_place_name, places)))
+
+
+def _sun_places(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
+    root = locate(entry, roots, "ClassName.txt", *_SUN_LISTS)
+    return root, read_lines(root / "ClassName.txt")
+
+
+def _place_name(place: str) -> str:
+    """Name ``/a/apartment_building/outdoor``: the words after the letter, the last part first."""
+    return " ".join(reversed(place.strip("/").split("/")[1:]))
+
+
 _COOP_PARTS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
 _CoopRow = tuple[str, int, str]
 """Path in the folder of the images, label and class name."""
@@ -164,8 +245,8 @@ def coop(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
 
 
 def _coop_file(entry: Entry, roots: Sequence[Path]) -> Path:
-    folder = locate(entry, roots, _COOP_FILES)
-    found = sorted(folder.glob(_COOP_FILES))
+    folder = locate(entry, roots, entry.split_coop)
+    found = sorted(folder.glob(entry.split_coop))
     if len(found) > 1:
         listed = " and ".join(path.name for path in found)
         raise FedLensError(f"{folder}: {listed}; leave one, that of the data set to read", "data.root")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from fedcore.data.entry import Entry
 from fedcore.data.images import ImageSet
-from fedcore.data.readers import archives, ddr, hf, label_files, leaf, manifest, torchvision_sets
+from fedcore.data.readers import archives, ddr, hf, imagenet, label_files, leaf, manifest, torchvision_sets
 from fedcore.data.readers.files import NotInFolder, existing_folder
 from fedcore.data.readers.layout import (
     FolderLayout,
@@ -50,10 +50,30 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listi
     "food": torchvision_sets.food,
     "flowers": torchvision_sets.flowers,
     "dtd": torchvision_sets.dtd,
+    "cars": torchvision_sets.cars,
+    "aircraft": torchvision_sets.aircraft,
+    "ucf": label_files.ucf101,
+    "sun": label_files.sun397,
     "tiny": label_files.tiny_imagenet,
+    "imagenet": imagenet.imagenet,
+    "imagenet-v2": imagenet.imagenet_v2,
+    "imagenet-test": imagenet.imagenet_test,
     "coop": label_files.coop,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
+
+CLASS_NAMES: dict[str, Callable[[Entry, Sequence[Path]], tuple[str, ...]]] = {
+    "cars": torchvision_sets.car_classes,
+    "aircraft": torchvision_sets.aircraft_classes,
+    "ucf": label_files.ucf101_classes,
+    "sun": label_files.sun397_classes,
+    "tiny": label_files.tiny_imagenet_classes,
+    "imagenet": imagenet.classes,
+    "imagenet-v2": imagenet.classes,
+    "imagenet-test": imagenet.classes,
+    "coop": label_files.coop_classes,
+}
+"""Name in ``Entry.loader`` -> reader of class names, for data sets whose files hold them."""
 
 
 def detect_format(path: str | Path) -> str:
@@ -108,10 +128,8 @@ def names(
         return prompt_names(rows.path, rows.classes), rows.domains
 
     def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if entry.loader == "tiny":
-            return label_files.tiny_imagenet_classes(entry, roots), chosen_domains(entry, domains)
-        if entry.loader == "coop":
-            return label_files.coop_classes(entry, roots), chosen_domains(entry, domains)
+        if entry.loader in CLASS_NAMES:
+            return CLASS_NAMES[entry.loader](entry, roots), chosen_domains(entry, domains)
         if entry.loader == "leaf":
             return entry.classes, leaf.names(entry, roots, domains)
         if entry.loader in ("folder", "domains") or not entry.classes:

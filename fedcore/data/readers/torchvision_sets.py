@@ -43,6 +43,18 @@ _CIFAR = {
 """Data set -> file of the class names, its key, and the part that each other file belongs to."""
 
 
+_CARS = {
+    "devkit/cars_train_annos.mat": ("cars_train", TRAIN),
+    "cars_test_annos_withlabels.mat": ("cars_test", TEST),
+}
+"""File of labels -> the folder of its images, and the part that they belong to."""
+_AIRCRAFT = {
+    "images_variant_train.txt": TRAIN,
+    "images_variant_val.txt": VALIDATION,
+    "images_variant_test.txt": TEST,
+}
+
+
 def readable(name: str) -> str:
     """Write a class name as it enters a prompt: ``AnnualCrop`` and ``apple_pie`` become two words."""
     spaced = "".join(
@@ -153,6 +165,53 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
             file = f"image_{image:05d}.jpg"
             result.add(images / file, f"jpg/{file}", int(labels[image - 1]) - 1, part=part)
     return result
+
+
+def cars(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List Stanford Cars: ``cars_train/00001.jpg`` and ``cars_test``, with labels in files of MATLAB."""
+    chosen_domains(entry, domains)
+    root = locate(entry, roots, *_CARS, "devkit/cars_meta.mat")
+    names = car_classes(entry, roots)
+    result = Listing(root, names, label_files=[root / name for name in (*_CARS, "devkit/cars_meta.mat")])
+    for name, (folder, part) in _CARS.items():
+        rows = _mat(root / name, "annotations")
+        if not {"fname", "class"} <= set(rows.dtype.names or ()):
+            raise damaged(root / name, "it names no images and classes", "labels")
+        for image, label in zip(rows["fname"].tolist(), rows["class"].tolist(), strict=True):
+            if not 1 <= int(label) <= len(names):
+                why = f"'{image}' has label {label}, cars_meta.mat has {len(names)} classes"
+                raise damaged(root / name, why, "labels")
+            result.add(root / folder / str(image), f"{folder}/{image}", int(label) - 1, part=part)
+    return result
+
+
+def car_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the models of cars, such as "AM General Hummer SUV 2000", in the order of their labels."""
+    path = locate(entry, roots, *_CARS, "devkit/cars_meta.mat") / "devkit/cars_meta.mat"
+    return prompt_names(path, tuple(map(str, _mat(path, "class_names").tolist())))
+
+
+def aircraft(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List FGVC Aircraft by variant: ``images/0034309.jpg``, named in ``images_variant_train.txt``..."""
+    chosen_domains(entry, domains)
+    root = locate(entry, roots, "variants.txt", *_AIRCRAFT, "images")
+    variants = read_lines(root / "variants.txt")
+    number = {name: label for label, name in enumerate(variants)}
+    result = Listing(root, aircraft_classes(entry, roots), label_files=[root / n for n in _AIRCRAFT])
+    for name, part in _AIRCRAFT.items():
+        for line in read_lines(root / name):
+            image, _, variant = line.partition(" ")
+            if variant not in number:
+                raise damaged(root / name, f"'{line}' names no variant of variants.txt", "labels")
+            path = root / "images" / f"{image}.jpg"
+            result.add(path, f"images/{image}.jpg", number[variant], part=part)
+    return result
+
+
+def aircraft_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the variants, such as 737-700, in the order of their labels."""
+    path = locate(entry, roots, "variants.txt", *_AIRCRAFT, "images") / "variants.txt"
+    return prompt_names(path, tuple(read_lines(path)))
 
 
 def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib import import_module, resources
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
+from fedcore.data.readers import imagenet
+from fedcore.errors import FedLensError
 from fedcore.records.codes import SPLITS
 from tests.support.data import layouts
 from tests.support.data.layouts import WRITE, label_of
@@ -59,6 +62,12 @@ EXPECTED = {
     "flowers102": (102, 408, {"train": 102, "validation": 102, "test": 204}),
     "dtd": (47, 141, {"train": 47, "validation": 47, "test": 47}),
     "caltech101": (101, 202, None),
+    "stanford-cars": (3, 9, {"train": 6, "test": 3}),
+    "fgvc-aircraft": (3, 9, {"train": 3, "validation": 3, "test": 3}),
+    "ucf101": (3, 6, {"train": 3, "test": 3}),
+    "sun397": (3, 6, {"train": 3, "test": 3}),
+    "imagenet": (3, 9, {"train": 6, "test": 3}),
+    **dict.fromkeys(("imagenet-v2", "imagenet-sketch", "imagenet-a", "imagenet-r"), (3, 6, {"test": 6})),
     "tiny-imagenet": (3, 9, {"train": 6, "test": 3}),
     "coop-split": (3, 12, {"train": 6, "validation": 3, "test": 3}),
 }
@@ -103,10 +112,75 @@ def test_class_names_stand_at_their_labels(roots: dict[str, Path]):
         ("ddr", 4, "proliferative diabetic retinopathy"),
         ("ddr-all", 5, "ungradable"),
         ("femnist", 61, "small z"),
+        ("stanford-cars", 2, "Ram C/V Cargo Van Minivan 2012"),
+        ("fgvc-aircraft", 1, "Eurofighter Typhoon"),
+        ("ucf101", 2, "Yo Yo"),
+        ("sun397", 1, "outdoor apartment building"),
+        ("imagenet", 1, "crane bird"),
+        ("imagenet-v2", 2, "projectile"),
+        ("imagenet-r", 0, "tench"),
         ("tiny-imagenet", 1, "crane"),
         ("coop-split", 2, "cougar body"),
     ):
         assert catalog.facts(name, str(roots[name])).classes[label] == expected
+
+
+def test_the_names_of_imagenet_are_those_of_clip_for_the_ids_of_timm():
+    """The classes of ImageNet-A and -R are among them, 200 each."""
+    data = import_module("timm.data").ImageNetInfo
+    ids = data("imagenet-1k").label_names()
+    names = import_module("open_clip.zero_shot_metadata").IMAGENET_CLASSNAMES
+    ours = imagenet.class_names()
+    assert list(ours) == ids and len(set(ours.values())) == 1000
+    other = {wnid: name for (wnid, name), theirs in zip(ours.items(), names, strict=True) if name != theirs}
+    assert other == {"n04008634": "projectile", "n04355933": "sunglass"}
+    assert list(names).count("missile") == list(names).count("sunglasses") == 2
+    for subset in ("a", "r"):
+        listed = (resources.files("timm.data") / "_info" / f"imagenet_{subset}_synsets.txt").read_text()
+        assert len(set(listed.split())) == 200 and set(listed.split()) <= set(ours)
+
+
+def coop_layout(root: Path) -> str:
+    return str(layouts.coop_split(root))
+
+
+def test_a_named_set_is_read_with_the_split_the_classes_or_the_prompt_of_coop(tmp_path: Path):
+    split = catalog.load_checked("caltech101", coop_layout(tmp_path), template="coop", coop_split=True)[0]
+    listed = catalog.load("coop-split", str(tmp_path))
+    assert (split.classes, split.keys, parts(split)) == (listed.classes, listed.keys, parts(listed))
+    assert split.name == "caltech101" and split.template == "a photo of a {}."
+    assert catalog.facts("caltech101", str(tmp_path), coop_split=True).classes == listed.classes
+    assert catalog.prompt("dtd", "coop") == "{} texture." and catalog.prompt("dtd", "a {}.") == "a {}."
+    with pytest.raises(FedLensError, match="no folder with 'split_zhou_OxfordPets.json'"):
+        catalog.load_checked("oxford-pets", str(tmp_path), coop_split=True)
+    for name, wanted, field in (
+        ("shapes", {"coop_split": True}, "data.split"),
+        ("oxford-pets", {"coop_classes": True}, "data.classes"),
+        ("pacs", {"template": "coop"}, "data.template"),
+    ):
+        with pytest.raises(FedLensError, match="CoOp has no") as caught:
+            catalog.facts(name, str(tmp_path), **wanted)
+        assert caught.value.field == field
+
+
+def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
+    root = str(roots["caltech101"])
+    whole, coop = (
+        catalog.load("caltech101", root),
+        catalog.load_checked("caltech101", root, coop_classes=True)[0],
+    )
+    assert len(whole.classes) == 101 and len(coop.classes) == 100 == len(set(coop.classes))
+    assert catalog.facts("caltech101", root, coop_classes=True).classes == coop.classes
+    assert coop.classes[:5] == ("face", "leopard", "motorbike", "accordion", "airplane")
+    assert coop.fingerprint != whole.fingerprint
+    kept = [i for i in range(len(whole)) if whole.classes[whole.labels[i]] != "Faces easy"]
+    assert coop.keys == tuple(whole.keys[i] for i in kept)
+    for row, i in enumerate(kept):
+        assert coop.read(row).tobytes() == whole.read(i).tobytes()
+        label = int(whole.labels[i])
+        assert coop.labels[row] == label - (label > 1)
+    names = catalog.entry("eurosat").classes_coop
+    assert set(names) < set(catalog.facts("eurosat", str(roots["eurosat"])).classes)
 
 
 def test_tiny_imagenet_takes_all_words_where_two_classes_share_the_first(tmp_path: Path):

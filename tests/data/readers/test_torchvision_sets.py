@@ -37,6 +37,8 @@ def theirs(name: str, root: Path) -> Iterator[tuple[int, Image.Image, int, list[
         "food101": (tv.Food101, {TRAIN: {"split": "train"}, TEST: {"split": "test"}}),
         "flowers102": (tv.Flowers102, SPLITS),
         "dtd": (tv.DTD, SPLITS),
+        "fgvc-aircraft": (tv.FGVCAircraft, SPLITS),
+        "stanford-cars": (tv.StanfordCars, {TRAIN: {"split": "train"}, TEST: {"split": "test"}}),
     }[name]
     made = [(part, cls(root, **options)) for part, options in arguments.items()]
     for part, data in made:
@@ -48,12 +50,12 @@ def theirs(name: str, root: Path) -> Iterator[tuple[int, Image.Image, int, list[
 TORCHVISION = [e.name for e in catalog.entries() if e.torchvision]
 
 
-def test_the_eight_sets_name_a_class_of_torchvision():
-    assert len(TORCHVISION) == 8
+def test_the_nine_sets_name_a_class_of_torchvision():
+    assert len(TORCHVISION) == 9
     assert all(hasattr(tv, catalog.entry(name).torchvision) for name in TORCHVISION)
 
 
-@pytest.mark.parametrize("name", TORCHVISION)
+@pytest.mark.parametrize("name", [*TORCHVISION, "stanford-cars"])
 def test_torchvision_reads_the_same_images_labels_classes_and_parts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -204,6 +206,23 @@ BAD = {
             '{"train": [["Faces/image_0001.jpg", 1, "face"]], "val": [], "test": []}'), "has label 0"),
     "coop: a path that leads outside": (
         "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "is outside the folder"),
+    "cars: a label too large": (
+        "stanford-cars", lambda r: layouts.savemat(r / "stanford_cars/devkit/cars_meta.mat", {
+            "class_names": np.array([layouts.CARS[:2]], dtype=object)}), "has label 3, cars_meta.mat has 2"),
+    "aircraft: an unknown variant": (
+        "fgvc-aircraft", edit("images_variant_val.txt", "DC-3", "DC-4"), "names no variant of variants.txt"),
+    "ucf: an unknown action": (
+        "ucf101", edit("testlist01.txt", "YoYo/", "Yo/"), "is not 'Action/video.avi' of an action"),
+    "ucf: actions without numbers": (
+        "ucf101", edit("classInd.txt", "2 Hand", "Hand"), "not '1 ApplyEyeMakeup'"),
+    "sun: an unknown place": (
+        "sun397", edit("ClassName.txt", "/a/abbey", "/a/abbot"), "is in no folder of ClassName.txt"),
+    "imagenet: a class without test images": (
+        "imagenet", lambda r: [p.rename(p.with_name("x")) for p in r.rglob("val/n01440764")],
+        "no folder 'n01440764' in val"),
+    "imagenet-a: another id": (
+        "imagenet-a", rename("n01440764", "n99999999"), "folder 'n99999999' is no class of ImageNet"),
+    "imagenet-v2: a label too large": ("imagenet-v2", rename("744", "1000"), "'1000' is no label of"),
     "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
     "tiny: a class without words": (
         "tiny-imagenet", edit("words.txt", "n02123045", "n09999999"), "no words for 'n02123045'"),

@@ -290,6 +290,100 @@ def tiny_imagenet(root: Path) -> Path:
     return root
 
 
+CARS = ("AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Ram C/V Cargo Van Minivan 2012")
+VARIANTS = ("707-320", "Eurofighter Typhoon", "DC-3")
+ACTIONS = ("ApplyEyeMakeup", "HandstandPushups", "YoYo")
+PLACES = ("/a/abbey", "/a/apartment_building/outdoor", "/z/zen_garden")
+WNIDS = ("n01440764", "n02012849", "n04008634")
+
+
+def cars(root: Path) -> Path:
+    """Two images of each class to train on, one to test; numbers of images start anew in the test folder."""
+    base = root / "stanford_cars"
+    (base / "devkit").mkdir(parents=True)
+    for folder, file, each in (
+        ("cars_train", "devkit/cars_train_annos.mat", 2),
+        ("cars_test", "cars_test_annos_withlabels.mat", 1),
+    ):
+        fields = [(name, object) for name in ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")]
+        rows = np.zeros((1, each * len(CARS)), dtype=fields)
+        for i in range(rows.size):
+            name = f"{i + 1:05d}.jpg"
+            image(base / folder / name, i % len(CARS))
+            rows[0, i] = (1, 1, 8, 8, i % len(CARS) + 1, name)
+        savemat(base / file, {"annotations": rows})
+    savemat(base / "devkit" / "cars_meta.mat", {"class_names": np.array([CARS], dtype=object)})
+    return root
+
+
+def aircraft(root: Path) -> Path:
+    base = root / "fgvc-aircraft-2013b" / "data"
+    image(base / "images" / "0000000.jpg", 0)  # named in no list
+    for p, part in enumerate(("train", "val", "test")):
+        lines = []
+        for c, name in enumerate(VARIANTS):
+            image(base / "images" / f"{100 * p + c + 1:07d}.jpg", c)
+            lines.append(f"{100 * p + c + 1:07d} {name}\n")
+        (base / f"images_variant_{part}.txt").write_text("".join(lines))
+    (base / "variants.txt").write_text("\n".join(VARIANTS) + "\n")
+    (base / "families.txt").write_text("Boeing 707\n")
+    return root
+
+
+def ucf101(root: Path) -> Path:
+    """The folder of push-ups and its videos spell the action differently, as upstream."""
+    base, lists = root / "ucf101", {"train": [], "test": []}
+    frames = ("Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo")
+    for c, (action, folder) in enumerate(zip(ACTIONS, frames, strict=True)):
+        for group, part in ((8, "train"), (1, "test")):
+            video = f"v_{action.replace('Handstand', 'HandStand')}_g{group:02d}_c01"
+            image(base / "UCF-101-midframes" / folder / f"{video}.jpg", c)
+            lists[part].append(f"{action}/{video}.avi" + (f" {c + 1}" if part == "train" else ""))
+    (base / "ucfTrainTestlist").mkdir()
+    for part, lines in lists.items():
+        (base / "ucfTrainTestlist" / f"{part}list01.txt").write_text("\r\n".join(lines) + "\r\n")
+    text = "".join(f"{i} {name}\r\n" for i, name in enumerate(ACTIONS, start=1))
+    (base / "ucfTrainTestlist" / "classInd.txt").write_text(text)
+    return root
+
+
+def sun397(root: Path) -> Path:
+    base, lists = root / "sun397", {"Training": [], "Testing": []}
+    for c, place in enumerate(PLACES):
+        for n, part in enumerate(("Training", "Testing", "")):
+            path = f"{place}/sun_a{n}.jpg"
+            image(base / "SUN397" / path.lstrip("/"), c)
+            if part:
+                lists[part].append(f"{path}\n")
+    for part, lines in lists.items():
+        (base / f"{part}_01.txt").write_text("".join(lines))
+    (base / "ClassName.txt").write_text("\n".join(PLACES) + "\n")
+    return root
+
+
+def imagenet(root: Path) -> Path:
+    for c, wnid in enumerate(WNIDS):
+        for n in range(2):
+            image(root / "imagenet" / "images" / "train" / wnid / f"{wnid}_{n}.JPEG", c)
+        image(root / "imagenet" / "images" / "val" / wnid / f"ILSVRC2012_val_{c:08d}.JPEG", c)
+    return root
+
+
+def imagenet_test(root: Path, folder: str, suffix: str) -> Path:
+    for c, wnid in enumerate(WNIDS):
+        for n in range(2):
+            image(root / folder / wnid / f"{n}.{suffix}", c)
+    (root / folder / "README.txt").write_text("")
+    return root
+
+
+def imagenet_v2(root: Path) -> Path:
+    for c, label in enumerate((0, 134, 744)):  # of WNIDS
+        for n in range(2):
+            image(root / "imagenetv2-matched-frequency-format-val" / str(label) / f"{n}f.jpeg", c)
+    return root
+
+
 def coop_split(root: Path) -> Path:
     """Caltech-101 as CoOp has it: Faces_easy and the background are no classes, and some have new names."""
     classes = ("face", "leopard", "cougar_body")
@@ -329,6 +423,15 @@ WRITE: dict[str, Callable[[Path], Path]] = {
     "flowers102": flowers102,
     "dtd": dtd,
     "caltech101": caltech101,
+    "stanford-cars": cars,
+    "fgvc-aircraft": aircraft,
+    "ucf101": ucf101,
+    "sun397": sun397,
+    "imagenet": imagenet,
+    "imagenet-v2": imagenet_v2,
+    "imagenet-sketch": lambda root: imagenet_test(root, "imagenet-sketch/sketch", "JPEG"),
+    "imagenet-a": lambda root: imagenet_test(root, "imagenet-adversarial/imagenet-a", "jpg"),
+    "imagenet-r": lambda root: imagenet_test(root, "imagenet-r", "jpg"),
     "tiny-imagenet": tiny_imagenet,
     "coop-split": coop_split,
 }

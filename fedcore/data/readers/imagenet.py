@@ -1,0 +1,113 @@
+"""ImageNet and the test sets that were made for it: V2, Sketch, A and R, whose classes are ImageNet's.
+
+A folder is named by the WordNet id of its class (in V2 by its label), a class by the name that CLIP's authors
+give it. Two of their names stand for two classes each, missile and sunglasses; the first of WordNet's words,
+projectile and sunglass, tells n04008634 and n04355933 apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from fedcore.data.entry import Entry
+from fedcore.data.readers.files import damaged, folders_in, images_in, locate
+from fedcore.data.readers.layout import chosen_domains
+from fedcore.data.readers.listing import Listing
+from fedcore.paths import ASSETS
+from fedcore.records.codes import TEST, TRAIN
+
+_FOLDER = "n[0-9]*[0-9]"
+"""Pattern of a folder that is named by a WordNet id."""
+
+
+@cache
+def class_names() -> Mapping[str, str]:
+    """Return WordNet id -> name of ImageNet's 1,000 classes, in the order of its labels."""
+    names: dict[str, str] = json.loads((ASSETS / "imagenet.json").read_text(encoding="utf-8"))
+    return names
+
+
+def imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List ``train/n01440764/*.JPEG`` and, as test set, ``val/n01440764/*.JPEG``."""
+    chosen_domains(entry, domains)
+    root, ids = _train_and_val(entry, roots)
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in ids))
+    for part, mark in (("train", TRAIN), ("val", TEST)):
+        for label, wnid in enumerate(ids):
+            _add(listing, root / part / wnid, f"{part}/{wnid}", label, mark)
+    return listing
+
+
+def imagenet_test(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List ImageNet-Sketch, -A or -R: folders of classes, all of whose images are for testing."""
+    return _test_set(entry, domains, *_folders(entry, roots))
+
+
+def imagenet_v2(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List ImageNet-V2, whose folders 0 to 999 are named by their labels; all images are for testing."""
+    return _test_set(entry, domains, *_numbered(entry, roots))
+
+
+def classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the names of the classes in the folder, in the order of ImageNet's labels."""
+    return tuple(class_names()[wnid] for wnid in _IDS[entry.loader](entry, roots))
+
+
+def _test_set(
+    entry: Entry, domains: Sequence[str] | None, root: Path, folder_of: Mapping[str, str]
+) -> Listing:
+    chosen_domains(entry, domains)
+    listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
+    for label, folder in enumerate(folder_of.values()):
+        _add(listing, root / folder, folder, label, TEST)
+    return listing
+
+
+def _add(listing: Listing, folder: Path, key: str, label: int, part: int) -> None:
+    for path in sorted(images_in(listing.root, folder), key=lambda p: p.name):
+        listing.add(path, f"{key}/{path.name}", label, part=part)
+
+
+def _train_and_val(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
+    root = locate(entry, roots, f"train/{_FOLDER}", f"val/{_FOLDER}")
+    ids = _known_ids(root, folders_in(root, root / "train"))
+    tested = _known_ids(root, folders_in(root, root / "val"))
+    if ids != tested:
+        other = sorted(set(ids) ^ set(tested))[0]
+        where = "val" if other in ids else "train"
+        raise damaged(root, f"no folder '{other}' in {where}, which the other part has")
+    return root, ids
+
+
+def _folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
+    root = locate(entry, roots, _FOLDER)
+    return root, {wnid: wnid for wnid in _known_ids(root, folders_in(root, root))}
+
+
+def _numbered(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
+    root = locate(entry, roots, "[0-9]*/*.jpeg")
+    ids = list(class_names())
+    found = {int(name): name for name in folders_in(root, root) if name.isdecimal()}
+    unknown = [name for label, name in found.items() if label >= len(ids)]
+    if unknown:
+        raise damaged(root, f"folder '{unknown[0]}' is no label of ImageNet, which go from 0 to 999")
+    return root, {ids[label]: found[label] for label in sorted(found)}
+
+
+def _known_ids(root: Path, folders: Sequence[str]) -> list[str]:
+    """Return the folders that are WordNet ids of ImageNet's classes; refuse other ids."""
+    ids = [name for name in folders if name[:1] == "n" and name[1:].isdecimal()]
+    unknown = [wnid for wnid in ids if wnid not in class_names()]
+    if unknown:
+        raise damaged(root, f"folder '{unknown[0]}' is no class of ImageNet")
+    return sorted(ids)
+
+
+_IDS: dict[str, Callable[[Entry, Sequence[Path]], Sequence[str] | Mapping[str, str]]] = {
+    "imagenet": lambda entry, roots: _train_and_val(entry, roots)[1],
+    "imagenet-test": lambda entry, roots: _folders(entry, roots)[1],
+    "imagenet-v2": lambda entry, roots: _numbered(entry, roots)[1],
+}
