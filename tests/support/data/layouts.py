@@ -332,7 +332,8 @@ def aircraft(root: Path) -> Path:
 
 def ucf101(root: Path) -> Path:
     """The folder of push-ups and its videos spell the action differently, as upstream."""
-    base, lists = root / "ucf101", {"train": [], "test": []}
+    base = root / "ucf101"
+    lists: dict[str, list[str]] = {"train": [], "test": []}
     frames = ("Apply_Eye_Makeup", "Handstand_Pushups", "Yo_Yo")
     for c, (action, folder) in enumerate(zip(ACTIONS, frames, strict=True)):
         for group, part in ((8, "train"), (1, "test")):
@@ -348,7 +349,8 @@ def ucf101(root: Path) -> Path:
 
 
 def sun397(root: Path) -> Path:
-    base, lists = root / "sun397", {"Training": [], "Testing": []}
+    base = root / "sun397"
+    lists: dict[str, list[str]] = {"Training": [], "Testing": []}
     for c, place in enumerate(PLACES):
         for n, part in enumerate(("Training", "Testing", "")):
             path = f"{place}/sun_a{n}.jpg"
