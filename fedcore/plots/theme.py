@@ -52,6 +52,7 @@ BASELINE_STYLES = {
     "fedtpg": MethodStyle("#5B5B00", "#C6C65A", "solid", "star-open"),
     "clip-adapter": MethodStyle("#9B2D1F", "#FF9E8A", "longdash", "pentagon-open"),
     "promptfolio": MethodStyle("#6B3FA0", "#CFA0EE", "dot", "diamond-open"),
+    "fedpha": MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

@@ -25,6 +25,7 @@ LATER = {
     "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
     "partition.unseen": 0.0, "transfer": (),
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
+    "method.config.stretch_mean": "classes",
 }  # fmt: skip
 """Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
 

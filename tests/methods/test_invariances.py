@@ -15,6 +15,7 @@ from tests.support.against import build
 SMALL = {
     "fedot": {"lr": 0.01},
     "sdfed": {"global_length": 2, "local_length": "random:2-4", "lr": 0.05},
+    "fedpha": {"global_length": 6, "local_length": "random:2-4", "lr": 0.05},
     "fedalign": {"rank": 2, "class_text": "template", "lr": 0.01, "server_lr": 0.01, "average": "factors"},
     "feddeap": {"prompt_length": 2, "lr": 0.02},
     "promptfl": {"context_length": 2, "lr": 0.05},

@@ -159,6 +159,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"down", "up"},
     ),
     "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
+    "fedpha": (
+        "fedpha",
+        {**SMALL, "global_length": 6, "local_length": "4,9,6"},
+        {"global_prompt"},
+        {"global_prompt"},
+        {"local_prompt"},
+    ),
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
     "promptfolio": ("promptfolio", {**SMALL, "context_length": 3}, {"context"}, {"context"}, {"own"}),

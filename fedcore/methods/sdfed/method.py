@@ -17,49 +17,30 @@ How often R is made, which gradient L_str has and which directions R removes are
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import replace
 from functools import reduce
 from typing import Literal
 
-from pydantic import field_validator
-
-from fedcore.clip import tokens
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.errors import FedLensError
+from fedcore.clip.prompts import encode_context
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.methods.base import (
-    Batch,
-    Generators,
-    Method,
-    Models,
-    Params,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    Uploads,
-)
-from fedcore.methods.hyperparameters import (
-    BatchSize,
-    LearningRate,
-    MethodConfig,
-    PromptLength,
-    Weighting,
-    hyper,
-)
+from fedcore.methods.base import Batch, Params, Step
+from fedcore.methods.hyperparameters import BatchSize, LearningRate, PromptLength, Weighting, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
+from fedcore.methods.sdfed.subspaces import projectors, removed_directions
+from fedcore.methods.sdfed.two_prompts import (
+    LENGTH_CHART,
+    LENGTH_FORMS,
+    OVERLAP_CHART,
+    TwoPrompts,
+    TwoPromptsConfig,
+    distances,
+)
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
 
-LONGEST = 75
-"""[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""
 
-
-class SDFedConfig(MethodConfig):
+class SDFedConfig(TwoPromptsConfig):
     """Hyper-parameters of SDFed."""
 
     lr: LearningRate = hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
@@ -67,14 +48,9 @@ class SDFedConfig(MethodConfig):
     weighting: Weighting = hyper(
         "samples", "Server mean over clients: weighted by sample counts (Eq. 5), or plain"
     )
-    global_length: PromptLength = hyper(
-        8, "Length of the shared prompt, tokens (S_s; paper: 8)", title="global prompt length"
-    )
+    global_length: PromptLength = hyper(8, "Length of the shared prompt, tokens (S_s; paper: 8)")
     local_length: str = hyper(
-        "fixed:8",
-        "Length of each client's own prompt, tokens (S_l): fixed:8, random:4-64 (by seed), or "
-        "one number per client, e.g. 4,8,64 (paper: 8, or 4 to 64)",
-        title="local prompt length",
+        "fixed:8", f"Length of each client's own prompt, tokens (S_l): {LENGTH_FORMS} (paper: 8, or 4 to 64)"
     )
     truncation: float = hyper(
         0.6,
@@ -116,13 +92,16 @@ class SDFedConfig(MethodConfig):
         title="null space basis",
         words={"svd": "the SVD's", "seeded": "drawn by seed"},
     )
-    projector: Literal["leading", "rank", "random"] = hyper(
+    projector: Literal["leading", "economy", "rank", "random"] = hyper(
         "leading",
         "Directions that R removes: leading, the first floor(lambda m) of the global prompt's "
-        "full decomposition (paper); rank, the directions of the global prompt alone, at most as many as it "
-        "has tokens; random, floor(lambda m) drawn by seed, whatever the global prompt is (a control)",
+        "full decomposition (paper); economy, all but the weaker directions of the global prompt itself, of "
+        "which the first floor(lambda S_s) go too (FedPHA's); rank, the directions of the global prompt "
+        "alone, at most as many as it has tokens; random, floor(lambda m) drawn by seed, whatever the global "
+        "prompt is (a control)",
         words={
             "leading": "leading directions",
+            "economy": "all but its own weaker ones",
             "rank": "the global prompt's own",
             "random": "random directions",
         },
@@ -132,46 +111,12 @@ class SDFedConfig(MethodConfig):
         "Classes that a client's losses and predictions cover: all, or those it holds",
         words={"all": "all classes", "client": "the client's own"},
     )
-    untrained: Literal["global", "local"] = hyper(
-        "global",
-        "Prompt used to evaluate clients that have never taken part",
-        title="untrained clients use",
-        words={"global": "the global prompt", "local": "their own prompt"},
+    stretch_mean: Literal["classes", "elements"] = hyper(
+        "classes",
+        "What the stretch loss averages its squares over: classes (paper), or elements, that is classes and "
+        "coordinates, which makes it d times weaker (FedPHA's)",
+        title="stretch loss is a mean over",
     )
-
-    @field_validator("local_length")
-    @classmethod
-    def _readable(cls, value: str) -> str:
-        low, high, listed = parse_lengths(value)
-        if not all(1 <= n <= LONGEST for n in (low, high, *listed)):
-            raise ValueError(f"prompt lengths are 1 to {LONGEST} tokens")
-        if low > high:
-            raise ValueError("write the shorter length first, e.g. random:4-64")
-        return value
-
-
-def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
-    """Parse a text of lengths into the shortest, the longest and, for a list, the lengths themselves.
-
-    Raises:
-        ValueError: when the text is none of the three forms.
-    """
-    if match := re.fullmatch(r"fixed:(\d{1,4})", text):
-        return int(match[1]), int(match[1]), ()
-    if match := re.fullmatch(r"random:(\d{1,4})-(\d{1,4})", text):
-        return int(match[1]), int(match[2]), ()
-    if re.fullmatch(r"\d{1,4}( *, *\d{1,4})*", text):
-        listed = tuple(int(n) for n in text.split(","))
-        return min(listed), max(listed), listed
-    raise ValueError("write fixed:8, random:4-64, or one length per client such as 4,8,64")
-
-
-def client_lengths(text: str, problem: Problem) -> Tensor:
-    """Return each client's S_l; random ones are drawn by seed and client name. Shape: -> (clients,) int64."""
-    low, high, listed = parse_lengths(text)
-    if listed:
-        return torch.tensor(listed, device=problem.device)
-    return problem.draw_per_client(lambda g: torch.randint(low, high + 1, (), generator=g), "sdfed", "length")
 
 
 def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
@@ -187,13 +132,11 @@ def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tens
 
     Shape: as ``stretch``.  Source: Eq. 13.
     """
-    # vector_norm has gradient 0 at 0; a square root's would not be a number
-    distance = torch.linalg.vector_norm(local - common, dim=-1)
-    return masked_mean(F.relu(margin - distance), held)
+    return masked_mean(F.relu(margin - distances(local, common)), held)
 
 
 @method
-class SDFed(Method[SDFedConfig]):
+class SDFed(TwoPrompts):
     """A shared prompt G_s and a private G_c per client; only G_s is sent, only G_c predicts."""
 
     name = "sdfed"
@@ -212,12 +155,7 @@ class SDFed(Method[SDFedConfig]):
         "Predictions use the local prompt only. "
         "Traffic depends on the shared length alone, whatever the local lengths are.",
         charts=(
-            DiagnosticChart(
-                "Subspace overlap of global and local prompt",
-                {"subspace_overlap": ""},
-                note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
-                default_visible=True,
-            ),
+            OVERLAP_CHART,
             DiagnosticChart(
                 "SDFed's loss terms",
                 {
@@ -228,26 +166,17 @@ class SDFed(Method[SDFedConfig]):
                 },
                 better="lower",
             ),
-            DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens"),
+            LENGTH_CHART,
         ),
     )
     Config = SDFedConfig
-    shared = ("global_prompt",)
-    backbones = "equal token widths"
 
     def __init__(self, config: SDFedConfig, problem: Problem) -> None:
         """Prepare class names, lengths and the projector's fixed basis."""
         super().__init__(config, problem)
-        backbone = problem.backbone
-        self.suffix = class_suffix(backbone, problem.classes)
-        check_room(backbone, config.global_length, self.suffix, "global_length")
-        self.has_local = config.components != "none"
-        self.lengths = client_lengths(config.local_length, problem)
-        self.equal_lengths = bool((self.lengths == self.lengths.max()).all())
-        if self.has_local:
-            check_room(backbone, int(self.lengths.max()), self.suffix, "local_length")
-        width = backbone.spec.token_width
-        self.removed = removed_directions(config.truncation, width)
+        width = problem.backbone.spec.token_width
+        within = config.global_length if config.projector == "economy" else width
+        self.removed = removed_directions(config.truncation, within)
         self.noise = None
         if config.null_basis == "seeded" or config.projector == "random":
             generator = problem.generator("sdfed", "null-basis")
@@ -256,38 +185,8 @@ class SDFed(Method[SDFedConfig]):
         self.held = held if config.label_space == "client" else torch.ones_like(held)
 
     @classmethod
-    def check(cls, config: SDFedConfig, context: RunContext) -> None:
-        """Refuse a list of lengths that does not fit the clients, and text towers without prompts."""
-        check_prompts(context.spec)
-        listed = parse_lengths(config.local_length)[2]
-        if len(listed) not in (0, context.clients) and config.components != "none":
-            raise FedLensError(
-                f"{len(listed)} lengths for {context.clients} clients; give one per client, "
-                f"or fixed:{listed[0]}",
-                "local_length",
-            )
-        tokens.check_room(context.spec, context.classes, config.global_length, "global_length")
-        if config.components != "none":  # random lengths may all be the shortest
-            surely = max(listed, default=parse_lengths(config.local_length)[0])
-            tokens.check_room(context.spec, context.classes, surely, "local_length")
-
-    def init(self, generator: Generators) -> State:
-        """Draw prompts from N(0, 0.02); local ones are padded with zeros, which are never read or moved.
-
-        Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
-        """
-        backbone = self.problem.backbone
-        width = backbone.spec.token_width
-        first = draw_context(self.config.global_length, width, generator("sdfed", "global"))
-        state = State(shared=self.place({"global_prompt": first}))
-        if not self.has_local:
-            return state
-        longest = int(self.lengths.max())
-        prompts = [
-            F.pad(draw_context(length, width, generator("sdfed", "local", name)), (0, 0, 0, longest - length))
-            for name, length in zip(self.problem.clients, self.lengths.tolist(), strict=True)
-        ]
-        return replace(state, local=self.place({"local_prompt": torch.stack(prompts)}))
+    def _has_local(cls, config: SDFedConfig) -> bool:
+        return config.components != "none"
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return the round's constants: R, or the features d(G_c R) if G_c R is frozen too (C.4).
@@ -315,6 +214,8 @@ class SDFed(Method[SDFedConfig]):
         terms = {"ce_local": self._loss(text_local, batch), "ce_global": self._loss(text_common, batch)}
         if self.config.components == "all":
             terms["stretch"] = stretch(text_local, self._refined(params, const, lengths), held)
+            if self.config.stretch_mean == "elements":
+                terms["stretch"] = terms["stretch"] / text_local.shape[-1]
         if self.config.components in ("all", "pfhf+irdc"):
             terms["separate"] = separate(text_local, text_common, held, self.config.margin)
         return Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
@@ -336,21 +237,6 @@ class SDFed(Method[SDFedConfig]):
         with torch.no_grad():
             return self._encode((prompt, lengths))[0]
 
-    def _encode(self, *contexts: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """Return normalised class features of several batches of prompts in one pass of the text tower.
-
-        Shape: (prompts (clients, longest, m), lengths (clients,)) each -> (clients, K, d) each.
-        """
-        longest = max(prompt.shape[1] for prompt, _ in contexts)
-        prompts = torch.cat([F.pad(p, (0, 0, 0, longest - p.shape[1])) for p, _ in contexts])
-        lengths = torch.cat([n for _, n in contexts])
-        full = self.equal_lengths and all(prompt.shape[1] == longest for prompt, _ in contexts)
-        text = encode_context(self.problem.backbone, prompts, self.suffix, None if full else lengths)
-        return F.normalize(text, dim=-1).chunk(len(contexts))
-
-    def _common_lengths(self, prompts: Tensor) -> Tensor:
-        return torch.full((len(prompts),), self.config.global_length, device=prompts.device)
-
     def _loss(self, text: Tensor, batch: Batch) -> Tensor:
         logits = self._scores(batch.x, text, self.held[batch.clients])
         return cross_entropy(logits, batch.labels, batch.mask)
@@ -358,17 +244,6 @@ class SDFed(Method[SDFedConfig]):
     def _scores(self, x: Tensor, text: Tensor, held: Tensor) -> Tensor:
         logits = cosine_logits(x, text, self.problem.backbone.logit_scale)
         return logits.masked_fill(~held[:, None], -math.inf)
-
-    def models(self, state: State) -> Models:
-        """Return G_s as the global model; a client predicts with its own prompt, or as ``untrained`` says.
-
-        Shape: untrained (clients,) bool.
-        """
-        common = {"global_prompt": state.shared["global_prompt"][None]}
-        clients = {**self.repeat(state.shared), **state.local}
-        if self.has_local and self.config.untrained == "global" and state.rounds_trained is not None:
-            clients["untrained"] = (state.rounds_trained == 0).to(self.problem.device)
-        return Models(common, clients)
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:
         """Return the models as trained; G_c R uses the R of training if that is made once per round."""
@@ -378,43 +253,17 @@ class SDFed(Method[SDFedConfig]):
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features of the predicting prompt. Shape: text (models, K, d), held (models, K)."""
-        common = params["global_prompt"]
-        owners = None if data is None else data.clients.to(self.lengths.device)
-        held = self.held.new_ones(1, self.held.shape[1]) if owners is None else self.held[owners]
-        if owners is None or not self.has_local:
-            return {"text": self._encode((common, self._common_lengths(common)))[0], "held": held}
+        everything = self.held.new_ones(1, self.held.shape[1])
+        held = everything if data is None else self.held[data.clients.to(self.held.device)]
+        return super().head(params, data) | {"held": held}
+
+    def _predicting(self, params: Params) -> Tensor:
+        """Return G_c, or G_c R. Shape: -> (models, longest S_l, m)."""
         local = params["local_prompt"]
-        if self.config.components == "pfhf+srlp":
-            local = local @ self._make_projectors(params.get("refined_by", common))
-        text = self._encode((local, self.lengths[owners]))[0]
-        if "untrained" in params and bool(params["untrained"].any()):
-            global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
-            text = torch.where(params["untrained"][:, None, None], global_text, text)
-        return {"text": text, "held": held}
+        if self.config.components != "pfhf+srlp":
+            return local
+        return local @ self._make_projectors(params.get("refined_by", params["global_prompt"]))
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image)."""
+        """Return s cos(prompted class, image), of the classes that a client's losses cover."""
         return self._scores(x, head["text"], head["held"])
-
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
-        prompts: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
-        if self.has_local and clients is not None:
-            prompts["local prompt"] = Ragged(
-                params["local_prompt"], self.lengths[clients.to(self.lengths.device)]
-            )
-        return prompts
-
-    def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
-    ) -> dict[str, Tensor]:
-        """Return the length of each participant's prompt, and how much of it lies in the span of its G_s.
-
-        Both prompts are those after local training; the paper's Figure 6 shows accuracy by length.
-        """
-        if not self.has_local:
-            return {}
-        return {
-            "local_length": self.lengths[data.clients.to(self.lengths.device)],
-            "subspace_overlap": subspace_overlap(trained["global_prompt"], trained["local_prompt"]),
-        }

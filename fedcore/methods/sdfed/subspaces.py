@@ -1,4 +1,4 @@
-"""SDFed computes with row spaces of prompts: the projector R, and the overlap of two prompts."""
+"""SDFed and FedPHA compute with row spaces of prompts: the directions to keep, and the overlap of prompts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ from fedcore.lazy import Tensor, torch
 
 
 def removed_directions(truncation: float, width: int) -> int:
-    """Return floor(lambda m), the directions that R removes; it keeps the others (Definition 1)."""
+    """Return floor(share * directions), those that are removed (SDFed, Definition 1; FedPHA's c)."""
     return math.floor(truncation * width + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+def weaker_directions(prompt: Tensor, removed: int) -> Tensor:
+    """Return V_2, a prompt's own right-singular directions but for the ``removed`` strongest.
+
+    The economy SVD has no others, so that V_2 depends continuously on the prompt, and has a gradient.
+
+    Shape: prompt (clients, S, m) -> (clients, m, min(S, m) - removed).  Source: FedPHA.
+    """
+    vh = torch.linalg.svd(prompt.double(), full_matrices=False).Vh
+    kept: Tensor = vh[:, removed:].transpose(1, 2).to(prompt.dtype)
+    return kept
 
 
 def projectors(
     prompt: Tensor,
     removed: int,
     noise: Tensor | None = None,
-    kind: Literal["leading", "rank", "random"] = "leading",
+    kind: Literal["leading", "economy", "rank", "random"] = "leading",
 ) -> Tensor:
     """Return R = X_2 X_2^T, without the ``removed`` leading right-singular directions of each prompt.
 
@@ -26,8 +38,9 @@ def projectors(
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
     prompt's rows leaves it alone.
 
-    Two other kinds: "rank" removes the prompt's own directions alone (``removed`` of them at most), so that
-    nothing is left to the SVD's choice; "random" removes the span of ``noise`` and ignores the prompt.
+    Three other kinds: "economy" keeps the prompt's own directions but for the ``removed`` leading ones;
+    "rank" removes the prompt's own directions alone (``removed`` of them at most), so that nothing is left to
+    the SVD's choice; "random" removes the span of ``noise`` and ignores the prompt.
 
     Shape: prompt (clients, S, m) -> (clients, m, m).  Source: SDFed, Eq. 8-10 and Definition 1.
     """
@@ -36,6 +49,9 @@ def projectors(
     if kind == "random":
         assert noise is not None, "a random projector needs noise"
         r = _complement(torch.linalg.qr(noise).Q).expand(len(work), -1, -1)
+    elif kind == "economy":
+        kept = weaker_directions(work, removed)
+        r = kept @ kept.transpose(1, 2)
     elif kind == "rank":
         r = torch.stack([_complement(_spanned_directions(one, removed)) for one in work])
     elif noise is None:
