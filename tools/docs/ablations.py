@@ -68,6 +68,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "fedot-held-out": (Measure("generalisation"), Measure("personalisation")),
     "fedot-personal": (Measure("personal"), Measure("global")),
     "sdfed": (Measure("personal"), Measure("global")),
+    "fedpha": (Measure("personal"), Measure("global")),
     "fedalign": (Measure("personal", before=True), Measure("personal"), Measure("whole")),
     "feddeap": (Measure("personal"), Measure("global")),
 }
@@ -93,6 +94,11 @@ PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "fedot-held-out": _MATCHED,
     "fedot-personal": _MATCHED,
     "sdfed": (("SDFed, as in the paper", "SDFed, random directions removed"),),
+    "fedpha": (
+        ("SDFed: full SVD, mean over classes", "SDFed, economy SVD, mean over classes"),
+        ("SDFed, full SVD, mean over elements", "SDFed, economy SVD, mean over elements"),
+        ("SDFed: full SVD, mean over classes", "FedPHA, SDFed's lengths, batch and margin"),
+    ),
 }
 """Name of an experiment's file -> pairs of variants whose difference answers its question."""
 HEADINGS = ("variant", "accuracy", "difference (95 % interval)", "could have seen", "seeds for half a point")
