@@ -22,7 +22,7 @@ NOT_COMPARED = (
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 LATER = {
-    "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
+    "data.classes": "all", "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
     "partition.unseen": 0.0, "transfer": (),
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.stretch_mean": "classes",
