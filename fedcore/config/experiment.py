@@ -172,8 +172,9 @@ def dumps(experiment: Experiment) -> str:
     for name in ("sweep", "cohorts", "reproduces", "transfer"):
         if not content[name]:
             del content[name]
-    if experiment.keep_checkpoints == Experiment.model_fields["keep_checkpoints"].default:
-        del content["keep_checkpoints"]
+    for name in ("keep_checkpoints", "held_out_share"):
+        if content[name] == Experiment.model_fields[name].default:
+            del content[name]
     for entry in content["methods"]:
         entry["config"] = {name: value for name, value in entry["config"].items() if value is not None}
     return tomli_w.dumps(content)

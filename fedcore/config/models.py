@@ -319,6 +319,10 @@ KeepCheckpoints = Literal["last", "best", "all", "none"]
 """Checkpoints that a finished run keeps on disk; an unfinished run keeps those that resuming needs."""
 
 
+HeldOutShare = Literal["test", "all"]
+"""Images of a held-out domain that models are tested on."""
+
+
 class RunConfig(Part):
     """The complete config of one run, which a job process reads and from which the run can be repeated."""
 
@@ -329,6 +333,7 @@ class RunConfig(Part):
     rounds: int
     participation: float
     held_out: str | None
+    held_out_share: HeldOutShare = "test"
     seed: Annotated[int, Field(le=LARGEST_INTEGER)]
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
@@ -339,7 +344,7 @@ class RunConfig(Part):
 
 SHARED = {
     "data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation", "evaluate_every",
-    "time_limit", "keep_checkpoints",
+    "time_limit", "keep_checkpoints", "held_out_share",
 }  # fmt: skip
 """Fields that a run copies from its experiment."""
 
@@ -380,6 +385,13 @@ class Experiment(Part):
         (),
         title="held-out domains",
         description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none",
+    )
+    held_out_share: HeldOutShare = Field(
+        "test",
+        title="images of a held-out domain",
+        description="Images of a held-out domain that models are tested on; test: its test split (FedOT); "
+        "all: every one, since no client trains on them",
+        json_schema_extra={"words": {"test": "its test split", "all": "all of them"}},
     )
     evaluate_every: int = Field(
         1,

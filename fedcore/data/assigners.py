@@ -53,6 +53,7 @@ class PartitionSettings:
             sets.
         shots: maximum of training samples per class and client; validation and test are not reduced.
         held_out: a domain that no client holds; its samples are in ``Assignment.domain_test`` only.
+        held_out_share: its samples there: those of the test split, or all.
     """
 
     kind: Kind = "domain"
@@ -65,6 +66,7 @@ class PartitionSettings:
     leftover: Leftover = "drop"
     shots: int | None = None
     held_out: str | None = None
+    held_out_share: Literal["test", "all"] = "test"
     seed: int = 0
 
 

@@ -30,7 +30,7 @@ class Assignment:
         client_domain: index into ``domains``, -1 if a client mixes domains. Shape: (clients,).
         train, validation, test: rows of every client.
         domains: all domains in use, including the held-out one.
-        domain_test: the full test split of every domain, including the held-out one.
+        domain_test: the full test split of every domain; of the held-out one all rows if so set.
         held_out: the domain that no client holds, or None.
         counts: training samples. Shape: (clients, classes).
         unassigned: rows outside the held-out domain that no client holds: remaining classes of a
@@ -103,7 +103,7 @@ def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings |
         validation=validation,
         test=test,
         domains=images.domains,
-        domain_test=_domain_tests(images, split),
+        domain_test=_domain_tests(images, split, settings),
         held_out=settings.held_out,
         counts=np.array([np.bincount(images.labels[rows], minlength=len(images.classes)) for rows in train]),
         unassigned=np.setdiff1d(used, held),
@@ -142,8 +142,12 @@ def _used_rows(images: ImageSet, split: np.ndarray, held_out: str | None) -> np.
     return np.flatnonzero(images.domain != images.domains.index(held_out))
 
 
-def _domain_tests(images: ImageSet, split: np.ndarray) -> list[np.ndarray]:
-    tests = [np.flatnonzero((images.domain == d) & (split == TEST)) for d in range(len(images.domains))]
+def _domain_tests(images: ImageSet, split: np.ndarray, settings: PartitionSettings) -> list[np.ndarray]:
+    whole = settings.held_out if settings.held_out_share == "all" else None
+    tests = [
+        np.flatnonzero((images.domain == d) & ((split == TEST) | (name == whole)))
+        for d, name in enumerate(images.domains)
+    ]
     for name, rows in zip(images.domains, tests, strict=True):
         if not len(rows):
             raise FedLensError(

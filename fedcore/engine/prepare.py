@@ -92,7 +92,11 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         among = images.domain != held_out
         marks, shots = limit_shots(marks, images.labels, images.keys, shots, run.seed, among), None
     settings = PartitionSettings(
-        **run.partition.model_dump(exclude={"unseen"}), shots=shots, held_out=run.held_out, seed=run.seed
+        **run.partition.model_dump(exclude={"unseen"}),
+        shots=shots,
+        held_out=run.held_out,
+        held_out_share=run.held_out_share,
+        seed=run.seed,
     )
     found = None
     if run.data.training_classes == "all":
@@ -123,6 +127,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         tuple(assignment.client_domain.tolist()),
         LazyDescriptions(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
+        run.held_out is not None and run.held_out_share == "all",
     )
     return RunInputs(assignment, context, found, unseen)
 

@@ -529,6 +529,7 @@ class RunContext:
         client_domain: every client's index into ``domains``, -1 if it mixes them; None: one each.
         descriptions: written descriptions by class, if there are any; the file is read on first access.
         embedded: whether the data set and its descriptions come with FedLens and so never change.
+        whole_domain: whether every image of the held-out domain is a test image.
     """
 
     spec: BackboneSpec
@@ -539,6 +540,7 @@ class RunContext:
     client_domain: tuple[int, ...] | None = None
     descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     embedded: bool = True
+    whole_domain: bool = False
 
 
 class FedLensMethodError(FedLensError):

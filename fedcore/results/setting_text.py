@@ -73,12 +73,12 @@ def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
         who = {"client": "Each client trains", "federation": "All clients together train"}[data.shots_scope]
         said.append(f"{who} on {counted(data.shots, 'image')} of each class.")
     held_out = sorted({run.run.held_out for row in rows for run in row.runs if run.run.held_out is not None})
+    whole = " with all of its images" if rows[0].config.held_out_share == "all" else ""
     if len(held_out) == 1:
-        said.append(f"The domain {held_out[0]} has no client and is the unseen test set.")
+        said.append(f"The domain {held_out[0]} has no client and is the unseen test set{whole}.")
     elif held_out:
-        said.append(
-            f"Each of the domains {', '.join(held_out)} in turn has no client and is the unseen test set."
-        )
+        names = ", ".join(held_out)
+        said.append(f"Each of the domains {names} in turn has no client and is the unseen test set{whole}.")
     return said
 
 

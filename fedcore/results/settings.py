@@ -22,8 +22,8 @@ NOT_COMPARED = (
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 LATER = {
-    "data.classes": "all", "data.training_classes": "all", "data.class_order": "label", "data.shots_scope": "client",
-    "partition.unseen": 0.0, "transfer": (),
+    "data.classes": "all", "data.training_classes": "all", "data.class_order": "label",
+    "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "held_out_share": "test",
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.stretch_mean": "classes",
 }  # fmt: skip
@@ -55,6 +55,8 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
         fingerprint = (environment or {}).get("data")
         part["content"] = {"root": root} if fingerprint is None else {"data": fingerprint}
     part["lodo"] = config.held_out is not None
+    if config.held_out is not None and config.held_out_share == "all":
+        part["held_out_share"] = "all"
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -97,7 +99,8 @@ def setting_title(config: RunConfig) -> str:
     parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
     parts += ["base to new classes"] if config.data.training_classes == "base" else []
-    parts += ["one domain held out"] if config.held_out is not None else []
+    whole = ", tested on all its images" if config.held_out_share == "all" else ""
+    parts += [f"one domain held out{whole}"] if config.held_out is not None else []
     return " · ".join(parts)
 
 

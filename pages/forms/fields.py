@@ -317,7 +317,8 @@ def schedule_fields(
         values["time_limit"] = draw("time_limit")
     with right:
         values["keep_checkpoints"] = draw("keep_checkpoints")
-    errors.place_row(("held_out", "time_limit", "keep_checkpoints"))
+    values["held_out_share"] = draw("held_out_share") if values["held_out"] else draft.held_out_share
+    errors.place_row(("held_out", "held_out_share", "time_limit", "keep_checkpoints"))
     values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves them
     values["transfer"] = [other.model_dump() for other in draft.transfer]
     return values

@@ -105,20 +105,31 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "scheme", "classes"), list(itertools.product(SETTINGS, ("60/20/20", "80/20"), ("all", "base")))
+    ("kind", "scheme", "classes"),
+    list(itertools.product(SETTINGS, ("60/20/20", "80/20", "swapped", "coop"), ("all", "base"))),
 )
 def test_no_client_trains_on_a_test_image_of_anyone(kind, scheme, classes):
-    """Not on its own, on another's, on a domain's, nor on one of the base or new classes."""
+    """Not on its own, on another's, on a domain's, nor on one of the base or new classes.
+
+    With seed 2 some clients never take part, and a domain without clients is tested with all of its images.
+    """
     images = image_set(classes=("yew", "ash", "elm", "oak", "fir", "box"), each=15)
-    images = replace(images, owner=tuple(f"writer {i % 4}" for i in range(len(images))))
+    images = replace(
+        images,
+        owner=tuple(f"writer {i // 2 % 4}" for i in range(len(images))),
+        split=np.random.default_rng(5).choice(3, len(images), p=(0.5, 0.2, 0.3)),
+    )
     for seed, shots, scope in itertools.product((1, 2), (None, 1, 4), ("client", "federation")):
         data = {"name": "shapes", "split": scheme, "training_classes": classes}
+        held_out = ("photo",) if seed == 2 and classes == "all" else ()
         run = expand(
             Experiment(
                 data={**data, "shots": shots, "shots_scope": scope},
-                partition={"kind": kind, **SETTINGS[kind]},
+                partition={"kind": kind, **SETTINGS[kind], "unseen": 0.4 * (seed == 2 and kind != "domain")},
                 methods=[{"name": "zero-shot"}],
                 seeds=[seed],
+                held_out=held_out,
+                held_out_share="all",
             )
         )[0]
         if scope == "federation" and shots == 1:  # too few for every client
@@ -127,6 +138,11 @@ def test_no_client_trains_on_a_test_image_of_anyone(kind, scheme, classes):
         made = inputs.assignment
         trained = np.concatenate(made.train)
         tested = [*made.test, *made.domain_test, *made.validation]
+        if inputs.unseen is not None:
+            tested += [*inputs.unseen.test, *inputs.unseen.train]
+        if held_out:
+            assert made.domain_test[0].tolist() == np.flatnonzero(images.domain == 0).tolist()
+        assert not held_out or (images.domain[trained] == 1).all()
         if inputs.halves is not None:
             tested += [inputs.halves.base_test, inputs.halves.new_test]
             assert set(images.labels[trained]) <= {images.classes.index(c) for c in inputs.halves.base}

@@ -150,6 +150,13 @@ REFUSED = [
     ("fedprox-lora", {"rank": 128}, context(vision_width=100), "rank", "image tower; use at most 100"),
     ("facmic", {"target": "held_out"}, DOMAINS, "target", "no domain is held out"),
     (
+        "facmic",
+        {"target": "held_out"},
+        context(client_domain=(0, 0), whole_domain=True),
+        "target",
+        "none is left to align with",
+    ),
+    (
         "fedavg-vision",
         {"network": "vit_b_16", "weights": "pretrained"},
         context("mini-vit"),

@@ -130,11 +130,17 @@ class FACMIC(FedCLIP):
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse to align with a held-out domain if none is held out."""
+        """Refuse to align with a held-out domain if none is held out, or all of its images are tested."""
         if config.target == "held_out" and not held_out_domains(context):
             raise FedLensError(
                 "no domain is held out, with which target = held_out could align the clients; hold one out "
                 '(held_out = ["..."]), or choose target = none',
+                "target",
+            )
+        if config.target == "held_out" and context.whole_domain:
+            raise FedLensError(
+                "models are tested on all images of the held-out domain, so none is left to align with; set "
+                "held_out_share = test, or choose target = none",
                 "target",
             )
 
