@@ -10,8 +10,8 @@ when                hooks
 planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
                     ``bound_to_clients``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
-a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``);
-                    ``upload``; ``before_aggregation``
+a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``), and
+                    ``combine_gradients`` if it gives guides; ``upload``; ``before_aggregation``
 a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``
 evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once; for test
                     sets with other class names ``class_axes`` and ``retarget`` come first
@@ -190,6 +190,22 @@ class Method(Generic[ConfigT]):
         A later phase sees the parameters that an earlier one has moved (FedDEAP and Ditto have two).
         """
         return (self.train_step,)
+
+    def combine_gradients(self, gradients: Params, guides: Params) -> Params:
+        """Return the gradients that the optimiser takes, made of those of a step's losses and of its guides.
+
+        Called after every step that has ``Step.guides``, without gradient.
+
+        Args:
+            gradients: of ``Step.losses``, by parameter.
+            guides: of ``Step.guides``, by parameter.
+
+        Shape: gradients, guides and result (clients, ...).
+        """
+        raise FedLensMethodError(
+            f"{type(self).__name__} gives guides in its step but defines no combine_gradients; define it, or "
+            "add the second loss to the first"
+        )
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
         """Return everything that the clients send after local training. Default: the ``shared`` parameters.
@@ -433,6 +449,8 @@ class Step:
     Attributes:
         losses: names of the parameters that a loss moves -> that loss per client, shape (clients,).
             Each loss moves its own names only; all gradients are computed before anything moves.
+        guides: second losses of some of these names, whose gradients are not added to the first ones: what
+            the optimiser takes is made of both by ``Method.combine_gradients`` (ProGrad). As ``losses``.
         moved: new values of parameters that follow the batch and no gradient, such as the running statistics
             of batch normalisation. Shape: (clients, ...).
         record: per-sample values kept from the last local epoch for ``upload``. Shape: (clients, batch, ...).
@@ -440,6 +458,7 @@ class Step:
     """
 
     losses: dict[tuple[str, ...], Tensor]
+    guides: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     moved: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)

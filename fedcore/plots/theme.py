@@ -53,6 +53,7 @@ BASELINE_STYLES = {
     "clip-adapter": MethodStyle("#9B2D1F", "#FF9E8A", "longdash", "pentagon-open"),
     "promptfolio": MethodStyle("#6B3FA0", "#CFA0EE", "dot", "diamond-open"),
     "fedpha": MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
+    "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

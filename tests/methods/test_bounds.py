@@ -20,6 +20,7 @@ from fedcore.methods.base import RunContext
 METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
 WORDS = {
     ("sdfed", "local_length"): "eight",
+    ("fedpha", "local_length"): "eight",
     ("fedalign", "scale"): "own",
     ("fedalign", "descriptions"): {"dog": "no list"},
     ("zero-shot", "descriptions"): {"dog": ["", "a dog"]},

@@ -22,6 +22,7 @@ SMALL = {
     "coop": {"context_length": 2, "lr": 0.05},
     "promptfolio": {"context_length": 2, "lr": 0.05},
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
+    "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "fedotp": {"context_length": 2, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedapt": {"context_length": 2, "lr": 0.05},

@@ -80,10 +80,17 @@ class FirstStep:
             )
         clients = len(batch.clients)
         built_in = type(self.method).__module__.startswith("fedcore.")  # compared with training one by one
-        for names, loss in step.losses.items():
+        for names, loss in [*step.losses.items(), *step.guides.items()]:
             _check_loss(where, names, loss, params, clients)
             if clients > 1 and not built_in:
                 _check_isolated(where, names, loss, params)
+        trained = {name for names in step.losses for name in names}
+        astray = sorted({name for names in step.guides for name in names} - trained)
+        if astray:
+            raise FedLensMethodError(
+                f"{where}: a guide is for {_names(astray)}, which no loss moves; guides change the gradients "
+                "of losses, so name what one of these names"
+            )
         moved = [*step.moved, *(name for names in step.losses for name in names)]
         twice = {name for name in moved if moved.count(name) > 1}
         if twice:

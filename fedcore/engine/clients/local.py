@@ -10,7 +10,7 @@ optimisers, averages and evaluation stay in single precision in any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -82,7 +82,7 @@ def train_clients(
             if should_stop():
                 raise Stopped
             for number, phase in enumerate(phases):
-                step = _step(phase, params, const, turn, optimiser)
+                step = _step(phase, method, params, const, turn, optimiser)
                 sums.add(step, turn, last_phase=number == len(phases) - 1)
     return sums.result(params, round_)
 
@@ -140,6 +140,7 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
 
 def _step(
     phase: Callable[[Params, Params, Batch], Step],
+    method: Method,
     params: Params,
     const: Params,
     turn: Turn,
@@ -153,16 +154,25 @@ def _step(
     with autocast(optimiser.config.arithmetic, rows.device):
         step = _in_single_precision(phase(leaves, constants, turn.batch))
     # All gradients are taken before anything moves: the losses of one step must see the same parameters.
-    gradients: Params = {}
-    for i, (names, loss) in enumerate(step.losses.items()):
-        more = i < len(step.losses) - 1
-        taken = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
-        gradients.update(zip(names, taken, strict=True))
+    gradients = _gradients(step.losses, leaves, keep_graph=bool(step.guides))
+    guides = _gradients(step.guides, leaves)
     with torch.no_grad():
+        if guides:
+            gradients |= method.combine_gradients({n: gradients[n] for n in guides}, guides)
         moved = {n: optimiser.step(n, active[n].detach(), g, rows) for n, g in gradients.items()}
         for name, value in (moved | step.moved).items():
             params[name] = value if everyone else params[name].index_copy(0, rows, value)
     return step
+
+
+def _gradients(losses: Mapping[tuple[str, ...], Tensor], leaves: Params, keep_graph: bool = False) -> Params:
+    """Return the gradients of losses by the parameters that each of them names."""
+    gradients: Params = {}
+    for i, (names, loss) in enumerate(losses.items()):
+        more = keep_graph or i < len(losses) - 1
+        taken = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
+        gradients.update(zip(names, taken, strict=True))
+    return gradients
 
 
 class _RoundSums:

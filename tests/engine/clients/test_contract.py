@@ -160,6 +160,18 @@ class SharesItsBias(BiasMethod):
         return Step({("weight", "bias"): cross_entropy(logits, batch.labels, batch.mask)})
 
 
+class GuidesWithoutHook(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        return Step({("weight", "bias"): loss}, guides={("bias",): loss})
+
+
+class GuidesAstray(BiasMethod):
+    def train_step(self, params, const, batch):
+        loss = loss_of(self, params, const, batch)
+        return Step({("weight",): loss}, guides={("bias",): loss}, moved={"bias": params["bias"]})
+
+
 MISTAKES = [
     (Scalar, r"train_step: the loss of 'weight', 'bias' is a tensor of shape \(\), not one value per client"),
     (PerSample, r"shape \(3, 4\), not one value per client, shape \(clients,\) = \(3,\)"),
@@ -186,6 +198,7 @@ MISTAKES = [
     (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis counts the 3 clients"),
     (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
     (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
+    (GuidesAstray, "a guide is for 'bias', which no loss moves"),
     (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
 ]
 
@@ -199,6 +212,12 @@ def test_a_mistake_is_refused_by_the_file_and_function_that_makes_it(cls, messag
     with pytest.raises(FedLensMethodError, match=message) as error:
         run_rounds(cls(BiasConfig(), federation.problem), federation, 1)
     assert re.match(rf"{re.escape(str(HERE))}:\d+, in ", str(error.value))
+
+
+def test_guides_need_a_hook_that_combines_the_gradients():
+    federation = tiny_federation()
+    with pytest.raises(FedLensMethodError, match="gives guides in its step but defines no combine_gradients"):
+        run_rounds(GuidesWithoutHook(BiasConfig(), federation.problem), federation, 1)
 
 
 class NotANumber(BiasMethod):

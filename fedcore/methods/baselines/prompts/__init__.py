@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from fedcore.clip import tokens
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.clip.prompts import (
+    check_prompts,
+    check_room,
+    class_suffix,
+    draw_context,
+    encode_context,
+    word_context,
+)
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
@@ -14,7 +23,7 @@ from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weightin
 from fedcore.methods.tensors import cosine_logits
 
 WORDS = "a photo of a"
-"""Words from which CoCoOp's and MaPLe's contexts start."""
+"""Words from which the contexts of CoCoOp and its successors start."""
 HELD_PER_TOKEN = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
@@ -28,6 +37,30 @@ class PromptedConfig(MethodConfig):
     weighting: Weighting = hyper(
         "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
     )
+
+
+class WordedConfig(PromptedConfig):
+    """Hyper-parameters of methods whose context starts as words."""
+
+    context_length: PromptLength = hyper(
+        4, "Learned context vectors before the class name, tokens (M; paper: 4)"
+    )
+    init: Literal["words", "random"] = hyper(
+        "words",
+        f"Initial context: words, '{WORDS}' (paper), or random vectors, as PromptFL's",
+        title="initial context",
+        words={"words": f"'{WORDS}'", "random": "random vectors"},
+    )
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> Self:
+        words = len(WORDS.split())
+        if self.init == "words" and self.context_length != words:
+            raise ValueError(
+                f"'{WORDS}' has {words} tokens, not {self.context_length}; choose "
+                f"context_length = {words}, or init = random"
+            )
+        return self
 
 
 class Prompted(Method[Any]):
@@ -68,6 +101,12 @@ class Prompted(Method[Any]):
         backbone = self.problem.backbone
         drawn = draw_context(self.config.context_length, backbone.spec.token_width, generator)
         return drawn.to(backbone.device, backbone.dtype)
+
+    def _first_context(self, drawn_by: Generator) -> Tensor:
+        """Return the context with which a ``WordedConfig`` starts. Shape: -> (M, m)."""
+        if self.config.init == "words":
+            return word_context(self.problem.backbone, WORDS)
+        return self._draw(drawn_by)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""

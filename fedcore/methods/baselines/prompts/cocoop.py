@@ -12,15 +12,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from pydantic import model_validator
-
-from fedcore.clip.prompts import encode_context, word_context
+from fedcore.clip.prompts import encode_context
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
-from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, WORDS, Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import LearningRate, PromptLength, Weighting, hyper
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, WordedConfig
+from fedcore.methods.hyperparameters import LearningRate, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import (
     cosine_logits,
@@ -37,7 +35,7 @@ NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""
 
 
-class CoCoOpConfig(PromptedConfig):
+class CoCoOpConfig(WordedConfig):
     """Hyper-parameters of CoCoOp and of its three federated forms in FedOT's comparison."""
 
     share: Literal["server_coop", "random_meta_net", "all_global"] = hyper(
@@ -52,28 +50,10 @@ class CoCoOpConfig(PromptedConfig):
             "all_global": "context and Meta-Net",
         },
     )
-    context_length: PromptLength = hyper(
-        4, "Learned context vectors before the class name, tokens (M; paper: 4)"
-    )
-    init: Literal["words", "random"] = hyper(
-        "words",
-        f"Initial context: words, '{WORDS}' (CoCoOp), or random vectors",
-        title="initial context",
-        words={"words": f"'{WORDS}'", "random": "random vectors"},
-    )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (CoCoOp: 0.002)")
     weighting: Weighting = hyper(
         "uniform", "Server mean over clients: plain (as FedOT's), or weighted by sample counts"
     )
-
-    @model_validator(mode="after")
-    def _words_fit(self) -> CoCoOpConfig:
-        if self.init == "words" and self.context_length != len(WORDS.split()):
-            raise ValueError(
-                f"'{WORDS}' has {len(WORDS.split())} tokens, not {self.context_length}; choose "
-                f"context_length = {len(WORDS.split())}, or init = random"
-            )
-        return self
 
 
 @method
@@ -119,9 +99,7 @@ class CoCoOp(Prompted):
             *draw_linear(width, hidden, generator("cocoop", "meta-net", 2)),
         )
         network = self.place(dict(zip(NETWORK, layers, strict=True)))
-        drawn = self.config.init == "random"
-        first = self._draw(generator("cocoop", "context")) if drawn else word_context(backbone, WORDS)
-        context = {"context": first}
+        context = {"context": self._first_context(generator("cocoop", "context"))}
         if self.config.share == "all_global":
             return State(shared=context | network)
         server = network if self.config.share == "random_meta_net" else {}

@@ -12,30 +12,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
-from fedcore.clip.prompts import word_context
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step
-from fedcore.methods.baselines.prompts import WORDS, Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, PromptLength, hyper
+from fedcore.methods.baselines.prompts import Prompted, WordedConfig
+from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
 
 
-class KgCoOpConfig(PromptedConfig):
+class KgCoOpConfig(WordedConfig):
     """Hyper-parameters of KgCoOp."""
 
-    context_length: PromptLength = hyper(
-        4, "Learned context vectors before the class name, tokens (M; paper: 4)"
-    )
-    init: Literal["words", "random"] = hyper(
-        "words",
-        f"Initial context: words, '{WORDS}' (paper), or random vectors, as PromptFL's",
-        title="initial context",
-        words={"words": f"'{WORDS}'", "random": "random vectors"},
-    )
     knowledge_weight: LossWeight = hyper(
         8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)"
     )
@@ -50,16 +38,6 @@ class KgCoOpConfig(PromptedConfig):
         "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
     )
     batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
-
-    @model_validator(mode="after")
-    def _words_fit(self) -> KgCoOpConfig:
-        words = len(WORDS.split())
-        if self.init == "words" and self.context_length != words:
-            raise ValueError(
-                f"'{WORDS}' has {words} tokens, not {self.context_length}; choose "
-                f"context_length = {words}, or init = random"
-            )
-        return self
 
 
 @method
@@ -95,10 +73,8 @@ class KgCoOp(Prompted):
 
     def init(self, generator: Generators) -> State:
         """Return one context for all clients. Shape: context (M, m)."""
-        if self.config.init == "words":
-            return State(shared={"context": word_context(self.problem.backbone, WORDS)})
         # PromptFL's draw, so that the two differ by the second loss alone
-        return State(shared={"context": self._draw(generator("promptfl", "context"))})
+        return State(shared={"context": self._first_context(generator("promptfl", "context"))})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         text = self._text(params["context"])

@@ -1,0 +1,106 @@
+"""ProGrad takes from a prompt's gradient what contradicts zero-shot CLIP (Zhu et al., ICCV 2023).
+
+    t_k: normalised text feature of [SOS] v class name . [EOT] with a context v of M vectors
+    z_k: that of the data set's prompt, which is never trained;  u = h/|h|
+    g_d = gradient of CE(s u . t)
+    g_g = gradient of T^2 mean_i(- sum_k q_ik log p_ik) with q = softmax(s u . z / T) and p of t
+    client: steps with g_d - lambda <g_d, e> e, e = g_g/|g_g|, if <g_d, g_g> < 0, otherwise with g_d
+    server: v <- sum_i n_i v_i / sum_i n_i
+
+The paper trains it on one machine; here clients do, and the server averages.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedcore.lazy import Tensor
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods.baselines.prompts import Prompted, WordedConfig
+from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
+from fedcore.records.presentation import About, DiagnosticChart
+
+
+class ProGradConfig(WordedConfig):
+    """Hyper-parameters of ProGrad."""
+
+    conflict_weight: LossWeight = hyper(
+        1.0,
+        "lambda: how much of the part of the gradient that contradicts zero-shot CLIP is removed (authors' "
+        "code: 1, all of it)",
+        title="removed share of the conflict",
+    )
+    temperature: float = hyper(
+        1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100
+    )
+    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
+    )
+    batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
+
+
+def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
+    """Return g - weight <g, e> e with e = guide/|guide| where <g, guide> < 0, elsewhere g.
+
+    Shape: gradient and guide (clients, ...) -> (clients, ...).
+    """
+    own, unit = gradient.flatten(1), F.normalize(guide.flatten(1), dim=1)
+    against = (own * unit).sum(1, keepdim=True).clamp(max=0)
+    return (own - weight * against * unit).view_as(gradient)
+
+
+@method
+class ProGrad(Prompted):
+    """PromptFL whose steps do not go against what zero-shot CLIP says of the same images."""
+
+    name = "prograd"
+    about = About(
+        title="ProGrad",
+        source="Zhu et al., Prompt-aligned Gradient for Prompt Tuning, ICCV 2023",
+        bibtex="@inproceedings{zhu2023prograd, author = {Zhu, Beier and Niu, Yulei and Han, Yucheng and Wu, "
+        "Yue and Zhang, Hanwang}, title = {Prompt-aligned Gradient for Prompt Tuning}, booktitle = {ICCV}, "
+        "year = {2023}}",
+        summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
+        "as in PromptFL. "
+        "Each step has a second gradient: the one that would bring the predictions nearer to those of "
+        "zero-shot CLIP. "
+        "Where both point against each other, the contradicting part of the first is removed. "
+        "The prompt then forgets less of what CLIP knows. "
+        "The server averages the clients' vectors, and only they travel.",
+        family="baseline",
+        charts=(
+            DiagnosticChart(
+                "ProGrad's two losses",
+                {"cross_entropy": "cross-entropy", "to_zero_shot": "to zero-shot CLIP's predictions"},
+                better="lower",
+            ),
+        ),
+    )
+    clients_use_global = True
+    backbones = "equal token widths"
+    Config = ProGradConfig
+    shared = ("context",)
+
+    def init(self, generator: Generators) -> State:
+        """Return one context for all clients, drawn as PromptFL's if at all. Shape: context (M, m)."""
+        return State(shared={"context": self._first_context(generator("promptfl", "context"))})
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        scale, t = self.problem.backbone.logit_scale, self.config.temperature
+        logits = cosine_logits(batch.x, self._text(params["context"]), scale)
+        fit = cross_entropy(logits, batch.labels, batch.mask)
+        zero_shot = cosine_logits(batch.x, self.problem.class_features[None], scale)
+        surprise = -((zero_shot / t).softmax(-1) * (logits / t).log_softmax(-1)).sum(-1)
+        general = t**2 * masked_mean(surprise, batch.mask)
+        moved = ("context",)
+        terms = {"cross_entropy": fit, "to_zero_shot": general}
+        return Step({moved: fit}, guides={moved: general}, terms=terms)
+
+    def combine_gradients(self, gradients: Params, guides: Params) -> Params:
+        """Remove the conflict from the gradient of each parameter."""
+        weight = self.config.conflict_weight
+        return {name: without_conflict(g, guides[name], weight) for name, g in gradients.items()}
