@@ -15,41 +15,65 @@ from fedcore.data.readers.files import SUFFIXES, leaves
 from fedcore.data.readers.listing import Listing
 from fedcore.records.codes import TEST, TRAIN
 
-KINDS: Mapping[str, tuple[str, str]] = {
-    "link": ("links that leave the folder", "refused: copy the files they point to, or give that folder"),
-    "missing": ("files that are listed but missing", "left out"),
-    "empty": ("files of zero bytes", "left out"),
-    "truncated": ("truncated images", "left out"),
-    "unreadable": ("unreadable images", "left out"),
-    "huge": ("images beyond the limit on pixels", "left out"),
-    "not an image": ("files with an image's name that are not images", "left out"),
-    "no label": ("rows without a label", "left out"),
-    "no grade": ("images that the data set marks as ungradable", "left out"),
+KINDS: Mapping[str, tuple[str, str, str]] = {
+    "link": (
+        "link that leaves the folder",
+        "links that leave the folder",
+        "refused: copy the files they point to, or give that folder",
+    ),
+    "missing": ("file that is listed but missing", "files that are listed but missing", "left out"),
+    "empty": ("file of zero bytes", "files of zero bytes", "left out"),
+    "truncated": ("truncated image", "truncated images", "left out"),
+    "unreadable": ("unreadable image", "unreadable images", "left out"),
+    "huge": ("image beyond the limit on pixels", "images beyond the limit on pixels", "left out"),
+    "not an image": (
+        "file with an image's name that is not an image",
+        "files with an image's name that are not images",
+        "left out",
+    ),
+    "no label": ("row without a label", "rows without a label", "left out"),
+    "no grade": (
+        "image that the data set marks as ungradable",
+        "images that the data set marks as ungradable",
+        "left out",
+    ),
     "no images": (
+        "class without images in a domain",
         "classes without images in a domain",
         "kept: clients of that domain cannot learn them",
     ),
     "train and test": (
+        "group of identical images in train and in test",
         "groups of identical images in train and in test",
         "used as they are: remove one of each",
     ),
-    "labels": ("groups of identical images of different classes", "used as they are: decide on one class"),
+    "labels": (
+        "group of identical images of different classes",
+        "groups of identical images of different classes",
+        "used as they are: decide on one class",
+    ),
     "domains": (
+        "group of identical images in different domains",
         "groups of identical images in different domains",
         "used as they are: a held-out domain shares them with training",
     ),
     "copies": (
+        "group of identical images of one class",
         "groups of identical images of one class",
         "used as they are: a seeded split may separate them",
     ),
-    "animated": ("animated images", "their first frame is used"),
-    "CMYK": ("images in CMYK", "converted to RGB"),
-    "16 bit": ("images of 16 bits per channel", "scaled to 8 bits"),
-    "turned": ("images with an EXIF rotation", "rotated upright"),
-    "unused": ("images outside the domains and classes in use", "ignored"),
-    "other": ("files that are not images", "ignored"),
+    "animated": ("animated image", "animated images", "the first frame is used"),
+    "CMYK": ("image in CMYK", "images in CMYK", "converted to RGB"),
+    "16 bit": ("image of 16 bits per channel", "images of 16 bits per channel", "scaled to 8 bits"),
+    "turned": ("image with an EXIF rotation", "images with an EXIF rotation", "rotated upright"),
+    "unused": (
+        "image outside the domains and classes in use",
+        "images outside the domains and classes in use",
+        "ignored",
+    ),
+    "other": ("file that is not an image", "files that are not images", "ignored"),
 }
-"""Kind of finding -> its description and treatment; the most serious kinds first."""
+"""Kind of finding -> its description for one and for several, and its treatment; the most serious first."""
 
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 
@@ -75,9 +99,17 @@ class Finding(BaseModel, frozen=True):
     @property
     def line(self) -> str:
         """Return the finding in one line: ``3 truncated images (left out): a.jpg; b.jpg; ...``."""
-        what, treatment = KINDS[self.kind]
         more = "; ..." if self.count > 3 else ""
-        return f"{self.count:,} {what} ({treatment}): {'; '.join(self.paths[:3])}{more}"
+        return f"{self.count:,} {self.what} ({self.treatment}): {'; '.join(self.paths[:3])}{more}"
+
+    @property
+    def what(self) -> str:
+        """Return the description that follows the count."""
+        return KINDS[self.kind][self.count != 1]
+
+    @property
+    def treatment(self) -> str:
+        return KINDS[self.kind][2]
 
 
 class CheckReport(BaseModel, frozen=True):

@@ -24,6 +24,8 @@ ZERO_GAP = 0.35
 """Minimum distance, in decades, from the smallest cost to the place of 0 on a logarithmic axis."""
 LETTER_WIDTH, LINE_HEIGHT, MARKER_DISTANCE = 7.0, 17.0, 10.0
 """Pixels of a letter and a line of a name, and from the middle of a marker to the start of its name."""
+SPACE = 0.12
+"""Space around all markers as a share of their extent: below the lowest one there is room for its name."""
 LABEL_POSITIONS = (
     "top center", "middle right", "bottom center", "middle left",
     "top right", "top left", "bottom right", "bottom left",
@@ -131,7 +133,8 @@ def cost_chart(
         f"{m.cost.label} {m.y:.1f} % at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
         for m in marks
     ]
-    return Chart(figure, f"{accuracy_title} against {x_title}: {'; '.join(texts)}.")
+    against_what = x_title[0].lower() + x_title[1:]
+    return Chart(figure, f"{accuracy_title} against {against_what}: {'; '.join(texts)}.")
 
 
 def _ticks(axis: CostScale, reach: Range, with_zero: bool) -> dict[str, object]:
@@ -177,7 +180,7 @@ def _marker(m: Mark, cost: float, axis: CostScale, label: Label, theme: Theme) -
 def _axis_range(values: Sequence[float], least: float | None = None) -> Range:
     """Return the range of an axis with space around all markers; it always includes the value ``least``."""
     included = [*values, *([] if least is None else [least])] or [0.0]
-    space = 0.1 * (max(included) - min(included)) or 1.0
+    space = SPACE * (max(included) - min(included)) or 1.0
     return min(included) - space, max(included) + space
 
 

@@ -156,7 +156,8 @@ class _Places:
     """Where panels lie in rows of ``columns``: in pixels, and in shares of the chart.
 
     Attributes:
-        body: height of the space for a heatmap in pixels.
+        height: of the chart in pixels.
+        margin: around the panels, in pixels.
         title_letters: letters of a title for which there is room.
     """
 
@@ -165,12 +166,16 @@ class _Places:
         rows = max(1, ceil(len(panels) / self._columns))
         tallest = max((len(p.rows) for p in panels), default=1)
         self._row = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
-        shared = bool(panels) and all(p.shared for p in panels)
-        self.body = 2 * self._row if shared else max(7 * CELL, tallest * self._row)
+        full = max(7 * CELL, tallest * self._row)
+        of_row = [panels[i * self._columns : (i + 1) * self._columns] for i in range(rows)]
+        # the name of a shared row has two lines; a row of panels is as tall as its tallest one
+        self._full, self._shared = full, 2 * self._row
+        bodies = [self._shared if some and all(p.shared for p in some) else full for some in of_row]
         below = _longest(n for p in panels for n in p.columns)  # they are slanted
         above = NOTE_HEIGHT if notes else 0
         self._gap = (max(92, 52 + 4 * below) if below else 60) + above
-        self._inner = rows * self.body + (rows - 1) * self._gap
+        self._inner = sum(bodies) + (rows - 1) * self._gap
+        self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         self.margin = {"l": 8, "r": 8, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         name = _longest(n for p in panels for n in p.rows)
@@ -186,7 +191,7 @@ class _Places:
     def ends(self, i: int, panel: Panel) -> Extent:
         """Return the place of panel ``i``."""
         row, column = divmod(i, self._columns)
-        left, top = column * (self._width + self._aside), 1 - row * (self.body + self._gap) / self._inner
+        left, top = column * (self._width + self._aside), 1 - self._above[row] / self._inner
         return (left, min(1.0, left + self._width)), (max(0.0, top - self._height(panel) / self._inner), top)
 
     def is_first(self, i: int) -> bool:
@@ -198,7 +203,7 @@ class _Places:
         return self._pixels / max(1, len(panel.columns)), self._height(panel) / max(1, len(panel.rows))
 
     def _height(self, panel: Panel) -> float:
-        return 2 * self._row if panel.shared else self.body  # the name of a shared row has two lines
+        return self._shared if panel.shared else self._full
 
     def has_texts(self, panel: Panel, kind: Kind) -> bool:
         """Return whether values fit into the cells."""

@@ -11,7 +11,7 @@ import streamlit as st
 from fedcore.config import DataConfig
 from fedcore.data import catalog
 from fedcore.data.entry import ONE_DOMAIN, Entry
-from fedcore.data.findings import KINDS, CheckReport
+from fedcore.data.findings import CheckReport
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
@@ -118,8 +118,8 @@ def show_report(task: TaskRow, root: str) -> None:
     if report.findings:
         findings = {
             "Count": [f.count for f in report.findings],
-            "Finding": [KINDS[f.kind][0] for f in report.findings],
-            "Treatment": [KINDS[f.kind][1] for f in report.findings],
+            "Finding": [f.what for f in report.findings],
+            "Treatment": [f.treatment for f in report.findings],
             "Files": ["; ".join(f.paths) for f in report.findings],
         }
         st.dataframe(findings, hide_index=True, key="check_findings")

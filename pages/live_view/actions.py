@@ -56,7 +56,10 @@ def buttons(experiment: ExperimentRow) -> None:
     resumable = [r for r in experiment.runs if background.can_resume(r)]
     # a rerun of the page would close an open dialog, so ``tick`` waits for it
     st.session_state["live_dialog_open"] = False
-    if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or locked, key="live_stop"):
+    full = not session.is_narrow()  # a telephone has no room for buttons that do nothing
+    if (stoppable or full) and st.button(
+        "Stop", icon=":material/stop_circle:", disabled=not stoppable or locked, key="live_stop"
+    ):
         confirm_stop(stoppable)
         st.session_state["live_dialog_open"] = True
     if stuck and st.button(
@@ -64,7 +67,9 @@ def buttons(experiment: ExperimentRow) -> None:
     ):
         confirm_kill(stuck)
         st.session_state["live_dialog_open"] = True
-    if st.button("Resume", icon=":material/resume:", disabled=not resumable or locked, key="live_resume"):
+    if (resumable or full) and st.button(
+        "Resume", icon=":material/resume:", disabled=not resumable or locked, key="live_resume"
+    ):
         store.runs.resume([r.id for r in resumable])
         jobs.ensure_worker(store)
         st.rerun()

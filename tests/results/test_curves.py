@@ -119,6 +119,17 @@ def test_names_of_marks_that_lie_close_do_not_cover_each_other(
         assert figure.layout.xaxis.range[0] < 0, "a mark at 0 is whole"
 
 
+@pytest.mark.parametrize("widths", [WIDE_COST_PLOTS, NARROW_COST_PLOTS])
+def test_every_method_of_the_demonstration_has_its_name(widths: tuple[float, ...]) -> None:
+    found = [
+        a_cost("Zero-shot CLIP", 47.7, 0.0), a_cost("FedOT", 92.4, 0.46), a_cost("PromptFL", 83.7, 0.74),
+        a_cost("FedDEAP", 80.4, 25.2), a_cost("SDFed", 84.3, 0.74), a_cost("FedAlign", 89.4, 6.05),
+    ]  # fmt: skip
+    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", widths).figure
+    named = {markup.text(t.text[0]) for t in figure.data if t.text}
+    assert named == {c.label for c in found}
+
+
 def test_costs_that_span_a_factor_of_ten_have_a_logarithmic_axis_with_a_place_for_zero() -> None:
     found = [a_cost("free", 50.0, 0.0), a_cost("cheap", 60.0, 0.5), a_cost("dear", 80.0, 40.0)]
     figure = cost_chart(found, Theme(), "megabytes", "Accuracy").figure

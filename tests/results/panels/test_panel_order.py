@@ -64,6 +64,9 @@ def test_models_that_are_one_have_one_row_and_keep_their_own_accuracy() -> None:
     assert figure.data[0].z.tolist() == [[10, 20, 90]]
     high, usual = (np.ptp(axis.domain) for axis in (figure.layout.yaxis, figure.layout.yaxis2))
     assert high < usual, "one row is not as tall as four"
+    wide, narrow = (heatmap_grid([found, one, found], Theme(), n).figure.layout for n in (3, 1))
+    gap = narrow.height * (narrow.yaxis.domain[0] - narrow.yaxis2.domain[1])
+    assert gap < 150 < wide.height, "on a telephone a row of its own is as short as its panel"
     personal = a_panel([[10, 20], [10, 20], [10, 30]], "gab", (-1, 0, 1))
     assert with_shared_row(personal) is personal
     perfect = a_panel([[100, 100]] * 2, "ab", (0, 1))
