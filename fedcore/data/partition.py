@@ -116,7 +116,7 @@ def withhold(assignment: Assignment, share: float, seed: int) -> tuple[Assignmen
     count = max(1, int(share * len(names) + 0.5))
     if count >= len(names):
         raise FedLensError(
-            f"{share:.0%} of {counted(len(names), 'client')} leaves none to train; set more clients, or "
+            f"{100 * share:.0f} % of {counted(len(names), 'client')} leaves none to train; set more clients, or "
             "unseen = 0",
             "partition.unseen",
         )
@@ -188,10 +188,10 @@ def _domain_groups(images: ImageSet, used: np.ndarray, settings: PartitionSettin
     each = settings.clients_per_domain
     present = np.unique(images.domain[used]).tolist()
     total = len(present) * each
-    if settings.clients not in (None, total):
+    if settings.clients is not None and settings.clients != total:
         raise FedLensError(
-            f"{settings.clients} clients, but {len(present)} domains x {each} clients each "
-            f"make {total}; leave clients empty and set clients_per_domain",
+            f"{counted(settings.clients, 'client')}, but {counted(len(present), 'domain')} x "
+            f"{counted(each, 'client')} each make {total}; leave clients empty and set clients_per_domain",
             "partition.clients",
         )
     groups = []
@@ -256,14 +256,14 @@ def _refuse_too_many_clients(
         remedies = [f"lower min_samples to {train // n}"] if train >= n else []
         remedies += [remedy] if most < n else []
         raise FedLensError(
-            f"{where} has {train} training samples, too few for {counted(n, 'client')} "
+            f"{where} has {counted(train, 'training sample')}, too few for {counted(n, 'client')} "
             f"with {min_samples} or more each; {' or '.join(remedies) or 'add training images'}",
             field if train < n else "partition.min_samples",
         )
     for name, count in (("test", test), ("validation", validation)):
         if count < n and (count or name == "test"):
             raise FedLensError(
-                f"{where} has {count} {name} samples for {n} clients, but each needs at least one; {remedy}",
+                f"{where} has {counted(count, f'{name} sample')} for {n} clients, but each needs at least one; {remedy}",
                 field,
             )
 

@@ -42,7 +42,7 @@ def partition_picture(
     """
     alt = (
         f"{counted(len(clients), 'client')}, {counted(len(classes), 'class')}; "
-        f"a client holds {_range(counts.sum(1))} training samples of {_range((counts > 0).sum(1))} classes."
+        f"a client holds {_range(counts.sum(1), 'training sample')} of {_range((counts > 0).sum(1), 'class')}."
     )
     strips = len(classes) > MAX_BUBBLES
     alt += " Stronger colours mean more samples." * strips
@@ -92,7 +92,7 @@ def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> st
     share = 84 * sqrt(count / largest)
     style = f"background:{theme.colour('fedot')};opacity:0.85;border-radius:50%;aspect-ratio:1;"
     style += f"width:min({share:.0f}%,{share * row / 100:.1f}px)"
-    title = html.escape(f"{what}: {count} training samples")
+    title = html.escape(f"{what}: {counted(count, 'training sample')}")
     return f'<span title="{title}" style="{style}"></span>'
 
 
@@ -110,8 +110,6 @@ def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: The
     return f'<span title="{html.escape(f"{client}: {held}")}" style="{style}"></span>'
 
 
-def _range(numbers: np.ndarray) -> str:
-    if not numbers.size:
-        return "0"
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _range(numbers: np.ndarray, noun: str) -> str:
+    low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
+    return ("" if low == high else f"{low:,} to ") + counted(high, noun)

@@ -121,7 +121,7 @@ def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
         if rows:
             names = _listed([f"{name} ({_measured_gap(found)})" for name, found in rows])
             parts.append(f"{names} {'is' if len(rows) == 1 else 'are'} {words} {baseline}")
-    how = _how([found for _, found in tested], test, counted(len(tested), "row"))
+    how = _how([found for _, found in tested], test, len(tested), "row")
     return f"{'; '.join(parts)} ({how}).{_rest(len(others) - len(tested))}"
 
 
@@ -145,11 +145,12 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
     against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
     better = [who for who, found in against if found.significant and (found.difference or 0) > 0]
     open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if who not in better]
-    how = _how([found for _, found in against], test, counted(len(tests), "pair"))
+    how = _how([found for _, found in against], test, len(tests), "pair")
     if not open_:
         beaten = better[0] if len(better) == 1 else f"each of the other {len(better)} rows"
         closest = max((found for _, found in against), key=lambda found: found.adjusted or 0.0)
-        said, how = f"{name} is significantly better than {beaten}", f"{closest.text} at most; {how}"
+        most = " at most" if len(better) > 1 else ""
+        said, how = f"{name} is significantly better than {beaten}", f"{closest.text}{most}; {how}"
     elif better:
         said = f"{name} is significantly better than {_listed(better)}, but not than {_listed(open_)}"
     else:
@@ -174,10 +175,11 @@ def _measured_gap(test: PairedTest) -> str:
     return f"{points}{test.text}"
 
 
-def _how(tests: Sequence[PairedTest], test: Test, family: str) -> str:
+def _how(tests: Sequence[PairedTest], test: Test, family: int, noun: str) -> str:
     pairs = sorted({found.n for found in tests})
     seeds = str(pairs[0]) if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]}"
-    return f"{TESTS[test]} over {seeds} seeds, Holm-corrected for {family}"
+    corrected = f", Holm-corrected for {counted(family, noun)}" if family > 1 else ""
+    return f"{TESTS[test]} over {seeds} seeds{corrected}"
 
 
 def _rest(rows: int) -> str:

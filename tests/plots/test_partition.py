@@ -21,7 +21,7 @@ def test_a_bubble_for_every_class_that_a_client_holds():
     assert set(radii) == {
         "a, class x: 16 training samples",
         "a, class z: 4 training samples",
-        "b, class y: 1 training samples",
+        "b, class y: 1 training sample",
         "b, class z: 16 training samples",
     }
     full = radii["a, class x: 16 training samples"]
@@ -35,7 +35,7 @@ def test_names_are_text():
         np.ones((1, 1), int), ['<b onclick="x()">'], ["</title><script>"], Theme(dark=True)
     )
     (said,) = bubbles(found.html)
-    assert said == '<b onclick="x()">, class </title><script>: 1 training samples'
+    assert said == '<b onclick="x()">, class </title><script>: 1 training sample'
     assert "<script" not in found.html and "<b " not in found.html
 
 

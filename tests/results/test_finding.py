@@ -81,6 +81,8 @@ def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_i
 def test_all_below_or_none(tmp_path: Path) -> None:
     text = found(seeded(tmp_path / "a.db", (0, 2, 1), mine=90, yours=50, theirs=30))
     assert "mine is significantly better than each of the other 2 rows" in text
+    text = found(seeded(tmp_path / "c.db", (0, 2, 1), mine=90, yours=50))
+    assert "better than yours (p" in text and text.endswith("; paired t-test over 3 seeds)."), "one test"
     text = found(seeded(tmp_path / "b.db", (0, 5, -5), mine=80, yours=79))
     assert "No difference is proven: mine is not significantly better than yours (+" in text
 
