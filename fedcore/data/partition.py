@@ -116,8 +116,8 @@ def withhold(assignment: Assignment, share: float, seed: int) -> tuple[Assignmen
     count = max(1, int(share * len(names) + 0.5))
     if count >= len(names):
         raise FedLensError(
-            f"{100 * share:.0f} % of {counted(len(names), 'client')} leaves none to train; set more clients, or "
-            "unseen = 0",
+            f"{100 * share:.0f} % of {counted(len(names), 'client')} leaves none to train; set more clients, "
+            "or unseen = 0",
             "partition.unseen",
         )
     drawn = draw_names(names, count, seed, "unseen clients")
@@ -263,7 +263,8 @@ def _refuse_too_many_clients(
     for name, count in (("test", test), ("validation", validation)):
         if count < n and (count or name == "test"):
             raise FedLensError(
-                f"{where} has {counted(count, f'{name} sample')} for {n} clients, but each needs at least one; {remedy}",
+                f"{where} has {counted(count, f'{name} sample')} for {n} clients, but each needs at "
+                f"least one; {remedy}",
                 field,
             )
 

@@ -42,7 +42,8 @@ def partition_picture(
     """
     alt = (
         f"{counted(len(clients), 'client')}, {counted(len(classes), 'class')}; "
-        f"a client holds {_range(counts.sum(1), 'training sample')} of {_range((counts > 0).sum(1), 'class')}."
+        f"a client holds {_range(counts.sum(1), 'training sample')} "
+        f"of {_range((counts > 0).sum(1), 'class')}."
     )
     strips = len(classes) > MAX_BUBBLES
     alt += " Stronger colours mean more samples." * strips
