@@ -102,7 +102,8 @@ class LocalData:
     """The training data of some clients, as a method sees it.
 
     Shape: clients (participants,) index into ``problem.clients``; unlabelled (samples,) pool rows of the
-    held-out domain outside its test set, whose labels no method may read; None if no domain is held out.
+    held-out domain outside its test set, whose labels no method may read; None if no domain is held out;
+    validation, the clients' validation samples, on which a method may choose but not train; None: none.
     """
 
     pool: Pool
@@ -110,6 +111,7 @@ class LocalData:
     clients: Tensor
     problem: Problem
     unlabelled: Tensor | None = None
+    validation: Rows | None = None
 
     @cached_property
     def x(self) -> Tensor:
@@ -259,4 +261,5 @@ class Federation:
     def local_data(self, clients: Tensor) -> LocalData:
         """Return the training data of some clients. Shape: clients (participants,)."""
         rows = self.train.select(clients)
-        return LocalData(self.pool, rows, clients, self.problem, self.unlabelled)
+        held_out = self.validation.select(clients)
+        return LocalData(self.pool, rows, clients, self.problem, self.unlabelled, held_out)

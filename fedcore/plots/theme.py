@@ -54,6 +54,8 @@ BASELINE_STYLES = {
     "promptfolio": MethodStyle("#6B3FA0", "#CFA0EE", "dot", "diamond-open"),
     "fedpha": MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
     "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
+    "tip-adapter": MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
+    "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

@@ -120,6 +120,18 @@ def test_a_method_that_does_not_train_keeps_the_accuracy_of_the_global_model():
     assert adapted == as_is._replace(model=adapted.model)
 
 
+def test_a_method_that_does_not_train_but_reads_the_clients_data_has_a_model_of_an_unseen_client():
+    held, whole = with_newcomer("tip-adapter")
+    method, among_all = (build("tip-adapter", f, search="none") for f in (held, whole))
+    last = tiny.run_rounds(method, held, 1).finished[-1].cells
+    found = next(c for c in last if c.model == first_adapted_code(held))
+    own = next(
+        c for c in tiny.run_rounds(among_all, whole, 1).finished[-1].cells if c.model == c.test_set == 3
+    )
+    assert (found.correct, found.total) == (own.correct, own.total)
+    assert found.loss == pytest.approx(own.loss, abs=1e-12)
+
+
 def test_the_models_are_listed_behind_all_test_sets():
     held, _ = with_newcomer("promptfl")
     listed = (*entities(held), *adapted_entities(held))

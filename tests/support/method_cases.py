@@ -186,6 +186,8 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     ),
     "taskres": ("taskres", SMALL, {"residual"}, {"residual"}, set()),
     "taskres-local": ("taskres", {**SMALL, "share": "local"}, set(), set(), {"residual"}),
+    "tip-adapter": ("tip-adapter", {}, set(), set(), {"client"}),
+    "tip-adapter-f": ("tip-adapter-f", SMALL, set(), set(), {"shift"}),
     "vpt": ("vpt", {**SMALL, "lr": 0.1}, {"classifier"}, {"classifier"}, {"prompts"}),
     "vpt-deep": ("vpt", {**SMALL, "lr": 0.1, "depth": 9}, {"classifier"}, {"classifier"}, {"prompts"}),
     "zero-shot": ("zero-shot", {}, set(), set(), set()),

@@ -47,14 +47,15 @@ def adapted_cells(
     learning rate; nothing of it is uploaded.
 
     Args:
-        cells: of the last round; a method that trains nothing has the global model's accuracy again.
+        cells: of the last round; of a method that trains nothing, the global model's accuracy stands again
+            if it has a global model.
     """
     new = federation.newcomers
     if new is None:
         return []
     sets = [code for code, s in enumerate(federation.test_sets, start=1) if s.kind == "unseen"]
     first = first_adapted_code(federation)
-    if not method.trains:
+    if not method.trains and method.models(state).global_model is not None:
         of_set = {
             c.test_set: c for c in cells if (c.model, c.split, c.stage) == (GLOBAL, TEST, AFTER_AGGREGATION)
         }
@@ -73,7 +74,7 @@ def adapted_cells(
             received=Transport().down(start, clients),
             local={name: value[clients.to(value.device)] for name, value in start.local.items()},
             slots={},
-            lr=method.config.lr,
+            lr=method.config.lr if method.trains else None,
             evaluate=True,
             only_means=False,
         )

@@ -1,0 +1,274 @@
+"""Tip-Adapter compares an image with a cache of the client's own training images (Zhang et al., ECCV 2022).
+
+    F: normalised features of the training images (keys), Y: their labels, one-hot (values)
+    scores  s h/|h| . z_k + alpha sum_n exp(-beta (1 - h/|h| . F_n)) Y_nk
+
+z_k is the text feature of the class prompt. Tip-Adapter trains nothing; Tip-Adapter-F trains the keys F by
+L = CE(scores). alpha and beta are searched on the client's validation samples.
+
+The keys are features of training images, so they stay on their client: nothing is sent, and there is no
+global model. Y has no column for a class that the client does not hold, such as one that nobody has trained
+on; the cache then adds 0, and the class is scored as zero-shot CLIP does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from fedcore.federation import LocalData
+from fedcore.lazy import Tensor, torch
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    LossWeight,
+    MethodConfig,
+    Optimiser,
+    WeightDecay,
+    Weighting,
+    hyper,
+)
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy
+from fedcore.records.presentation import About
+
+BETAS, ALPHAS = (200, 12.0), (20, 5.0)
+"""Steps of the search from 0.1 on and its upper end, which is not reached (authors' code, Caltech-101)."""
+
+
+def _steps(count: int, end: float) -> Tensor:
+    """Return the values that a search tries. Shape: -> (count,)."""
+    return 0.1 + torch.arange(count, dtype=torch.float64) * (end - 0.1) / count
+
+
+def _refuse_sharing(value: object) -> object:
+    """Refuse to send the cache.
+
+    Raises:
+        ValueError: if the value is another one than "local".
+    """
+    if value != "local":
+        raise ValueError(
+            "the cache cannot be shared: its keys are the features of the clients' training images, and "
+            'sending them would send the images\' content; leave share = "local"'
+        )
+    return value
+
+
+class CacheConfig(BaseModel):
+    """The cache's own hyper-parameters, which Tip-Adapter and Tip-Adapter-F have in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alpha: float = hyper(
+        1.17,
+        "Weight of the cache beside CLIP's scores (authors' code: 1.17, 1 to 10 by data set)",
+        ge=0,
+        le=100,
+    )
+    beta: float = hyper(
+        1.0, "Sharpness of the cache: the larger, the fewer keys count (authors' code: 1)", ge=0, le=100
+    )
+    search: Literal["validation", "none"] = hyper(
+        "validation",
+        "alpha and beta of each client: validation, the best on its own validation samples (paper), "
+        "beginning with the values above; none, these values",
+        title="search of alpha and beta",
+        words={"validation": "on validation samples", "none": "as given"},
+    )
+    share: Annotated[Literal["local"], BeforeValidator(_refuse_sharing)] = hyper(
+        "local",
+        "The cache stays with its client; a shared one would send features of training images and is refused",
+        title="cache",
+        words={"local": "stays with its client"},
+    )
+
+
+class TipAdapterFConfig(CacheConfig, MethodConfig):
+    """Hyper-parameters of Tip-Adapter-F."""
+
+    optimiser: Optimiser = hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
+    lr: LearningRate = hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
+    )
+    weight_decay: WeightDecay = hyper(
+        0.0, "Weight decay of the keys' change (authors' code: 0.01 of the keys, 1e-5 of them in a step)"
+    )
+    batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
+    optimiser_state: Literal["fresh", "kept"] = hyper(
+        "kept", "State of the local optimiser: kept, so that R rounds are R epochs of one training, or fresh"
+    )
+    weighting: Weighting = hyper("uniform", "No effect: the server averages nothing")
+    proximal: LossWeight = hyper(0.0, "No effect: clients receive nothing")
+
+    @property
+    def adam(self) -> tuple[float, float, float]:
+        """beta_1, beta_2 and epsilon, the last one as in the authors' code."""
+        return 0.9, 0.999, 1e-4
+
+
+SOURCE = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
+BIBTEX = (
+    "@inproceedings{zhang2022tip, author = {Zhang, Renrui and Zhang, Wei and Fang, Rongyao and Gao, Peng and "
+    "Li, Kunchang and Dai, Jifeng and Qiao, Yu and Li, Hongsheng}, title = {{Tip-Adapter}: Training-free "
+    "Adaption of {CLIP} for Few-shot Classification}, booktitle = {ECCV}, year = {2022}}"
+)
+
+
+@method
+class TipAdapter(Method[Any]):
+    """s h . z_k + alpha exp(-beta (1 - h F^T)) Y with a cache F, Y of each client's training images."""
+
+    name = "tip-adapter"
+    about = About(
+        title="Tip-Adapter",
+        source=SOURCE,
+        bibtex=BIBTEX,
+        summary="Both of CLIP's encoders stay frozen and nothing is trained. "
+        "Each client keeps the features of its training images with their labels. "
+        "An image is scored by CLIP's class prompts, and beside that each kept image votes for its own "
+        "class, the more the closer it is. "
+        "How much the votes count is chosen on the client's validation samples. "
+        "The kept features never leave the client: nothing is sent, and there is no global model. "
+        "A class of which the client has no image is scored as zero-shot CLIP does, but for the votes that "
+        "others get.",
+        family="baseline",
+    )
+    trains = False
+    Config = CacheConfig
+
+    def init(self, generator: Generators) -> State:
+        """Return nothing but the clients' numbers: their caches follow from their data.
+
+        Shape: client (clients, 1).
+        """
+        return State(local={"client": torch.arange(len(self.problem.clients))[:, None]})
+
+    def models(self, state: State) -> Models:
+        """Return a model for each client; there is no global model."""
+        return Models(None, state.local)
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return the cache of each client, with alpha and beta.
+
+        Shape: keys (clients, n, d), values (clients, n, classes), alpha and beta (clients, 1, 1).
+        """
+        assert data is not None, "there is no global model"
+        cache = self._cache(params, data)
+        alpha, beta = self._weights(cache, data)
+        if data.problem.classes != self.problem.classes:
+            places = {name: k for k, name in enumerate(self.problem.classes)}
+            held = [(i, places[n]) for i, n in enumerate(data.problem.classes) if n in places]
+            own, theirs = torch.tensor(held, dtype=torch.int64).view(-1, 2).unbind(1)
+            trained = cache["values"]
+            cache["values"] = trained.new_zeros(*trained.shape[:2], len(places))
+            cache["values"][..., theirs] = trained[..., own]
+        return {**cache, "alpha": alpha, "beta": beta}
+
+    def _cache(self, params: Params, data: LocalData) -> Params:
+        """Return keys and values; padding has no value and so no vote.
+
+        Shape: keys (clients, n, d), values (clients, n, classes of training).
+        """
+        values = F.one_hot(data.labels, len(data.problem.classes)) * data.mask[..., None]
+        return {"keys": F.normalize(data.x, dim=-1), "values": values.to(data.x.dtype)}
+
+    def _weights(self, cache: Params, data: LocalData) -> tuple[Tensor, Tensor]:
+        """Return alpha and beta: as given, or those that are right on most validation samples of the client.
+
+        The given pair stays unless one of the grid is right on more; of several the first one counts, beta by
+        beta. Training's class names are scored, whichever ones the model is asked about.
+
+        Shape: -> (clients, 1, 1) each.
+        """
+        keys, rows = cache["keys"], data.validation
+        alpha, beta = (keys.new_full((len(keys), 1, 1), v) for v in (self.config.alpha, self.config.beta))
+        if self.config.search == "none" or rows is None or not rows.flat.numel():
+            return alpha, beta
+        h = F.normalize(data.pool.x(rows.index), dim=-1)
+        labels, mask = data.pool.y(rows.index), rows.mask.to(keys.device)
+        zero_shot = self.problem.backbone.logit_scale * (h @ data.problem.class_features.T)
+        near = h @ keys.transpose(1, 2)
+
+        def right(alphas: Tensor, beta: Tensor | float) -> Tensor:
+            votes = torch.exp(-beta * (1 - near)) @ cache["values"]
+            hits = (zero_shot + alphas * votes).argmax(-1) == labels
+            return (hits & mask).sum(-1)
+
+        most, grid = right(alpha, beta), _steps(*ALPHAS).to(keys)
+        for step in _steps(*BETAS).tolist():
+            count, place = right(grid.view(-1, 1, 1, 1), step).max(0)
+            better = (count > most)[:, None, None]
+            alpha, beta = (
+                torch.where(better, new, old)
+                for new, old in ((grid[place][:, None, None], alpha), (torch.full_like(beta, step), beta))
+            )
+            most = torch.maximum(most, count)
+        return alpha, beta
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return CLIP's scores and the cache's votes.
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
+        h = F.normalize(x, dim=-1)
+        near = h @ head["keys"].transpose(1, 2)
+        votes = torch.exp(-head["beta"] * (1 - near)) @ head["values"]
+        zero_shot = self.problem.backbone.logit_scale * (h @ self.problem.class_features.T)
+        return zero_shot + head["alpha"] * votes
+
+    def numbers_per_sample(self) -> int:
+        """Return the similarities of a sample to the keys of the largest cache."""
+        return int(self.problem.samples.max())
+
+
+@method
+class TipAdapterF(TipAdapter):
+    """Tip-Adapter with trained keys F + x, where x is what each client learns."""
+
+    name = "tip-adapter-f"
+    about = About(
+        title="Tip-Adapter-F",
+        source=SOURCE,
+        bibtex=BIBTEX,
+        summary="Tip-Adapter whose kept features are trained. "
+        "They begin as the features of the client's training images, and cross-entropy on these images moves "
+        "them; their labels and both of CLIP's encoders stay as they are. "
+        "Each client trains its own cache alone, since sending it would send features of its images: nothing "
+        "is sent, and there is no global model. "
+        "With a learning rate of 0 it is Tip-Adapter.",
+        family="baseline",
+    )
+    trains = True
+    Config = TipAdapterFConfig
+
+    def init(self, generator: Generators) -> State:
+        """Return no change of any key; clients with fewer samples have unused rows.
+
+        Shape: shift (clients, most samples of a client, d).
+        """
+        clients, most = len(self.problem.clients), int(self.problem.samples.max())
+        shift = torch.zeros(clients, most, self.problem.backbone.spec.embed_dim, dtype=torch.float64)
+        return State(local=self.place({"shift": shift}))
+
+    def _cache(self, params: Params, data: LocalData) -> Params:
+        cache = super()._cache(params, data)
+        return {**cache, "keys": cache["keys"] + params["shift"][:, : cache["keys"].shape[1]]}
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return the cache as encoded, and alpha and beta as given: the search follows training.
+
+        Shape: keys (clients, n, d), values (clients, n, classes), alpha and beta (clients, 1, 1).
+        """
+        cache = super()._cache(params, data)
+        like = cache["keys"].new_ones(len(cache["keys"]), 1, 1)
+        return {**cache, "alpha": self.config.alpha * like, "beta": self.config.beta * like}
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        keys = const["keys"] + params["shift"][:, : const["keys"].shape[1]]
+        logits = self.logits(params, {**const, "keys": keys}, batch.x)
+        return Step({("shift",): cross_entropy(logits, batch.labels, batch.mask)})
