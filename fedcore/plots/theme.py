@@ -56,6 +56,7 @@ BASELINE_STYLES = {
     "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
     "tip-adapter": MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
     "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
+    "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

@@ -40,7 +40,9 @@ def looked_at(
 ) -> tuple[RunSnapshot, Loop]:
     """A method after one round on the tiny federation."""
     backbone = backbone or tiny_backbone()
-    reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions"}.get(name, "embedding")
+    reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions", "plot": "regions"}.get(
+        name, "embedding"
+    )
     federation = tiny_federation(backbone, reads)
     method = build(name, federation, **config)
     assert method.reads(method.config, backbone.spec) in (reads, "layer:1", "layer:0"), name
@@ -210,7 +212,7 @@ def test_a_map_weighs_channels_by_their_mean_gradient():
 )
 def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, model, maps):
     backbone = load(model)
-    reads = {"fedavg-lora": "layer:1", "fedotp": "regions"}.get(name, "embedding")
+    reads = {"fedavg-lora": "layer:1", "fedotp": "regions", "plot": "regions"}.get(name, "embedding")
     federation_of = tiny_federation(backbone, reads, samples=(2, 2, 2))
     config = {"prompt_length": 2} if name == "feddeap" else {}
     method = build(name, federation_of, **config)

@@ -24,6 +24,7 @@ SMALL = {
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "fedotp": {"context_length": 2, "lr": 0.05},
+    "plot": {"context_length": 2, "prompts": 2, "lr": 0.05, "schedule": "constant"},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedapt": {"context_length": 2, "lr": 0.05},
     "fedtpg": {"context_length": 2, "lr": 0.05},

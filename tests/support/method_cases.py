@@ -167,6 +167,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"local_prompt"},
     ),
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
+    "plot": ("plot", {**SMALL, "context_length": 3, "prompts": 2}, {"context"}, {"context"}, set()),
     "prograd": ("prograd", SMALL, {"context"}, {"context"}, set()),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
     "promptfolio": ("promptfolio", {**SMALL, "context_length": 3}, {"context"}, {"context"}, {"own"}),

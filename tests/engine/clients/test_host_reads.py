@@ -18,6 +18,7 @@ ONCE = 12
 """Copies and reads of a whole round, more than any method needs."""
 IN_STEPS = {
     "fedotp": "read: _local_scalar_dense",  # whether its transport has converged
+    "plot": "read: _local_scalar_dense",  # the same
     "fedavg-vision": "read: index.Tensor",  # statistics over a client's own images, without padding
 }
 """Methods whose steps have to read something, and what."""

@@ -12,24 +12,18 @@ Changed from its code: every transport stops by itself, so that a prediction doe
 
 from __future__ import annotations
 
-import math
-from functools import partial
 from typing import Literal
 
-from fedcore.clip.specs import BackboneSpec
-from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
-from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.baselines.prompts import PromptedConfig
+from fedcore.methods.baselines.prompts.transport import Matched, transport
 from fedcore.methods.hyperparameters import LearningRate, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
+from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
-
-HELD = 8
-"""Numbers that a prediction holds for each region, prompt and class: cosines, potentials and the plan."""
 
 
 class FedOTPConfig(PromptedConfig):
@@ -67,34 +61,8 @@ class FedOTPConfig(PromptedConfig):
     )
 
 
-def transport(cost: Tensor, mass: float, regularisation: float, iterations: int, tolerance: float) -> Tensor:
-    """Return plans that send ``mass`` from regions, each at most 1/V of it, to prompts in equal parts.
-
-    Solves min <T, C> - eps H(T) with T 1 <= 1/V and T^T 1 = gamma/P by Dykstra's projections in log space.
-    Every problem stops at its own tolerance, so that its plan does not depend on the other problems.
-
-    Shape: cost (..., V regions, P prompts) -> like cost.  Source: FedOTP, Section 3.3 and Algorithm 1.
-    """
-    regions, prompts = cost.shape[-2:]
-    log_cap, log_share = -math.log(regions), math.log(mass / prompts)
-    kernel = -cost / regularisation
-    rows, columns = torch.zeros_like(cost[..., 0]), torch.zeros_like(cost[..., 0, :])
-    moving = torch.ones_like(rows[..., 0], dtype=torch.bool)
-    look_every = 1 if cost.device.type == "cpu" else 16  # looking waits for the device, and changes no plan
-    for done in range(1, iterations + 1):
-        capped = (log_cap - torch.logsumexp(kernel + columns[..., None, :], -1)).clamp(max=0)
-        filled = log_share - torch.logsumexp(kernel + capped[..., None], -2)
-        step = (filled - columns).abs().amax(-1)
-        rows = torch.where(moving[..., None], capped, rows)
-        columns = torch.where(moving[..., None], filled, columns)
-        moving = moving & (step >= tolerance)
-        if done % look_every == 0 and not moving.any():
-            break
-    return (rows[..., None] + kernel + columns[..., None, :]).exp()
-
-
 @method
-class FedOTP(Prompted):
+class FedOTP(Matched):
     """s sum(T cos(region, prompted class)) over regions and both prompts, T the transport between them."""
 
     name = "fedotp"
@@ -119,22 +87,6 @@ class FedOTP(Prompted):
     backbones = "equal token widths"
     shared = ("context",)
 
-    @classmethod
-    def check(cls, config: FedOTPConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, contexts without room, and image towers without regions."""
-        if not context.spec.patches:
-            raise FedLensError(
-                f"FedOTP matches image regions, and {context.spec.name} gives no embeddings of any; choose "
-                "CLIP's own ViT or ResNet, such as ViT-B-32",
-                "backbone.name",
-            )
-        super().check(config, context)
-
-    @classmethod
-    def reads(cls, config: FedOTPConfig, spec: BackboneSpec) -> str:
-        """Return the encoding of all regions of an image."""
-        return "regions"
-
     def init(self, generator: Generators) -> State:
         """Draw all contexts from N(0, 0.02). Shape: context (M, m), own (clients, M, m)."""
         common = self.config.local_start == "common"
@@ -152,23 +104,13 @@ class FedOTP(Prompted):
         texts = F.normalize(self._text(torch.cat(contexts)), dim=-1)
         return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s <T, cos> of every class, with no gradient through the plan T."""
-        each = len(x) * self.numbers_per_sample() * x.element_size()
-        scores = partial(self._scores, head["prompts"])
-        return in_pieces(scores, piece_size(each, x.device), x.transpose(0, 1)).transpose(0, 1)
-
-    def _scores(self, texts: Tensor, x: Tensor) -> Tensor:
-        """Shape: texts (models, P, classes, d), x (n, models, regions, d) -> (n, models, classes)."""
-        cosines = torch.einsum("scvd,cpkd->sckvp", F.normalize(x, dim=-1), texts)
+    def _plan(self, cost: Tensor) -> Tensor:
         c = self.config
-        with torch.no_grad():
-            plan = transport(1 - cosines, c.mass, c.regularisation, c.iterations, c.tolerance)
-        return self.problem.backbone.logit_scale * (plan * cosines).sum((-2, -1))
+        return transport(cost, c.mass, c.regularisation, c.iterations, c.tolerance)
 
-    def numbers_per_sample(self) -> int:
-        """Return the numbers of the transports between all regions, prompts and classes."""
-        return HELD * 2 * self.problem.backbone.spec.patches * len(self.problem.classes)
+    @property
+    def _prompt_count(self) -> int:
+        return 2
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the shared context and a client's own. Shape: (models, M, m) each."""

@@ -81,7 +81,6 @@ class ProGrad(Prompted):
         ),
     )
     clients_use_global = True
-    backbones = "equal token widths"
     Config = ProGradConfig
     shared = ("context",)
 

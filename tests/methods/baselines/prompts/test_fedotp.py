@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.methods import tensors
-from fedcore.methods.baselines.prompts.fedotp import transport
+from fedcore.methods.baselines.prompts.transport import transport
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedotp as oracle
 from tests.support.oracles.promptfl import text_features
