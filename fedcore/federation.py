@@ -229,7 +229,9 @@ class Federation:
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
     ``len(problem.clients)`` of them belong to the clients, in client order. A test set without rows belongs
-    to one of ``label_spaces``. ``class_sets`` is None if it would add nothing to the test sets. unlabelled
+    to one of ``label_spaces``. Where clients predict among their own classes only, each has a federation in
+    which only its own samples are validated and tested, ``part_of`` that of all clients, whose samples are
+    tested in label spaces only. ``class_sets`` is None if it would add nothing to the test sets. unlabelled
     (samples,) are the held-out domain's rows outside its test set. ``newcomers`` are the clients that never
     take part, with their training samples.
     """
@@ -244,6 +246,7 @@ class Federation:
     unlabelled: Tensor | None = None
     label_spaces: tuple[LabelSpace, ...] = ()
     newcomers: Federation | None = None
+    part_of: Federation | None = None
 
     def seen_in(self, space: LabelSpace) -> Federation:
         """Return the federation as its models are tested in a label space: with its test sets only."""

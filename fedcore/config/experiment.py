@@ -22,6 +22,7 @@ from fedcore.config.models import (
     CohortConfig,
     DataConfig,
     Experiment,
+    FurtherDataConfig,
     MethodEntry,
     PartitionConfig,
     Reproduces,
@@ -43,6 +44,7 @@ _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
     "backbone": ("in [backbone]", BackboneConfig),
     "cohorts": ("in [[cohorts]]", CohortConfig),
     "transfer": ("in [[transfer]]", TransferConfig),
+    "further_data": ("in [[further_data]]", FurtherDataConfig),
     "methods": ("in [[methods]]", MethodEntry),
     "reproduces": ("in [[reproduces]]", Reproduces),
 }
@@ -169,7 +171,7 @@ def dumps(experiment: Experiment) -> str:
                     f"methods.{i}.config.{name}",
                 )
     content = experiment.model_dump(mode="json", exclude_none=True)
-    for name in ("sweep", "cohorts", "reproduces", "transfer"):
+    for name in ("sweep", "cohorts", "reproduces", "transfer", "further_data"):
         if not content[name]:
             del content[name]
     for name in ("keep_checkpoints", "held_out_share"):

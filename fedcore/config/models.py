@@ -72,12 +72,16 @@ class DataConfig(Part):
         description="Training samples per class and client (few-shot); default: all",
         json_schema_extra={"empty": "all"},
     )
-    training_classes: Literal["all", "base"] = Field(
+    training_classes: Literal["all", "base", "own"] = Field(
         "all",
         title="protocol",
         description="Classes that the clients train on; base: the first half only, and models are tested on "
-        "these and on the other half, the new classes, each half among its own names (base-to-new)",
-        json_schema_extra={"words": {"all": "all classes", "base": "base-to-new classes"}},
+        "these and on the other half, the new classes, each half among its own names (base-to-new); own: the "
+        "first half of each data set is dealt to clients, which predict among their own classes only "
+        "(cross-class)",
+        json_schema_extra={
+            "words": {"all": "all classes", "base": "base-to-new classes", "own": "cross-class"}
+        },
     )
     class_order: Literal["label", "name"] = Field(
         "label",
@@ -144,15 +148,27 @@ class TransferConfig(Part):
         return DataConfig(name=self.name, root=self.root, template=self.template, split=self.split)
 
 
+class FurtherDataConfig(TransferConfig):
+    """Another data set that some of the clients train on, with ``training_classes = "own"``."""
+
+    split: Split = Field(
+        "60/20/20",
+        title="train / validation / test",
+        description="Train / validation / test shares, or the data set's own split, as in [data]",
+    )
+
+
 class PartitionConfig(Part):
     """The partition of the training samples among the clients."""
 
-    kind: Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"] = Field(
+    kind: Literal["domain", "iid", "dirichlet", "pathological", "dealt", "blocks", "natural"] = Field(
         "domain",
         title="partition",
         description="domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
         "pathological: disjoint classes; dealt: disjoint classes in equal blocks, the same for every seed "
-        "(FedPGP); natural: clients named by the data set (its writers, or the client column of a manifest)",
+        "(FedPGP); blocks: disjoint classes of one data set each, in label order (FedTPG; with "
+        "training_classes = own); natural: clients named by the data set (its writers, or the client column "
+        "of a manifest)",
         json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
     )
     clients: int | None = Field(
@@ -174,7 +190,9 @@ class PartitionConfig(Part):
         "kind 'domain' applies it within each domain",
     )
     classes_per_client: int | None = Field(
-        None, ge=1, description="Number of classes per client; no two clients share one (pathological)"
+        None,
+        ge=1,
+        description="Number of classes per client; no two clients share one (pathological, blocks)",
     )
     unseen: float = Field(
         0.0,
@@ -211,13 +229,13 @@ class PartitionConfig(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> PartitionConfig:
-        if self.kind not in ("domain", "natural") and self.clients is None:
+        if self.kind not in ("domain", "blocks", "natural") and self.clients is None:
             raise ValueError(f"a '{self.kind}' partition needs clients = a number")
         if self.kind == "dirichlet" and self.alpha is None:
             raise ValueError("a 'dirichlet' partition needs alpha, e.g. alpha = 0.3")
-        if self.kind == "pathological" and self.classes_per_client is None:
+        if self.kind in ("pathological", "blocks") and self.classes_per_client is None:
             raise ValueError(
-                "a 'pathological' partition needs classes_per_client, e.g. classes_per_client = 2"
+                f"a '{self.kind}' partition needs classes_per_client, e.g. classes_per_client = 2"
             )
         return self
 
@@ -228,6 +246,7 @@ PARTITION_FIELDS: dict[str, tuple[str, ...]] = {
     "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form", "unseen"),
     "pathological": ("clients", "classes_per_client", "leftover", "min_samples", "unseen"),
     "dealt": ("clients", "min_samples", "unseen"),
+    "blocks": ("classes_per_client", "min_samples"),
     "natural": ("clients", "min_samples", "unseen"),
 }
 """Kind of partition -> the fields that it uses, in the order of the form."""
@@ -338,13 +357,14 @@ class RunConfig(Part):
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
     transfer: tuple[TransferConfig, ...] = ()
+    further_data: tuple[FurtherDataConfig, ...] = ()
     time_limit: float | None = None
     keep_checkpoints: KeepCheckpoints = "last"
 
 
 SHARED = {
-    "data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation", "evaluate_every",
-    "time_limit", "keep_checkpoints", "held_out_share",
+    "data", "further_data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation",
+    "evaluate_every", "time_limit", "keep_checkpoints", "held_out_share",
 }  # fmt: skip
 """Fields that a run copies from its experiment."""
 
@@ -372,6 +392,12 @@ class Experiment(Part):
     )
     transfer: tuple[TransferConfig, ...] = Field(
         (), description="Other data sets that the trained models are tested on; empty: none"
+    )
+    further_data: tuple[FurtherDataConfig, ...] = Field(
+        (),
+        title="further data sets",
+        description="Other data sets whose classes clients train on beside those of [data] (cross-class); "
+        "empty: none",
     )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")

@@ -34,6 +34,7 @@ class ImageSet:
             shorter than ``side``; None if the images are not files.
         decode: a description of how ``read`` decodes.
         root: the folder or file that it was read from, as the user gave it; empty for embedded data.
+        parts: the data sets that it joins (``several.joined``), in order; empty if it is one.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ImageSet:
     draft: Callable[[int, int], Image.Image] | None = None
     decode: str = "full"
     root: str = ""
+    parts: tuple[ImageSet, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.labels)

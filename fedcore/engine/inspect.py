@@ -145,6 +145,11 @@ def restore(
     Args:
         environment: the run's recorded choices (threads...), so that it predicts as during training.
     """
+    if run.data.training_classes == "own":
+        raise FedLensError(
+            "the clients of this run predict among their own classes only, and analyses of single images "
+            "show one set of classes for all models; they are not available for it"
+        )
     resolved = resolve_environment(run, device, environment)
     # The notices of the setup are in the run's record already.
     steps = set_up(run, artifacts, device, before=environment)

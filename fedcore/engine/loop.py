@@ -150,7 +150,8 @@ class Loop:
         before, begin = self.state, time.perf_counter()
         received = self.transport.down(before, clients)
         data = self.federation.local_data(clients)
-        data = without_samples(data, self.method) if self.worker.mixed else data
+        apart = self.worker.mixed or self.cohorts[0].federation.part_of is not None
+        data = without_samples(data, self.method) if apart else data
         gathered = yield from self._train_within_memory(received, clients, round_)
         trained, uploads, up = gathered.trained, gathered.uploads, gathered.traffic
         gathered_at = time.perf_counter()

@@ -138,7 +138,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             if key not in prepared:
                 unchanged = all(
                     getattr(draft.data, name) == getattr(experiment.data, name)
-                    for name in ("template", "split", "classes")
+                    for name in ("template", "split", "classes", "training_classes")
                 )
                 prepared[key] = prepare_inputs(draft, images if unchanged else load_images(draft, read)[0])
                 context = prepared[key].context

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.clip.specs import backbone_spec
+from fedcore.clip.specs import BackboneSpec, backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
@@ -18,12 +18,14 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
+from fedcore.data.several import OwnClasses, deal, joined
 from fedcore.data.slow_work import NotPrepared
 from fedcore.data.splits import limit_shots, split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import RunContext
+from fedcore.methods.base import Method, RunContext
+from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.records.codes import TEST
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
@@ -38,16 +40,20 @@ class RunInputs:
         context: has all class names that the run encodes, those that it is only tested on included.
         halves: the base and the new classes; None if the run trains on all classes.
         unseen: the samples of the clients that never take part; None if all do.
+        own: the classes of each client, if clients predict among these only; ``halves`` is None then.
     """
 
     assignment: Assignment
     context: RunContext
     halves: Halves | None = None
     unseen: Assignment | None = None
+    own: OwnClasses | None = None
 
     @property
     def trained_classes(self) -> tuple[str, ...]:
         """The classes that the clients train on, in the order of the assignment's counts."""
+        if self.own is not None:
+            return self.own.classes
         return self.context.classes if self.halves is None else self.halves.base
 
 
@@ -60,9 +66,27 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
+    if run.data.training_classes == "own":
+        return _load_several(run, read)
     # Outside of ``read``: the error of a wrong backbone must name the backbone's field.
     side = max(backbone_spec(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
     return (read or read_images)(run.data, side)
+
+
+def _load_several(run: RunConfig, read: Reader | None) -> tuple[ImageSet, list[str]]:
+    """Load the data sets that clients have classes of, joined to one."""
+    parts, lines = [], []
+    for i, data in enumerate((run.data, *(other.data for other in run.further_data))):
+        data = data.model_copy(update={"decode": run.data.decode, "training_classes": "all"})
+        try:
+            images, left_out = load_images(run.model_copy(update={"data": data}), read)
+        except FedLensError as error:
+            if i == 0 or (isinstance(error, NotPrepared) and read is None):  # the job does the slow work
+                raise
+            raise FedLensError(f"{data.name}: {error}", f"further_data.{i - 1}") from error
+        parts.append(images)
+        lines += left_out
+    return joined(parts), lines
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -85,6 +109,9 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
+    _check_own_classes(run)
+    if run.data.training_classes == "own":
+        return _prepare_own_classes(run, images, sizes)
     marks = split(images, run.data.split, run.seed, run.data.split_rounding)
     shots = run.data.shots
     if shots is not None and run.data.shots_scope == "federation":
@@ -132,6 +159,65 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     return RunInputs(assignment, context, found, unseen)
 
 
+def _check_own_classes(run: RunConfig) -> None:
+    """Refuse settings that do not fit clients that predict among their own classes, or need them."""
+    if run.data.training_classes != "own":
+        if run.partition.kind == "blocks":
+            raise FedLensError(
+                "blocks of classes are dealt to clients that predict among their own classes; set "
+                "training_classes = own, or another partition",
+                "partition.kind",
+            )
+        if run.further_data:
+            raise FedLensError(
+                "clients train on further data sets in the cross-class protocol only; set training_classes = "
+                "own, or remove them",
+                "further_data",
+            )
+        return
+    if run.partition.kind != "blocks":
+        raise FedLensError(
+            "clients with classes of their own get them in blocks; set partition.kind = blocks",
+            "partition.kind",
+        )
+    for field, given in (
+        ("held_out", run.held_out is not None),
+        ("cohorts", bool(run.cohorts)),
+        ("partition.unseen", run.partition.unseen > 0),
+    ):
+        if given:
+            raise FedLensError(
+                "this cannot be combined with clients that predict among their own classes; remove it, or "
+                "set another training_classes",
+                field,
+            )
+
+
+def _prepare_own_classes(run: RunConfig, images: ImageSet, sizes: BackboneSpec) -> RunInputs:
+    """Deal the base classes of several data sets to clients, and make the context of the run's method."""
+    data, part = run.data, run.partition
+    assert part.classes_per_client is not None, "the config asks for it"
+    schemes = [data.split, *(other.split for other in run.further_data)]
+    marks = [
+        split(one, scheme, run.seed, data.split_rounding)
+        for one, scheme in zip(images.parts, schemes, strict=True)
+    ]
+    own = deal(
+        images, marks, data.class_order, part.classes_per_client, data.shots, part.min_samples, run.seed
+    )
+    entries = [catalog.entry(name) for name in (data.name, *(other.name for other in run.further_data))]
+    context = RunContext(
+        sizes,
+        tuple(name for one in images.parts for name in one.classes),
+        len(own.assignment.clients),
+        images.domains,
+        images.template,
+        tuple(own.assignment.client_domain.tolist()),
+        embedded=all(entry.embedded for entry in entries),
+    )
+    return RunInputs(own.assignment, context, own=own)
+
+
 @dataclass(frozen=True)
 class TransferInputs:
     """Another data set that a run is tested on, and the rows of its test split."""
@@ -171,6 +257,8 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    if run.data.training_classes == "own":
+        _check_label_spaces(method, config, field)
     try:
         check_cohorts(run, context)
         try:
@@ -192,6 +280,21 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
         }
     )
     return run.model_copy(update={"method": entry})
+
+
+def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) -> None:
+    """Refuse a method that cannot train clients which predict among different classes."""
+    if reason := method.needs_one_label_space(config):
+        raise FedLensError(
+            f"{method.about.title} cannot train clients that each predict among their own classes only: "
+            f"{reason}; leave it out, or choose another protocol",
+            f"{field}.name",
+        )
+    if getattr(config, "class_text", "template") == "description":
+        raise FedLensError(
+            f"{method.about.title}: written descriptions belong to one data set; set class_text = template",
+            f"{field}.config.class_text",
+        )
 
 
 def _field_of(error: FedLensError, field: str) -> str:

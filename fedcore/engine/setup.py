@@ -25,6 +25,7 @@ from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
 from fedcore.engine.clients.retarget import reason_without_value
 from fedcore.engine.environment import check_content
+from fedcore.engine.own_classes import cohorts_of_one, federation_of_all
 from fedcore.engine.prepare import (
     RunInputs,
     TransferInputs,
@@ -49,7 +50,8 @@ class RunSetup:
     """The inputs of the round loop.
 
     Attributes:
-        method, federation: the server's; they belong to the first cohort's backbone.
+        method, federation: the server's; they belong to the first cohort's backbone. Where clients predict
+            among their own classes the method is the first client's, and the federation that of all.
         cohorts: groups of clients with one backbone and budget; a single one if all are alike.
         images: the data set, with pixels.
         backbones: the loaded CLIP models.
@@ -136,7 +138,11 @@ def set_up(
         path = yield from relay(steps, continues)
         yield from map(Notice, notes)
         files[path] = integrity.identity(path)
-        made = build_federation(images, inputs, encodings.read(path), backbone, run.seed, run.data.root)
+        values = encodings.read(path)
+        if inputs.own is not None:
+            made = federation_of_all(images, inputs.own, _placed(values, backbone), backbone, run.seed)
+        else:
+            made = build_federation(images, inputs, values, backbone, run.seed, run.data.root)
         for config_of_other, other in zip(run.transfer, others, strict=True):
             steps = encodings.encode(
                 backbone, other.images, reads, artifacts / "encodings", note=notes.append
@@ -146,6 +152,18 @@ def set_up(
             made = with_transfer(made, other, encodings.read(path), config_of_other.root)
         federations[wanted] = made
     federation = next(iter(federations.values()))
+    if inputs.own is not None:
+        of_clients = cohorts_of_one(cls, config, federation, images, inputs.own)
+        return RunSetup(
+            method=of_clients[0].method,
+            federation=federation,
+            cohorts=of_clients,
+            entities=entities(federation),
+            images=images,
+            backbones=tuple(loaded.values()),
+            encodings=files,
+            content=content,
+        )
     method = cls(config, federation.problem)
     yield from _drawn_texts_notice(method)
     listed = entities(federation)
@@ -238,8 +256,7 @@ def build_federation(
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
     device, assignment, split = backbone.device, inputs.assignment, inputs.halves
-    if device.type != "cpu" and values.nbytes <= room_for_samples(device):
-        values = values.to(device)
+    values = _placed(values, backbone)
 
     def pool(classes: tuple[str, ...]) -> Pool:
         labels = torch.as_tensor(labels_among(images, classes), dtype=torch.int64)
@@ -358,6 +375,12 @@ def _newcomers(federation: Federation, unseen: Assignment) -> Federation:
         ),
         unlabelled=federation.unlabelled,
     )
+
+
+def _placed(values: torch.Tensor, backbone: Backbone) -> torch.Tensor:
+    """Return encoded samples, on the backbone's device if there is room for them."""
+    device = backbone.device
+    return values.to(device) if device.type != "cpu" and values.nbytes <= room_for_samples(device) else values
 
 
 _SHARE_FOR_SAMPLES = 0.5

@@ -113,8 +113,11 @@ def _choose_chunk(loop: Loop, spread: Spread | None) -> Iterator[Notice]:
     processes, sharers, memory = 1, 1, None
     if spread is not None:
         processes, sharers, memory = spread.width, spread.sharers, spread.memory
+    largest = int(loop.federation.train.counts.argmax())  # see ``bytes_of_client``
     fitting = min(
-        clients_at_once(c.method, c.federation, loop.state, loop.chunk, sharers, memory) for c in loop.cohorts
+        clients_at_once(c.method, c.federation, loop.state, loop.chunk, sharers, memory)
+        for c in loop.cohorts
+        if c.federation.part_of is None or largest in c.clients  # a client's labels exist in its own only
     )
     participants = len(loop.participants(1))
     if fitting < min(loop.chunk, participants):

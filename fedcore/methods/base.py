@@ -8,7 +8,7 @@ calls its hooks in this order:
 when                hooks
 ==================  ===================================================================================
 planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
-                    ``bound_to_clients``, ``reads``: nothing is loaded yet
+                    ``bound_to_clients``, ``needs_one_label_space``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
 a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``), and
                     ``combine_gradients`` if it gives guides; ``upload``; ``before_aggregation``
@@ -112,6 +112,18 @@ class Method(Generic[ConfigT]):
         For example "its classifier starts at random". It is shown where the value would be.
         """
         return ""
+
+    @classmethod
+    def needs_one_label_space(cls, config: ConfigT) -> str:
+        """Return why clients cannot predict each among their own classes only; default: "", they can.
+
+        Such a client trains with a method made for its classes (``__init__`` sees no others), so what
+        clients share may not depend on classes. Default: the reason of ``bound_to_classes``, or a general
+        one where ``class_axes`` or ``retarget`` is overridden. It is shown where such a run is refused.
+        """
+        if overrides(cls, "class_axes", "retarget"):
+            return cls.bound_to_classes(config) or "it has parameters for each class"
+        return cls.bound_to_classes(config)
 
     @classmethod
     def bound_to_clients(cls, config: ConfigT) -> str:

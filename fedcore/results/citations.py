@@ -33,7 +33,8 @@ def bibtex(rows: Iterable[ComparisonRow]) -> str:
     ]
     for row in rows:
         entries += [methods[row.method].about.bibtex] if row.method in methods else []
-        entries += [data[row.config.data.name].bibtex] if row.config.data.name in data else []
+        used = [row.config.data.name, *(other.name for other in row.config.further_data)]
+        entries += [data[name].bibtex for name in used if name in data]
         entries += [_weights(backbone) for backbone in backbones(row.config)]
     single = dict.fromkeys(
         e.strip() for several in entries for e in re.split(r"\n(?=@)", several) if e.strip()

@@ -111,7 +111,12 @@ def _scores(
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
     if metric not in SCORE_COLUMNS:
-        cells = store.cells.on_kinds(store.rounds.evaluated_of_runs(ids), FURTHER, split, stage)
+        evaluated = store.rounds.evaluated_of_runs(ids)
+        cells = (
+            store.cells.own_and_global(evaluated, split, stage)
+            if metric == "local"
+            else store.cells.on_kinds(evaluated, FURTHER, split, stage)
+        )
         for (run, round_), same in group_by(cells, lambda c: (c.run_id, c.round)).items():
             shares: dict[Metric, float | None] = {**further_accuracies(same)}
             share = (shares | harmonic_means(shares)).get(metric)

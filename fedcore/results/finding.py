@@ -36,9 +36,11 @@ LEADS: dict[Metric, str] = {
     "adapted": "on unseen clients after adaptation",
     "transfer": "on other data sets",
     "harmonic3": "on local, base and new classes together (harmonic mean)",
+    "local": "on each client's classes with the global model",
+    "harmonic_local": "on local, base and new classes together with the global model (harmonic mean)",
 }
 """How a finding names each metric."""
-ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global", "harmonic")
+ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global", "harmonic", "harmonic_local")
 """Metrics whose leaders a finding names beside that of the chosen one."""
 MOST_ROWS = 24
 """Of more rows the pairs are not tested: hundreds of tests would find little, and take seconds."""

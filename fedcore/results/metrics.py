@@ -26,7 +26,7 @@ RULES: dict[Rule, str] = {
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole", "base", "new", "harmonic", "new_gain", "own_base", "own_new", "harmonic3",
-    "unseen", "adapted", "transfer",
+    "unseen", "adapted", "transfer", "local", "harmonic_local",
 ]  # fmt: skip
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
@@ -48,6 +48,8 @@ METRICS: dict[Metric, str] = {
     "unseen": "Unseen clients",
     "adapted": "Unseen clients, adapted",
     "transfer": "Transfer to other data",
+    "local": "Local classes",
+    "harmonic_local": "Harmonic mean of local, base and new, global model",
 }
 METRIC_HEADINGS: dict[Metric, str] = {
     "generalisation": "G",
@@ -69,6 +71,8 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "unseen": "Unseen",
     "adapted": "Adapted",
     "transfer": "Transfer",
+    "local": "Local",
+    "harmonic_local": "HM of L, B, V",
 }
 METRIC_HELP: dict[Metric, str] = {
     "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
@@ -97,6 +101,10 @@ METRIC_HELP: dict[Metric, str] = {
     "begins with the trained model; measured after the last round",
     "transfer": "the global model on the test images of other data sets, each among its own names; data sets "
     "weigh equally",
+    "local": "the global model on the test images of each client's classes, among these names only; the mean "
+    "over the clients of a data set, then over data sets",
+    "harmonic_local": "harmonic mean of local L, base B and new V of the global model, for each seed, then "
+    "averaged",
 }
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
@@ -116,7 +124,7 @@ SCORE_COLUMNS: dict[Metric, str] = {
 }
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
 BY_ROUND: tuple[Metric, ...] = (
-    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen", "transfer",
+    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen", "transfer", "local",
 )  # fmt: skip
 """Metrics that have a curve over the rounds."""
 FURTHER = ("base", "new", "unseen", "transfer")
@@ -343,12 +351,27 @@ def further_accuracies(cells: Iterable[NamedCell]) -> dict[Metric, float]:
         ("adapted", "unseen"): "adapted",
         ("global", "transfer"): "transfer",
     }
+    cells = list(cells)
     found = group_by(cells, lambda c: (c.model_kind, c.test_set_kind))
-    return {
+    shares = {
         names[key]: float(np.mean([c.correct / c.total for c in same]))
         for key, same in found.items()
         if key in names
     }
+    local = local_accuracy(cells)
+    return shares if local is None else {**shares, "local": local}
+
+
+def local_accuracy(cells: Sequence[NamedCell]) -> float | None:
+    """Return the global model's accuracy on clients' classes among themselves; None in other protocols.
+
+    Source: Qiu et al., FedTPG, 2024: the mean over the clients of a data set, then over data sets.
+    """
+    if not any(c.test_set_kind == "base" and c.domain for c in cells):  # a column for each data set
+        return None
+    clients = (c for c in cells if (c.model_kind, c.test_set_kind) == ("global", "client"))
+    by_data = group_by(clients, lambda c: c.domain)
+    return mean_known(mean_known(c.correct / c.total for c in same) for same in by_data.values())
 
 
 def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float | None]:
@@ -361,6 +384,7 @@ def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float 
     return {
         "harmonic": harmonic_mean(values.get("base"), values.get("new")),
         "harmonic3": harmonic_mean(local, values.get("own_base"), values.get("own_new")),
+        "harmonic_local": harmonic_mean(*(values.get(m) for m in ("local", "base", "new"))),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedcore.config import DataConfig, PartitionConfig, RunConfig
+from fedcore.config import DataConfig, RunConfig
 from fedcore.config.field_names import data_title, number_ranges
 from fedcore.config.models import backbones
 from fedcore.data import catalog
@@ -32,7 +32,7 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     further = f"The final model is also tested on {counted(unseen, 'client')} that took no part in training."
     return " ".join(
         [
-            _data(config.data, config.partition, clients),
+            _data(config, clients),
             *([further] if unseen else []),
             *_split(config.data, rows),
             *_model(config),
@@ -41,9 +41,14 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     )
 
 
-def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[EntityRow]) -> str:
+def _named(data: DataConfig) -> str:
     entry = next((e for e in catalog.entries() if e.name == data.name), None)
-    what = f"{entry.title} ({entry.source})" if entry is not None and not data.root else data_title(data)
+    return f"{entry.title} ({entry.source})" if entry is not None and not data.root else data_title(data)
+
+
+def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
+    partition, several = config.partition, [config.data, *(other.data for other in config.further_data)]
+    what = "; ".join(map(_named, several))
     domains = len({c.domain for c in clients if c.domain})
     each = " each" if len(clients) > 1 else ""
     share = {
@@ -54,6 +59,7 @@ def _data(data: DataConfig, partition: PartitionConfig, clients: Sequence[Entity
         f"(alpha {partition.alpha or 0:g})",
         "pathological": f"with {counted(partition.classes_per_client or 1, 'class')}{each}",
         "dealt": "with disjoint classes, which are dealt out in blocks of equal size",
+        "blocks": f"with about {counted(partition.classes_per_client or 1, 'class')}{each} of one data set",
         "natural": "as the data set names them",
     }[partition.kind]
     return f"Data: {what}. The federation has {counted(len(clients), 'client')} {share}."
@@ -68,6 +74,13 @@ def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
         said.append(
             f"The clients train on the base classes, the first half {half}. Models are also tested on the "
             "new classes, the other half."
+        )
+    if data.training_classes == "own":
+        said.append(
+            "The first half of the classes of each data set is dealt to clients in blocks. Each client "
+            "trains and predicts among its own classes only, with the prompt of its data set. The global "
+            "model is tested among these, among all classes of the first half, and among those of the other "
+            "half, which no client has."
         )
     if data.shots is not None:
         who = {"client": "Each client trains", "federation": "All clients together train"}[data.shots_scope]

@@ -23,7 +23,8 @@ NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 LATER = {
     "data.classes": "all", "data.training_classes": "all", "data.class_order": "label",
-    "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "held_out_share": "test",
+    "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "further_data": (),
+    "held_out_share": "test",
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.stretch_mean": "classes",
 }  # fmt: skip
@@ -31,7 +32,7 @@ LATER = {
 
 A new field of the data, of the partition, of all methods or of a method that was there before belongs here.
 """
-_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer")
+_SETTING = ("data.", "partition.", "backbone.", "cohorts", "transfer", "further_data")
 _EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
 
@@ -51,13 +52,22 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     root = part["data"].pop("root")
     if config.transfer:
         part["transfer"] = [other.name for other in config.transfer]
-    if config.data.name not in _EMBEDDED:
+    if config.further_data:
+        part["further_data"] = [
+            other.model_dump(mode="json", exclude={"root"}) for other in config.further_data
+        ]
+    if not _is_embedded(config):
         fingerprint = (environment or {}).get("data")
         part["content"] = {"root": root} if fingerprint is None else {"data": fingerprint}
     part["lodo"] = config.held_out is not None
     if config.held_out is not None and config.held_out_share == "all":
         part["held_out_share"] = "all"
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _is_embedded(config: RunConfig) -> bool:
+    """Return whether all data that clients train on come with FedLens."""
+    return {config.data.name, *(other.name for other in config.further_data)} <= _EMBEDDED
 
 
 def unused_fields(partition: PartitionConfig) -> set[str]:
@@ -94,10 +104,14 @@ def setting_title(config: RunConfig) -> str:
         "iid": "IID",
         "dirichlet": f"Dirichlet({partition.alpha:g})" if partition.alpha else "Dirichlet",
     }
+    if partition.kind == "blocks":
+        kinds["blocks"] = f"blocks of {partition.classes_per_client} classes"
     kind = kinds.get(partition.kind, partition.kind)
-    parts = [data_title(config.data), kind, backbone_names(config)]
+    data = [data_title(config.data), *(data_title(other.data) for other in config.further_data)]
+    parts = [" + ".join(data), kind, backbone_names(config)]
     parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
+    parts += ["cross-class"] if config.data.training_classes == "own" else []
     parts += ["base to new classes"] if config.data.training_classes == "base" else []
     whole = ", tested on all its images" if config.held_out_share == "all" else ""
     parts += [f"one domain held out{whole}"] if config.held_out is not None else []
@@ -107,8 +121,7 @@ def setting_title(config: RunConfig) -> str:
 def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """Return the ``setting_key`` of recorded runs by run."""
     return {
-        i: setting_key(c, None if c.data.name in _EMBEDDED else store.runs.environment(i))
-        for i, c in configs.items()
+        i: setting_key(c, None if _is_embedded(c) else store.runs.environment(i)) for i, c in configs.items()
     }
 
 
@@ -192,4 +205,4 @@ def result_caveat(config: RunConfig) -> str:
         own = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method from a user's own file
         return ""
-    return registry.get(config.method.name).result_caveat(own, config.data.name in _EMBEDDED)
+    return registry.get(config.method.name).result_caveat(own, _is_embedded(config))

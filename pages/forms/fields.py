@@ -93,7 +93,7 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
             errors.place("data.split")
     errors.place("data.root")
     for column, field in zip(st.columns(2), ("training_classes", "class_order"), strict=True):
-        if field == "training_classes" or values["training_classes"] == "base":
+        if field == "training_classes" or values["training_classes"] != "all":
             with column:
                 info = DataConfig.model_fields[field]
                 values[field] = inputs.field_widget(
@@ -104,6 +104,45 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors) -> dict[str, o
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
     return extra_data_fields(values, entry, key, errors)
+
+
+def further_data_fields(
+    draft: Experiment, data: Mapping[str, object], key: str, errors: FieldErrors
+) -> list[dict[str, Any]]:
+    """Draw the choice of data sets that clients train on beside the first; return their entries.
+
+    Two entries of one name, such as two folders, are set in files, and the form preserves them.
+    """
+    before = {other.name: other.model_dump() for other in draft.further_data}
+    if data["training_classes"] != "own":
+        return []
+    if len(before) < len(draft.further_data):
+        return [other.model_dump() for other in draft.further_data]
+    known = {e.name: e for e in catalog.entries()}
+    options = [name for name in dict.fromkeys([*before, *known]) if name != data["name"]]
+    info = Experiment.model_fields["further_data"]
+    chosen = st.multiselect(
+        field_phrase("further_data").capitalize(),
+        options,
+        [name for name in before if name in options],
+        format_func=lambda name: known[name].title if name in known else name,
+        key=f"{key}.further",
+        placeholder="none",
+        help=info.description,
+    )
+    entries = []
+    for number, name in enumerate(chosen):
+        entry = before.get(name, {"name": name})
+        if name not in known or not known[name].embedded:
+            title = known[name].title if name in known else name
+            typed = st.text_input(
+                f"{FOLDER}: {title}", value=entry.get("root") or "", key=f"{key}.further.{name}.root"
+            )
+            entry = {**entry, "root": typed.strip() or None}
+        errors.place(f"further_data.{number}")
+        entries.append(entry)
+    errors.place("further_data")
+    return entries
 
 
 def extra_data_fields(
@@ -195,8 +234,10 @@ def columns_text(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{field} = {column}" for field, column in columns.items())
 
 
-def partition_fields(draft: PartitionConfig, key: str, errors: FieldErrors) -> dict[str, object]:
-    """Draw the fields of the chosen kind of partition and return their values."""
+def partition_fields(
+    draft: PartitionConfig, data: Mapping[str, object], key: str, errors: FieldErrors
+) -> dict[str, object]:
+    """Draw the fields of the chosen kind of partition and return their values; ``data`` is the data part."""
     kinds: dict[str, str] = {
         "domain": "By domain: each client has one domain",
         "iid": "IID: at random",
@@ -205,12 +246,15 @@ def partition_fields(draft: PartitionConfig, key: str, errors: FieldErrors) -> d
         "dealt": "Dealt: disjoint classes, the same for every seed",
         "natural": "Natural: clients named by the data set",
     }
+    own = data["training_classes"] == "own"
+    if own:  # the protocol's only partition
+        kinds = {"blocks": "Blocks: classes of one data set each, in label order"}
     kind = st.selectbox(
         "Partition",
         tuple(kinds),
-        index=tuple(kinds).index(draft.kind),
+        index=tuple(kinds).index(draft.kind) if draft.kind in kinds else 0,
         format_func=lambda k: kinds[k],
-        key=f"{key}.kind",
+        key=f"{key}.kind" + ".own" * own,
     )
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]

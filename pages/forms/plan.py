@@ -47,7 +47,7 @@ def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | 
     if (error.field or "").partition(".")[0] == "data":
         return None
     shared: dict[str, Any] = {p: _without_none(values[p]) for p in ("data", "partition", "backbone")}
-    shared["methods"] = [{"name": "zero-shot"}]
+    shared |= {"methods": [{"name": "zero-shot"}], "further_data": values["further_data"]}
     for use_schedule in (True, False):  # the schedule may be what is wrong
         try:
             schedule: dict[str, Any] = {}

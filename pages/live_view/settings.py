@@ -178,10 +178,13 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
         )
         described = diagnostics.recorded_charts(store, runs)
-        kinds = {e.kind for e in (store.cells.entities(runs[0].id) if runs else ())}
+        listed = store.cells.entities(runs[0].id) if runs else []
+        kinds = {e.kind for e in listed}
+        if any(e.kind == "base" and e.domain for e in listed):  # clients predict among their own classes
+            kinds.add("local")
         halved = "new" in kinds
         absent = {n for n in BY_ROUND if n not in SCORE_COLUMNS}
-        by_kind = {"unseen", "transfer"}
+        by_kind = {"unseen", "transfer", "local"}
         absent -= by_kind & kinds
         absent -= absent - by_kind if halved else set()
         titles = {n: title for n, title in CHARTS.items() if n not in absent}
@@ -197,6 +200,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         )
     if not charts:
         first = ["base", "new"] if halved else ["personal"]
+        first = ["local", *first] if "local" in kinds else first
         first += [kind for kind in ("unseen", "transfer") if kind in kinds] + ["loss"]
         charts = [*first, *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}

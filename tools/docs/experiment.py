@@ -9,6 +9,7 @@ from fedcore.config.models import (
     CohortConfig,
     DataConfig,
     Experiment,
+    FurtherDataConfig,
     MethodEntry,
     PartitionConfig,
     Reproduces,
@@ -26,6 +27,7 @@ TABLES: dict[str, type[BaseModel]] = {
     "methods": MethodEntry,
     "cohorts": CohortConfig,
     "transfer": TransferConfig,
+    "further_data": FurtherDataConfig,
     "reproduces": Reproduces,
 }
 """Name of a block -> the model of this table of a file."""

@@ -136,6 +136,19 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
     return bool(rest)
 
 
+def differing_start(one: Cohort, other: Cohort) -> list[str]:
+    """Return the parameters that begin with other values in one cohort than in the other."""
+    with torch.no_grad():
+        states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
+    pairs = [(getattr(states[0], part), getattr(states[1], part)) for part in STATE_PARTS]
+    return [
+        name
+        for left, right in pairs
+        for name in dict.fromkeys([*left, *right])
+        if not _equal(left.get(name), right.get(name))
+    ]
+
+
 def _check_state(one: Cohort, other: Cohort) -> None:
     """Refuse a method whose initial state depends on the backbone that makes it."""
     with torch.no_grad():
@@ -170,9 +183,9 @@ class WithoutSamples(LocalData):
     def x(self) -> NoReturn:
         """Refuse to return the samples."""
         raise FedLensMethodError(
-            f"the diagnostics of {self.method} read samples, but its clients have different backbones and "
-            "these samples are encoded by the first one; measure in a phase (Step.terms) or in upload, which "
-            "run through each client's own, or declare backbones = 'one'"
+            f"the diagnostics of {self.method} read samples, but its clients have different backbones or "
+            "classes, and the server's method is the first client's; measure in a phase (Step.terms) or in "
+            "upload, which run through each client's own, or declare backbones = 'one'"
         )
 
 

@@ -37,12 +37,14 @@ def after_aggregation(
     evaluated on its own test sets only.
 
     Args:
-        evaluators: one per cohort.
+        evaluators: of ``Worker``.
         chunk: clients' own models in one part.
     """
     cells: list[Cell] = []
     for cohort, home in enumerate(evaluators):
         for space, evaluator in enumerate(home.spaces):
+            if not evaluator.has_samples:
+                continue
             place = cohort, space
             with torch.no_grad():
                 there = state if evaluator is home else home.method.retarget(state, evaluator.method)

@@ -87,6 +87,11 @@ class Evaluator:
         )
         return self, *others
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether any sample is tested or validated in this label space."""
+        return len(self.federation.test.flat) + len(self.federation.validation.flat) > 0
+
     def _head(self, params: Params, clients: Tensor) -> Params:
         return self.method.head(params, (self.trained_on or self.federation).local_data(clients))
 

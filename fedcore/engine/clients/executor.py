@@ -153,6 +153,7 @@ class Worker:
     Attributes:
         numerics: the properties that affect bitwise results, see ``environment.numerics``.
         mixed: whether the cohorts have different backbones.
+        evaluators: one per cohort; where clients predict among their own classes, one of all clients follows.
     """
 
     cohorts: Sequence[Cohort]
@@ -164,10 +165,19 @@ class Worker:
 
     def __post_init__(self) -> None:
         evaluated, self.mixed = evaluated_clients(self.cohorts[0].federation.problem), is_mixed(self.cohorts)
+        whole = self.cohorts[0].federation.part_of
         self.evaluators = [
-            Evaluator(c.method, c.federation, evaluated, c.clients, scores_global=not self.mixed and i == 0)
+            Evaluator(
+                c.method,
+                c.federation,
+                evaluated,
+                c.clients,
+                scores_global=not self.mixed and (i == 0 or whole is not None),
+            )
             for i, c in enumerate(self.cohorts)
         ]
+        if whole is not None:  # the label spaces that no client trains in, once for the models of all clients
+            self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated))
 
     @cached_property
     def device(self) -> torch.device:

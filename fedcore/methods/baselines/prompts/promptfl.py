@@ -76,6 +76,11 @@ class PromptFL(Prompted):
         return "it learns a context for each class" if config.class_specific else ""
 
     @classmethod
+    def needs_one_label_space(cls, config: PromptFLConfig) -> str:
+        """Refuse clients with classes of their own for a context of each class."""
+        return cls.bound_to_classes(config)
+
+    @classmethod
     def _pattern(cls, config: PromptFLConfig) -> str:
         """Return the text behind the context."""
         return SUFFIXES[config.suffix]

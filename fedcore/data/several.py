@@ -1,0 +1,156 @@
+"""Several data sets at once, whose base classes are dealt to clients in blocks (FedTPG's cross-class).
+
+Source: Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024, Section 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fedcore.data.halves import ClassOrder, Halves, halves, labels_among
+from fedcore.data.images import ImageSet
+from fedcore.data.partition import Assignment
+from fedcore.data.splits import few_shot
+from fedcore.errors import FedLensError
+from fedcore.progress import counted
+from fedcore.records.codes import TEST, TRAIN, VALIDATION
+
+
+def joined(parts: Sequence[ImageSet]) -> ImageSet:
+    """Return some data sets as one, whose domains are these data sets; ``parts`` keeps them as they were.
+
+    Its classes are named for pages only, ``shapes: circle``: two data sets may have classes of one name, and
+    no such name is ever encoded.
+    """
+    names = _distinct_names(parts)
+    first = np.cumsum([0, *map(len, parts)])
+    classes = np.cumsum([0, *(len(part.classes) for part in parts)])
+
+    def read(index: int) -> Image.Image:
+        place = int(np.searchsorted(first, index, side="right")) - 1
+        return parts[place].read(index - int(first[place]))
+
+    content = "\0".join(["several", *(text for part in parts for text in (part.name, part.fingerprint))])
+    return ImageSet(
+        name="+".join(names),
+        classes=tuple(f"{name}: {c}" for name, part in zip(names, parts, strict=True) for c in part.classes),
+        domains=names,
+        template=parts[0].template,
+        labels=np.concatenate([p.labels + start for p, start in zip(parts, classes[:-1], strict=True)]),
+        domain=np.repeat(np.arange(len(parts)), list(map(len, parts))),
+        keys=tuple(f"{name}/{key}" for name, part in zip(names, parts, strict=True) for key in part.keys),
+        fingerprint=hashlib.sha256(content.encode()).hexdigest()[:16],
+        read=read,
+        decode="; ".join(dict.fromkeys(part.decode for part in parts)),
+        parts=tuple(replace(part, name=name) for name, part in zip(names, parts, strict=True)),
+    )
+
+
+def _distinct_names(parts: Sequence[ImageSet]) -> tuple[str, ...]:
+    """Return a name for each data set: its own, with its folder's where two have the same."""
+    own = [part.name for part in parts]
+    names = [
+        f"{part.name} {Path(part.root).name}" if own.count(part.name) > 1 else part.name for part in parts
+    ]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise FedLensError(f"'{name}' is named twice; name each data set once", f"further_data.{i - 1}")
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class OwnClasses:
+    """Clients with classes of one data set each, among which only they predict.
+
+    Attributes:
+        assignment: rows of the joined images; its counts are over the base classes of all data sets.
+        halves: of each data set; rows of the joined images.
+        blocks: the classes of each client, in its data set's order.
+        classes: the base classes of all data sets, as the joined images name them.
+    """
+
+    assignment: Assignment
+    halves: tuple[Halves, ...]
+    blocks: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...]
+
+
+def blocks(classes: Sequence[str], per_client: int) -> list[tuple[str, ...]]:
+    """Divide classes, in their order, into round(classes / per_client) blocks; the last has the rest."""
+    count = max(1, round(len(classes) / per_client))
+    ends = [*range(per_client, count * per_client, per_client), len(classes)]
+    return [tuple(classes[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def deal(
+    images: ImageSet,
+    marks: Sequence[np.ndarray],
+    order: ClassOrder,
+    per_client: int,
+    shots: int | None,
+    min_samples: int,
+    seed: int,
+) -> OwnClasses:
+    """Deal the base classes of each data set to clients; each class belongs to one client.
+
+    Args:
+        images: as ``joined`` returns them.
+        marks: the split of each data set. Shape: (samples of the data set,) each.
+    """
+    found, dealt, names, rows = [], [], [], []
+    first = np.cumsum([0, *map(len, images.parts)])
+    domain_test = []
+    for part, start, split in zip(images.parts, first[:-1], marks, strict=True):
+        of_part = halves(part, split, order)
+        own = blocks(of_part.base, per_client)
+        for number, block in enumerate(own, start=1):
+            name = part.name if len(own) == 1 else f"{part.name}-{number}"
+            held = np.flatnonzero(labels_among(part, block) >= 0)
+            train, validation, test = (held[split[held] == s] for s in (TRAIN, VALIDATION, TEST))
+            train = few_shot(train, part.labels, part.keys, shots, seed, name)
+            _check_client(name, len(train), len(test), min_samples)
+            names.append(name)
+            rows.append([part_rows + start for part_rows in (train, validation, test)])
+        dealt.append(own)
+        base_test, new_test = of_part.base_test + start, of_part.new_test + start
+        found.append(replace(of_part, base_test=base_test, new_test=new_test))
+        domain_test.append(base_test)
+    classes = tuple(
+        f"{part.name}: {c}" for part, of in zip(images.parts, found, strict=True) for c in of.base
+    )
+    labels = labels_among(images, classes)
+    train_rows = [train for train, _, _ in rows]
+    assignment = Assignment(
+        clients=tuple(names),
+        client_domain=np.repeat(np.arange(len(dealt)), list(map(len, dealt))),
+        train=train_rows,
+        validation=[validation for _, validation, _ in rows],
+        test=[test for _, _, test in rows],
+        domains=images.domains,
+        domain_test=domain_test,
+        held_out=None,
+        counts=np.array([np.bincount(labels[held], minlength=len(classes)) for held in train_rows]),
+        unassigned=np.array([], dtype=np.int64),
+    )
+    return OwnClasses(assignment, tuple(found), tuple(b for own in dealt for b in own), classes)
+
+
+def _check_client(name: str, train: int, test: int, min_samples: int) -> None:
+    if train < min_samples:
+        raise FedLensError(
+            f"client '{name}' has {counted(train, 'training sample')}, fewer than {min_samples}; lower "
+            "min_samples, or set more classes_per_client",
+            "partition.min_samples",
+        )
+    if not test:
+        raise FedLensError(
+            f"client '{name}' has no test sample of its classes; set more classes_per_client, or "
+            "another split",
+            "partition.classes_per_client",
+        )

@@ -1,0 +1,157 @@
+"""The federation of clients that predict among their own classes only, and the method of each of them.
+
+A label space decides which names are encoded and scored, so each client has a method object of its own,
+made for a ``Problem`` that has its classes and the prompt of its data set: a cohort of one. What clients
+share must therefore not depend on classes, which is checked here for methods that do not say so themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedcore.clip.backbone import Backbone
+from fedcore.data.halves import labels_among
+from fedcore.data.images import ImageSet
+from fedcore.data.several import OwnClasses
+from fedcore.engine.clients.cohorts import Cohort, differing_start
+from fedcore.engine.clients.retarget import entries_by_class
+from fedcore.errors import FedLensError
+from fedcore.federation import Federation, LabelSpace, Pool, Problem, Rows, TestSet
+from fedcore.lazy import torch
+from fedcore.methods.base import Method
+from fedcore.methods.hyperparameters import MethodConfig
+
+
+def federation_of_all(
+    images: ImageSet, own: OwnClasses, values: torch.Tensor, backbone: Backbone, seed: int
+) -> Federation:
+    """Return all clients with the base and new classes of each data set as test sets in their label spaces.
+
+    Its problem has the base classes of all data sets, by names for pages; no method is made for it.
+
+    Args:
+        images: as ``several.joined`` returns them.
+
+    Shape: values (samples, ...).
+    """
+    assignment, nothing = own.assignment, np.array([], dtype=np.int64)
+    domains = [images.domains[d] for d in assignment.client_domain]
+    sets = [TestSet(n, "client", d) for n, d in zip(assignment.clients, domains, strict=True)]
+    sets += [TestSet(f"{name}, base", "base", name) for name in images.domains]
+    sets += [TestSet(f"{name}, new", "new", name) for name in images.domains]
+    train = Rows.of(assignment.train)
+    problem = Problem(
+        backbone=backbone,
+        classes=own.classes,
+        template=images.template,
+        clients=assignment.clients,
+        domains=images.domains,
+        client_domain=torch.as_tensor(assignment.client_domain),
+        samples=train.counts,
+        class_counts=torch.as_tensor(assignment.counts),
+        seed=seed,
+        descriptions={},
+    )
+    whole = Federation(
+        Pool(values, _labels(images, own.classes, backbone), backbone.device, backbone.dtype),
+        train,
+        Rows.of([nothing] * len(domains)),
+        Rows.of([nothing] * len(sets)),
+        tuple(sets),
+        problem,
+    )
+    spaces = []
+    for half in ("base", "new"):
+        for place, of_part in enumerate(own.halves):
+            names, rows = (
+                (of_part.base, of_part.base_test) if half == "base" else (of_part.new, of_part.new_test)
+            )
+            column = len(domains) + place + (len(own.halves) if half == "new" else 0)
+            test = _only(whole.test, column, rows)
+            nobody = torch.zeros(len(domains), len(names), dtype=torch.int64)
+            spaces.append(
+                LabelSpace(
+                    replace(whole.pool, labels=_labels(images, _listed(images, place, names), backbone)),
+                    test,
+                    replace(
+                        problem,
+                        classes=names,
+                        class_counts=nobody,
+                        template=images.parts[place].template,
+                    ),
+                )
+            )
+    return replace(whole, label_spaces=tuple(spaces))
+
+
+def federation_of_client(whole: Federation, images: ImageSet, own: OwnClasses, client: int) -> Federation:
+    """Return the federation in which one client trains and is tested, among its own classes."""
+    problem, place = whole.problem, int(whole.problem.client_domain[client])
+    names, part, counts = own.blocks[client], images.parts[place], own.assignment.counts
+    listed = _listed(images, place, names)
+    held = torch.zeros(len(problem.clients), len(names), dtype=torch.int64)
+    held[client] = torch.as_tensor(counts[client][[own.classes.index(name) for name in listed]])
+    return replace(
+        whole,
+        pool=replace(whole.pool, labels=_labels(images, listed, problem.backbone)),
+        validation=_only(whole.validation, client, own.assignment.validation[client]),
+        test=_only(whole.test, client, own.assignment.test[client]),
+        problem=replace(
+            problem,
+            classes=names,
+            template=part.template,
+            class_counts=held,
+        ),
+        label_spaces=(),
+        part_of=whole,
+    )
+
+
+def cohorts_of_one(
+    cls: type[Method], config: MethodConfig, whole: Federation, images: ImageSet, own: OwnClasses
+) -> tuple[Cohort, ...]:
+    """Return each client with the method that is made for its classes.
+
+    Raises:
+        FedLensError: if the method's parameters depend on the classes for which it is made.
+    """
+    cohorts = []
+    for client in range(len(whole.problem.clients)):
+        federation = federation_of_client(whole, images, own, client)
+        cohorts.append(Cohort(cls(config, federation.problem), federation, range(client, client + 1)))
+    _check_shared(cohorts)
+    return tuple(cohorts)
+
+
+def _check_shared(cohorts: Sequence[Cohort]) -> None:
+    """Refuse a method whose parameters have entries for classes, or begin otherwise with other names."""
+    most = max(cohorts, key=lambda c: len(c.federation.problem.classes))
+    found = entries_by_class(most.method) if len(most.federation.problem.classes) > 1 else ()
+    found = found or tuple(name for c in cohorts[-1:] for name in differing_start(cohorts[0], c))
+    if found:
+        raise FedLensError(
+            f"{type(most.method).about.title} cannot train clients that each predict among their own classes "
+            f"only: its parameter '{found[0]}' depends on the classes; leave it out, or choose another "
+            "protocol",
+            "method.name",
+        )
+
+
+def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> torch.Tensor:
+    """Return each sample's label as an index into some of the joined images' classes, -1 for others."""
+    return torch.as_tensor(labels_among(images, listed), dtype=torch.int64).to(backbone.device)
+
+
+def _listed(images: ImageSet, place: int, names: Sequence[str]) -> tuple[str, ...]:
+    """Return classes of one data set by the names that the joined images have for them."""
+    return tuple(f"{images.domains[place]}: {name}" for name in names)
+
+
+def _only(rows: Rows, owner: int, held: np.ndarray) -> Rows:
+    """Return rows of as many owners, of whom one has some and the others none."""
+    counts = torch.zeros_like(rows.counts)
+    counts[owner] = len(held)
+    return Rows(torch.as_tensor(held, dtype=torch.int64), counts)

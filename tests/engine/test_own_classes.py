@@ -1,0 +1,392 @@
+"""Cross-class: clients of several data sets, each of which trains and predicts among its own classes only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.config import Experiment, expand
+from fedcore.data.images import ImageSet
+from fedcore.data.several import OwnClasses, blocks, joined
+from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.inspect import restore
+from fedcore.engine.loop import Loop
+from fedcore.engine.own_classes import cohorts_of_one, federation_of_all, federation_of_client
+from fedcore.engine.plan import plan
+from fedcore.engine.prepare import prepare_inputs, resolve
+from fedcore.engine.setup import entities
+from fedcore.engine.train import train
+from fedcore.errors import FedLensError
+from fedcore.federation import Federation
+from fedcore.methods import registry
+from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, GLOBAL, TEST, VALIDATION
+from fedcore.records.events import RoundFinished
+from tests.methods.baselines.prompts.test_fedtpg import context_of
+from tests.methods.test_invariances import SMALL
+from tests.support import tiny
+from tests.support.against import engine_batches, samples
+from tests.support.oracles import fedavg
+from tests.support.oracles.promptfl import mean_loss, scores, text_features
+from tests.support.own_methods import BiasConfig, BiasMethod
+
+TREES = ("yew", "ash", "elm", "oak", "fir", "box", "bay", "may", "tea")
+THINGS = ("oak", "lamp", "cup", "jug")
+"""A name that trees have too: it is another class here, with images of its own."""
+EACH = 10
+
+
+def image_set(name: str, classes: tuple[str, ...], template: str) -> ImageSet:
+    labels = np.tile(np.arange(len(classes)), EACH)
+    domain = np.arange(len(labels)) % 2
+    keys = tuple(f"{i}" for i in range(len(labels)))
+    return ImageSet(name, classes, ("a", "b"), template, labels, domain, keys, name, lambda i: (name, i))
+
+
+def both() -> ImageSet:
+    trees = image_set("trees", TREES, "a photo of a {}.")
+    return joined([trees, image_set("things", THINGS, "the thing {}.")])
+
+
+def experiment(per_client: int = 2, **data: object) -> Experiment:
+    return Experiment(
+        data={"name": "shapes", "training_classes": "own", "shots": 3, **data},
+        further_data=[{"name": "rotated-digits"}],
+        partition={"kind": "blocks", "classes_per_client": per_client},
+        methods=[{"name": "zero-shot"}],
+    )
+
+
+def dealt(seed: int = 1, **data: object) -> tuple[ImageSet, OwnClasses]:
+    (run,) = expand(experiment(**data).model_copy(update={"seeds": (seed,)}))
+    images = both()
+    found = prepare_inputs(run, images).own
+    assert found is not None
+    return images, found
+
+
+def federation(backbone=None) -> tuple[Federation, ImageSet, OwnClasses]:
+    images, own = dealt()
+    backbone = backbone or tiny.drawn_backbone()
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(len(images), backbone.spec.embed_dim, generator=generator, dtype=torch.float64)
+    return federation_of_all(images, own, values, backbone, seed=1), images, own
+
+
+def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tuple[Cohort, ...], OwnClasses]:
+    whole, images, own = federation(backbone)
+    made = registry.build_config(name, config)
+    return whole, cohorts_of_one(registry.get(name), made, whole, images, own), own
+
+
+def loop_of(whole: Federation, of_clients: tuple[Cohort, ...], rounds: int = 2) -> Loop:
+    return tiny.run_rounds(of_clients[0].method, whole, rounds, cohorts=of_clients)
+
+
+# The deal
+
+
+@pytest.mark.parametrize(("classes", "per_client"), [(9, 2), (20, 20), (19, 20), (45, 20), (50, 20), (3, 20)])
+def test_blocks_follow_the_order_and_only_the_last_has_another_size(classes, per_client):
+    names = [str(i) for i in range(classes)]
+    found = blocks(names, per_client)
+    assert [name for block in found for name in block] == names
+    assert len(found) == max(1, round(classes / per_client)) and all(found)
+    assert all(len(block) == per_client for block in found[:-1])
+
+
+def test_the_base_half_of_each_data_set_is_dealt_and_label_spaces_are_disjoint():
+    images, own = dealt()
+    assert own.assignment.clients == ("trees-1", "trees-2", "things")
+    assert own.blocks == (("yew", "ash"), ("elm", "oak", "fir"), ("oak", "lamp")), "5 and 2 base classes"
+    assert own.assignment.client_domain.tolist() == [0, 0, 1]
+    assert [half.new for half in own.halves] == [TREES[5:], THINGS[2:]]
+    held = own.assignment.counts > 0
+    assert (held.sum(0) == 1).all(), "each base class has one client"
+    assert own.assignment.counts[held].tolist() == [3] * 7, "shots of each class and client"
+    assert images.read(len(TREES) * EACH + 4) == ("things", 4)
+
+
+@pytest.mark.parametrize("scope", ["client", "federation"])
+@pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_test_image_and_no_new_class_is_trained_on(scheme, seed, scope):
+    images, own = dealt(seed, split=scheme, shots_scope=scope)
+    trained = np.concatenate(own.assignment.train)
+    tested = np.concatenate(
+        [*own.assignment.test, *(r for h in own.halves for r in (h.base_test, h.new_test))]
+    )
+    assert len(set(trained)) == len(trained) and not set(trained) & set(tested)
+    assert not set(np.concatenate(own.assignment.validation)) & set(tested)
+    assert {images.classes[c].split(": ")[1] for c in images.labels[trained]} <= {
+        n for b in own.blocks for n in b
+    }
+    local = np.concatenate(own.assignment.test)
+    assert sorted(local) == sorted(r for h in own.halves for r in h.base_test), (
+        "clients divide the base tests"
+    )
+
+
+# Training and evaluation, against a loop that knows each client's names only
+
+
+def space_names(own: OwnClasses) -> list[tuple[str, ...]]:
+    """Names of each column: clients, then base and new classes of each data set."""
+    return [*own.blocks, *(half.base for half in own.halves), *(half.new for half in own.halves)]
+
+
+@pytest.mark.parametrize("name", ["promptfl", "fedtpg"])
+def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
+    settings = {
+        "context_length": 2,
+        "lr": 0.05,
+        "batch_size": 4,
+        "schedule": "constant",
+        "weighting": "uniform",
+    }
+    whole, of_clients, own = cohorts(name, **settings)
+    problem, model = whole.problem, whole.problem.backbone.model
+    tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
+    first = of_clients[0].method.init(problem.generator).shared
+
+    def texts(values, names):
+        if name == "promptfl":
+            return text_features(model, tokenizer, values[0], names)
+        bare = torch.stack([e / e.norm() for e in model.encode_text(tokenizer(list(names)))])
+        return text_features(model, tokenizer, context_of(dict(zip(first, values, strict=True)), bare), names)
+
+    block_of = {c: b for b, block in enumerate(own.blocks) for c in block_positions(own, b, block)}
+
+    def loss(values, received, x, y):
+        block = block_of[int(y[0])]
+        positions = block_positions(own, block, own.blocks[block])
+        mine = torch.tensor([positions.index(int(label)) for label in y])
+        return mean_loss(texts(values, own.blocks[block]), x, mine, scale)
+
+    config = of_clients[0].method.config
+
+    def optimiser(values):
+        return torch.optim.SGD(values, config.lr, config.momentum, weight_decay=config.weight_decay)
+
+    rounds = 2
+    batches = engine_batches(whole, of_clients[0].method, rounds)
+    expected = fedavg.run(loss, list(first.values()), *samples(whole), batches, optimiser, [1.0] * 3)[0]
+    loop = loop_of(whole, of_clients, rounds)
+    for key, value in zip(first, expected, strict=True):
+        torch.testing.assert_close(loop.state.shared[key], value, atol=1e-6, rtol=0)
+    assert max((v - first[k]).abs().max() for k, v in zip(first, expected, strict=True)) > 1e-3
+
+    found = {
+        (c.test_set, c.split): (c.correct, c.total)
+        for c in loop.finished[-1].cells
+        if c.model == GLOBAL and c.stage == AFTER_AGGREGATION
+    }
+    rows = [*own.assignment.test, *(h.base_test for h in own.halves), *(h.new_test for h in own.halves)]
+    columns = list(enumerate(zip(space_names(own), rows, strict=True), start=1))
+    columns = [(at, TEST, names, held) for at, (names, held) in columns]
+    columns += [
+        (at, VALIDATION, names, held)
+        for at, (names, held) in enumerate(zip(own.blocks, own.assignment.validation, strict=True), start=1)
+    ]
+    images = both()
+    assert found.keys() == {(at, split) for at, split, _, _ in columns}
+    for at, split, names, held in columns:
+        text = texts(expected, names)
+        right = sum(
+            names[int(scores(text, whole.pool.values[r], scale).argmax())] == spoken(images, r) for r in held
+        )
+        assert found[at, split] == (right, len(held)), (at, split)
+    clients = {c.test_set for c in loop.finished[-1].cells if c.stage == BEFORE_AGGREGATION}
+    assert clients == {1, 2, 3}, "before aggregation each client is tested among its own classes"
+
+
+def block_positions(own: OwnClasses, client: int, block: tuple[str, ...]) -> list[int]:
+    """Where a client's classes are among the base classes of all data sets."""
+    data_set = ("trees", "things")[own.assignment.client_domain[client]]
+    return [own.classes.index(f"{data_set}: {name}") for name in block]
+
+
+def spoken(images: ImageSet, row: int) -> str:
+    return images.classes[images.labels[row]].split(": ")[1]
+
+
+def test_a_method_whose_prompt_depends_on_the_set_of_names_predicts_otherwise_under_a_mask():
+    """FedTPG's scores of a client's classes among all base names are not those among its own."""
+    whole, of_clients, own = cohorts("fedtpg", context_length=2)
+    method = of_clients[1].method
+    state = method.init(method.problem.generator)
+    params = {n: v[None] for n, v in state.shared.items()}
+    among_all = type(method)(method.config, whole.label_spaces[0].problem)
+    x = whole.pool.values[:5][None]
+    mine = method.logits(params, method.head(params, None), x)[0]
+    masked = among_all.logits(params, among_all.head(params, None), x)[0]
+    columns = [own.halves[0].base.index(name) for name in own.blocks[1]]
+    assert (mine - masked[:, columns]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fedtpg", "promptfl"])
+def test_a_client_encodes_no_name_beyond_its_label_space(name):
+    _, images, own = federation()
+    cls, config = registry.get(name), registry.build_config(name, {"context_length": 2})
+    for client in range(len(own.blocks)):
+        read: list[str] = []
+
+        def spy(texts, read=read):
+            read.extend(texts)
+            return tiny.tokenizer()(texts)
+
+        watched, *_ = federation(replace(tiny.drawn_backbone(), tokenizer=spy))
+        held = federation_of_client(watched, images, own, client)
+        method, one = cls(config, held.problem), torch.tensor([client])
+        received = {n: v[None] for n, v in method.init(held.problem.generator).shared.items()}
+        worker = Worker((Cohort(method, held, range(client, client + 1)),))
+        worker.train(Chunk(0, one, 1, received, {}, {}, 0.1, True, False))
+        named = {name for name in {*TREES, *THINGS} if any(name in text for text in read)}
+        assert named == set(own.blocks[client]), client
+
+
+def test_text_features_of_single_names_are_the_same_among_own_names_as_in_a_larger_set():
+    """For PromptFL own names are rows of the scores among all base names."""
+    whole, of_clients, own = cohorts("promptfl", context_length=2)
+    for client in (0, 1):
+        method = of_clients[client].method
+        params = {n: v[None] for n, v in method.init(method.problem.generator).shared.items()}
+        among_all = type(method)(method.config, whole.label_spaces[0].problem)
+        x = whole.pool.values[:5][None]
+        columns = [own.halves[0].base.index(name) for name in own.blocks[client]]
+        mine = method.logits(params, method.head(params, None), x)
+        torch.testing.assert_close(
+            mine, among_all.logits(params, among_all.head(params, None), x)[..., columns], atol=1e-12, rtol=0
+        )
+
+
+def test_own_models_are_tested_on_own_classes_and_on_every_label_space_of_a_data_set():
+    whole, of_clients, _ = cohorts("promptfolio", context_length=2, lr=0.05)
+    cells = loop_of(whole, of_clients, 1).finished[-1].cells
+    after = [c for c in cells if c.split == TEST and c.stage == AFTER_AGGREGATION]
+    assert {(c.model, c.test_set) for c in after if c.model} == {
+        (client, column) for client in (1, 2, 3) for column in (client, 4, 5, 6, 7)
+    }
+    assert [e.kind for e in entities(whole)] == ["global", *["client"] * 3, *["base"] * 2, *["new"] * 2]
+    assert [e.domain for e in entities(whole)[4:]] == ["trees", "things"] * 2
+
+
+def folders(root: Path) -> list[Path]:
+    """Two data sets of the user's own, with four and three classes of a few pictures."""
+    draw = np.random.default_rng(0)
+    made = [root / "trees", root / "things"]
+    for folder, names in zip(made, (TREES[:4], THINGS[:3]), strict=True):
+        for name in names:
+            (folder / name).mkdir(parents=True)
+            for i in range(8):
+                pixels = draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return made
+
+
+def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_path):
+    trees, things = map(str, folders(tmp_path / "data"))
+    experiment = Experiment(
+        data={"name": "folder", "root": trees, "training_classes": "own"},
+        further_data=[{"name": "folder", "root": things, "template": "the thing {}."}],
+        partition={"kind": "blocks", "classes_per_client": 1},
+        methods=[{"name": "fedtpg", "config": {"context_length": 2}}],
+        rounds=2,
+    )
+    made = plan(experiment)
+    assert made.clients == ("folder trees-1", "folder trees-2", "folder things-1", "folder things-2")
+    assert made.counts.shape == (4, 4) and (made.counts > 0).sum() == 4
+    (run,) = made.runs
+    places = {"artifacts": tmp_path / "artifacts", "folder": tmp_path / "run"}
+    rounds = [e for e in train(run, **places) if isinstance(e, RoundFinished)]
+    again = train(run, resume_from=rounds[1].checkpoint, environment={}, **places)
+    (last,) = [e for e in again if isinstance(e, RoundFinished)]
+    assert last.cells == rounds[2].cells and last.train_loss == rounds[2].train_loss
+    assert {c.test_set for c in last.cells if c.model == GLOBAL and c.split == TEST} == set(range(1, 9))
+    with pytest.raises(FedLensError, match="not available for it"):
+        list(restore(run, Path(rounds[2].checkpoint), tmp_path / "artifacts", "cpu", None))
+
+
+# What cannot be done is refused
+
+
+def refused(name: str) -> str:
+    cls = registry.get(name)
+    return cls.needs_one_label_space(registry.build_config(name, SMALL.get(name, {})))
+
+
+def test_methods_with_parameters_for_each_class_are_refused_before_anything_is_loaded():
+    bound = ("fedot", "fedalign", "feddeap", "taskres", "vpt", "clip-fc", "fedgh", "fedakt", "fedapt")
+    assert all(map(refused, bound))
+    assert not any(map(refused, ("zero-shot", "promptfl", "fedtpg", "kgcoop", "coop", "sdfed", "fedotp")))
+    csc = registry.build_config("promptfl", {"class_specific": True})
+    assert registry.get("promptfl").needs_one_label_space(csc)
+    (run,) = expand(Experiment(**{**experiment().model_dump(), "methods": [{"name": "taskres"}]}))
+    with pytest.raises(FedLensError, match="TaskRes cannot train clients that each predict among their own"):
+        resolve(run, prepare_inputs(run, both()).context, "methods.0")
+
+
+def test_an_undeclared_parameter_of_each_class_is_found():
+    whole, images, own = federation()
+    with pytest.raises(FedLensError, match="its parameter 'weight' depends on the classes"):
+        cohorts_of_one(BiasMethod, BiasConfig(), whole, images, own)
+
+
+@pytest.mark.slow  # the refusal and two methods are tested above
+@pytest.mark.parametrize("name", [n for n, c in registry.load_all().items() if "fedcore." in c.__module__])
+def test_every_method_that_is_not_refused_trains(name):
+    if refused(name):
+        return
+    backbone = tiny.drawn_backbone()
+    whole, images, own = federation()
+    config = registry.build_config(name, SMALL.get(name, {}))
+    reads = registry.get(name).reads(config, backbone.spec)
+    if reads != "embedding":
+        held = tiny.tiny_federation(backbone, reads)
+        values = held.pool.values.repeat(6, *[1] * (held.pool.values.dim() - 1))[: len(images)]
+        assert len(values) == len(images)
+        whole = federation_of_all(images, own, values, backbone, seed=1)
+    of_clients = cohorts_of_one(registry.get(name), config, whole, images, own)
+    last = loop_of(whole, of_clients, 1).finished[-1]
+    assert {c.test_set for c in last.cells if c.split == TEST} == set(range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"data": {"name": "shapes", "training_classes": "base"}, "further_data": []}, "partition.kind"),
+        ({"partition": {"kind": "domain"}}, "partition.kind"),
+        ({"data": {"name": "shapes"}, "partition": {"kind": "domain"}}, "further_data"),
+        ({"partition": {"kind": "blocks", "classes_per_client": 2, "unseen": 0.2}}, "partition.unseen"),
+        ({"held_out": ["photo"]}, "held_out"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, field):
+    run = expand(Experiment(**{**experiment().model_dump(), **changes}))[0]
+    with pytest.raises(FedLensError) as caught:
+        prepare_inputs(run, both())
+    assert caught.value.field == field
+
+
+def test_two_data_sets_of_one_name_are_told_apart_by_their_folders():
+    one = replace(image_set("folder", THINGS, "a {}."), root="/data/red")
+    assert joined([one, replace(one, root="/data/blue")]).domains == ("folder red", "folder blue")
+    with pytest.raises(FedLensError, match="named twice"):
+        joined([one, one])
+
+
+def test_rows_of_a_joined_set_are_those_of_its_parts():
+    images = both()
+    ends = np.cumsum([0, *map(len, images.parts)])
+    for part, (start, end), prefix in zip(images.parts, pairwise(ends), ("trees", "things"), strict=True):
+        assert [images.classes[c] for c in images.labels[start:end]] == [
+            f"{prefix}: {part.classes[c]}" for c in part.labels
+        ]
+        assert images.keys[start:end] == tuple(f"{prefix}/{key}" for key in part.keys)
+    assert images.fingerprint != joined(images.parts[::-1]).fingerprint
