@@ -168,7 +168,7 @@ class Loop:
             cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
         path = self._save()
         saved_at = time.perf_counter()
-        down = traffic(received, len(clients))
+        down = traffic(self.method.downloads(before.server_side(), clients, received), len(clients))
         # Processes evaluate their chunks at the same time, so the seconds of all chunks are divided by width.
         evaluating = min(gathered.seconds_evaluate / self.executor.width, gathered_at - begin)
         yield RoundFinished(

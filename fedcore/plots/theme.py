@@ -55,6 +55,7 @@ BASELINE_STYLES = {
     "fedpha": MethodStyle("#882255", "#E58FB5", "longdash", "square-open"),
     "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
     "tip-adapter": MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
+    "pfedmoap": MethodStyle("#8A6D00", "#DDCC77", "longdashdot", "cross-open"),
     "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
     "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
 }

@@ -21,6 +21,7 @@ SMALL = {
     "promptfl": {"context_length": 2, "lr": 0.05},
     "coop": {"context_length": 2, "lr": 0.05},
     "promptfolio": {"context_length": 2, "lr": 0.05},
+    "pfedmoap": {"context_length": 2, "lr": 0.05, "local_epochs": 1},
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "fedotp": {"context_length": 2, "lr": 0.05},
@@ -33,8 +34,8 @@ SMALL = {
     "fedprox-lora": {"rank": 2, "lr": 0.01},
 }
 """Prompts and ranks that the tiny CLIP has room for; methods that are not named run as they are."""
-SHARED_BY_CLIENT = {"shared.query_w"}
-"""Shared parameters with a row for each client: FedAPT's query."""
+BY_CLIENT = {"shared.query_w", "server.prompts"}
+"""Parameters of the server with a row for each client: FedAPT's query, pFedMoAP's last prompts."""
 TRAINED = [
     name
     for name, cls in registry.load_all().items()
@@ -116,6 +117,6 @@ def test_the_order_of_clients_does_not_matter(name):
     other = trained(name, federation(name, order=order))
     for key, value in parts(usual(name)).items():
         clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
-        clients = clients or key.startswith("server.serving") or key in SHARED_BY_CLIENT
+        clients = clients or key.startswith("server.serving") or key in BY_CLIENT
         expected = value[list(order)] if clients else value
         torch.testing.assert_close(parts(other)[key], expected, atol=1e-6, rtol=0, msg=key)

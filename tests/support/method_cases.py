@@ -169,6 +169,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "plot": ("plot", {**SMALL, "context_length": 3, "prompts": 2}, {"context"}, {"context"}, set()),
     "prograd": ("prograd", SMALL, {"context"}, {"context"}, set()),
+    "pfedmoap": (
+        "pfedmoap",
+        {**SMALL, "context_length": 3, "local_epochs": 1},
+        {"context"},
+        {"context", "experts"},
+        {f"gate_{layer}_{part}" for layer in "qkvo" for part in "wb"},
+    ),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
     "promptfolio": ("promptfolio", {**SMALL, "context_length": 3}, {"context"}, {"context"}, {"own"}),
     "promptfl-class-specific": (

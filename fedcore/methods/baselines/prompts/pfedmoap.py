@@ -1,0 +1,284 @@
+"""pFedMoAP mixes a client's prompt with prompts of other clients, image by image (Luo et al., ICLR 2025).
+
+    t_k(P): normalised text feature of [SOS] P class name . [EOT]
+    P_i is the client's prompt, T_jk = t_k(P_j) for E - 1 prompts of others, which stay as received
+    q = pool(h/|h|),  keys = values = {pool(t_k(P_i)), pool(T_jk)},  pool(x) = x[::d/a]
+    o_k = MHA_i(q, keys, values), whose scores are multiplied by 10
+    client: scores lambda s h/|h| . t_k(P_i) + s pool(h/|h|) . o_k,  L = CE(scores)
+    server: keeps each client's last P_i; a participant starts from their mean
+
+The attention MHA_i (the gate) never leaves its client. In its first round a client has no experts: it trains
+and predicts with s h/|h| . t_k(P_i) alone, as PromptFL does. There is no global model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from fedcore.errors import FedLensError
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import Epochs, LearningRate, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
+from fedcore.records.presentation import About
+
+HEADS, SHARPNESS = 8, 10.0
+"""Heads of the attention, and the factor of its scores in the place of 1/sqrt(width)."""
+LAYERS = ("q", "k", "v", "o")
+GATE = tuple(f"gate_{layer}_{part}" for layer in LAYERS for part in "wb")
+"""Parameters of the attention."""
+AT_ONCE = 32
+"""Prompts of others that are encoded together."""
+
+
+class PFedMoAPConfig(PromptedConfig):
+    """Hyper-parameters of pFedMoAP."""
+
+    lr: LearningRate = hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
+    schedule: Literal["constant", "cosine"] = hyper(
+        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
+    )
+    local_epochs: Epochs = hyper(5, "Passes over a client's data in one round (authors' code: 5)")
+    experts: int = hyper(
+        10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100
+    )
+    selection: Literal["nearest", "random"] = hyper(
+        "nearest",
+        "Prompts of others that a client gets: nearest to its own one (paper), or drawn at random (what the "
+        "authors' code runs)",
+        title="choice of experts",
+    )
+    local_weight: float = hyper(
+        0.5, "Weight lambda of the scores of the client's own prompt (paper: 0.5)", ge=0, le=100
+    )
+    gate_width: int = hyper(
+        128, "Width a of the attention; at most the width of CLIP's embedding (paper: 128)", ge=8, le=4096
+    )
+    gate_lr: LearningRate = hyper(0.01, "Learning rate of the attention (authors' code: 0.01)")
+
+
+@method
+class PFedMoAP(Prompted):
+    """lambda s h . t(P_i) + s pool(h) . MHA(pool(h), own and other clients' class features)."""
+
+    name = "pfedmoap"
+    about = About(
+        title="pFedMoAP",
+        source="Luo et al., Mixture of Experts Made Personalized: Federated Prompt Learning for "
+        "Vision-Language Models, ICLR 2025",
+        bibtex="@inproceedings{luo2025pfedmoap, author = {Luo, Jun and Chen, Chen and Wu, Shandong}, title = "
+        "{Mixture of Experts Made Personalized: Federated Prompt Learning for Vision-Language Models}, "
+        "booktitle = {ICLR}, year = {2025}}",
+        summary="CLIP stays frozen and every client learns a prompt. "
+        "The server keeps each client's last prompt and sends a client some of the others, the nearest to "
+        "its own. "
+        "They stay fixed: a small attention network, which never leaves the client, weighs for each image "
+        "and class how much the client's own prompt and each of the others count. "
+        "A round starts from the mean of all prompts. "
+        "Clients see prompts of single other clients, and there is no global model.",
+        family="baseline",
+        prompts={"context": "own"},
+    )
+    Config = PFedMoAPConfig
+    backbones = "equal token widths"
+    shared = ("context",)
+
+    def __init__(self, config: PFedMoAPConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        width = problem.backbone.spec.embed_dim
+        self.width = min(config.gate_width, width)
+        self.stride = width // self.width
+
+    @classmethod
+    def check(cls, config: PFedMoAPConfig, context: RunContext) -> None:
+        """Refuse widths that the heads cannot divide among themselves."""
+        super().check(config, context)
+        width = min(config.gate_width, context.spec.embed_dim)
+        if width % HEADS:
+            raise FedLensError(
+                f"the attention has {HEADS} heads, which cannot share a width of {width}; use a multiple of "
+                f"{HEADS}, at most the {context.spec.embed_dim} of {context.spec.name}",
+                "gate_width",
+            )
+
+    @classmethod
+    def result_caveat(cls, config: PFedMoAPConfig, embedded: bool) -> str:
+        """Say what clients learn about each other."""
+        return (
+            "Clients receive the prompts of single other clients, not only a mean: a prompt can tell what "
+            "its client's images are"
+        )
+
+    def init(self, generator: Generators) -> State:
+        """Draw PromptFL's first prompt for all clients, and one attention that each of them copies.
+
+        personal: the prompts that the server sends to a client, zeros if it gets none. server: the last
+        prompt of each client, the mean for those that never sent any.
+
+        Shape: context (M, m), experts (clients, n, M, m) with n = 0 at first, prompts (clients, M, m),
+        gate_*_w (clients, a, a), gate_*_b (clients, a).
+        """
+        context = self._draw(generator("promptfl", "context"))
+        gate: Params = {}
+        for layer in LAYERS:
+            weight, bias = draw_linear(self.width, self.width, generator("pfedmoap", layer))
+            gate |= {f"gate_{layer}_w": weight, f"gate_{layer}_b": bias}
+        prompts = self.repeat({"prompts": context})
+        return State(
+            shared={"context": context},
+            personal={"experts": prompts["prompts"][:, None][:, :0]},
+            local=self.repeat(self.place(gate)),
+            server=prompts,
+        )
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return the class features of the experts. Shape: experts (clients, n, classes, a)."""
+        return self._encoded(params["experts"])
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        head = {**const, "text": F.normalize(self._text(params["context"]), dim=-1)}
+        loss = cross_entropy(self.logits(params, head, batch.x), batch.labels, batch.mask)
+        if const["experts"].shape[1]:
+            return Step({("context", *GATE): loss})
+        return Step({("context",): loss}, moved={name: params[name].detach() for name in GATE})
+
+    def lr_factors(self) -> dict[str, float]:
+        """Return the learning rate of the attention as a multiple of the prompt's."""
+        return dict.fromkeys(GATE, self.config.gate_lr / self.config.lr) if self.config.lr else {}
+
+    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+        """Average the prompts, keep each, and choose experts for the clients that have taken part."""
+        sent = super().aggregate(state, uploads, generator)
+        assert state.rounds_trained is not None, "set by the engine"
+        taken = state.rounds_trained > 0
+        taken[uploads.clients] = True
+        here = taken.to(self.problem.device)[:, None, None]
+        kept = state.server["prompts"].clone()
+        kept[uploads.clients.to(kept.device)] = uploads.dense("context")
+        kept = torch.where(here, kept, sent.shared["context"])
+        count = max(0, min(self.config.experts, int(taken.sum())) - 1)
+        chosen = self._distances(kept, taken, generator).topk(count, largest=False).indices
+        experts = kept[chosen.to(kept.device)] * here[..., None]
+        return replace(sent, personal={"experts": experts}, server={"prompts": kept})
+
+    def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
+        """Return how far each client's prompt is from the others', or random numbers; inf from its own.
+
+        Prompts that were never sent are no experts. Shape: prompts (clients, M, m), taken (clients,) ->
+        (clients, clients).
+        """
+        if self.config.selection == "nearest":
+            flat = prompts.flatten(1).double()
+            apart = torch.cdist(flat, flat).cpu()
+        else:
+            # Drawn in the order of the names, so that the order of the clients does not matter.
+            clients = self.problem.clients
+            names = torch.tensor(sorted(range(len(clients)), key=clients.__getitem__)).argsort()
+            drawn = torch.rand(
+                len(clients), len(clients), generator=generator("experts"), dtype=torch.float64
+            )
+            apart = drawn[names][:, names]
+        apart[:, ~taken] = torch.inf
+        return apart.fill_diagonal_(torch.inf)
+
+    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+        """Return the mean prompt, and the experts of the clients that get some."""
+        experts = received["experts"]
+        got = _present(experts) * experts.shape[1]
+        return {"context": received["context"], "experts": Ragged(experts, got)}
+
+    def models(self, state: State) -> Models:
+        """Return each client's last prompt with the experts of its next round; there is no global model.
+
+        A client whose attention has not been trained yet, in its second round, predicts without it.
+        """
+        experts = state.personal["experts"]
+        if state.rounds_trained is not None:
+            trained = (state.rounds_trained > 1).to(experts.device)
+            experts = experts * trained[:, None, None, None]
+        return Models(None, {"context": state.server["prompts"], "experts": experts, **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features of the own prompt and, pooled, of the experts.
+
+        Shape: text (models, classes, d), experts (models, n, classes, a), present (models,).
+        """
+        text = F.normalize(self._text(params["context"]), dim=-1)
+        return {"text": text, **self._encoded(params["experts"])}
+
+    def _encoded(self, experts: Tensor) -> Params:
+        """Return pooled class features of the experts, and which clients have some.
+
+        Equal prompts, which several clients have got, are encoded once.
+
+        Shape: experts (clients, n, M, m) -> experts (clients, n, classes, a), present (clients,).
+        """
+        clients, count = experts.shape[:2]
+        present = _present(experts)
+        if not count or not present.any():
+            return {
+                "experts": experts.new_zeros(clients, 0, len(self.problem.classes), self.width),
+                "present": present,
+            }
+        different, place = experts.flatten(0, 1).unique(dim=0, return_inverse=True)
+        text = in_pieces(lambda some: self._pool(F.normalize(self._text(some), dim=-1)), AT_ONCE, different)
+        return {"experts": text[place].unflatten(0, (clients, count)), "present": present}
+
+    def _pool(self, x: Tensor) -> Tensor:
+        """Take every (d/a)-th coordinate. Shape: (..., d) -> (..., a)."""
+        return x[..., :: self.stride][..., : self.width]
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return the scores of the own prompt and of the mixture.
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
+        scale = self.problem.backbone.logit_scale
+        h = F.normalize(x, dim=-1)
+        own: Tensor = scale * (h @ head["text"].transpose(1, 2))
+        if not head["experts"].shape[1]:
+            return own
+        texts = torch.cat([self._pool(head["text"])[:, None], head["experts"]], 1)
+        mixed = self.config.local_weight * own + scale * self._attended(params, self._pool(h), texts)
+        return torch.where(head["present"][:, None, None], mixed, own)
+
+    def _attended(self, params: Params, h: Tensor, texts: Tensor) -> Tensor:
+        """Return pool(h) . MHA(pool(h), texts, texts).
+
+        h . W_o v = (W_o^T h) . v: every value becomes a number before the sum over the experts.
+
+        Shape: h (models, samples, a), texts (models, E, classes, a) -> (models, samples, classes).
+        """
+        weight = {layer: (params[f"gate_{layer}_w"], params[f"gate_{layer}_b"]) for layer in LAYERS}
+        flat, (experts, classes) = texts.flatten(1, 2), texts.shape[1:3]
+
+        def by_head(values: Tensor) -> Tensor:
+            """Shape: (models, n, a) -> (models, heads, n, a / heads)."""
+            heads: Tensor = values.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            return heads
+
+        q, k, v = (by_head(linear(t, *weight[n])) for n, t in (("q", h), ("k", flat), ("v", flat)))
+        shape = (experts, classes)
+        share = (SHARPNESS * (q @ k.transpose(2, 3))).unflatten(-1, shape).softmax(-2)
+        out = by_head(h @ weight["o"][0])
+        agreed = (out @ v.transpose(2, 3)).unflatten(-1, shape)
+        voted: Tensor = (share * agreed).sum((1, 3))
+        return voted + h @ weight["o"][1][..., None]
+
+    def features(self, params: Params, head: Params, x: Tensor) -> None:
+        """Return nothing: a score is no comparison of one image feature with one class feature."""
+
+    def numbers_per_sample(self) -> int:
+        """Return the scores, shares and values of the attention."""
+        experts: int = self.config.experts
+        return 3 * HEADS * experts * len(self.problem.classes)
+
+
+def _present(experts: Tensor) -> Tensor:
+    """Return which clients have got experts: zeros mean none. Shape: (clients, n, M, m) -> (clients,)."""
+    return experts.flatten(1).any(1)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.errors import FedLensError
+from tests.support.against import build, client_logits, engine_batches, samples
+from tests.support.oracles.fedavg import nll
+from tests.support.oracles.promptfl import sgd, text_features, weighted
+from tests.support.tiny import run_rounds, tiny_federation
+
+SETTINGS = {"context_length": 3, "lr": 0.05, "gate_lr": 0.5, "gate_width": 8, "batch_size": 4}
+NEAR = {"atol": 1e-6, "rtol": 0}
+FOUR = (5, 4, 3, 4)
+GATE = [f"gate_{layer}_{part}" for layer in "qkvo" for part in "wb"]
+
+
+def attention(gate, q, texts) -> torch.Tensor:
+    """One query over the experts' texts, one head after the other. Shape: q (8,), texts (E, 8) -> (8,)."""
+    wq, bq, wk, bk, wv, bv, wo, bo = gate
+    q, keys, values = wq @ q + bq, [wk @ t + bk for t in texts], [wv @ t + bv for t in texts]
+    heads = []
+    for i in range(8):  # a width of 8 leaves each head one number
+        shares = torch.softmax(torch.stack([10 * q[i] * k[i] for k in keys]), 0)
+        heads.append(sum(s * v[i] for s, v in zip(shares, values, strict=True)))
+    return wo @ torch.stack(heads) + bo
+
+
+def scores(own, experts, gate, scale, x) -> list[torch.Tensor]:
+    """Shape: own (K, 16), experts: (K, 16) each, x (n, 16)."""
+    found = []
+    for h in x:
+        h = h / h.norm()
+        row = []
+        for k, t in enumerate(own):
+            score = scale * (h @ t)
+            if experts:
+                texts = torch.stack([t[::2], *(e[k][::2] for e in experts)])
+                score = 0.5 * score + scale * (h[::2] @ attention(gate, h[::2], texts))
+            row.append(score)
+        found.append(torch.stack(row))
+    return found
+
+
+def nearest(prompts, i, count) -> list[torch.Tensor]:
+    others = sorted((float((p - prompts[i]).norm()), j) for j, p in enumerate(prompts) if j != i)
+    return [prompts[j] for _, j in others[:count]]
+
+
+def test_agrees_with_the_naive_implementation():
+    """Four clients with three experts each, its own one included."""
+    federation = tiny_federation(samples=FOUR)
+    problem, backbone = federation.problem, federation.problem.backbone
+    method = build("pfedmoap", federation, **SETTINGS, experts=3, local_epochs=1, schedule="constant")
+    first = method.init(problem.generator)
+
+    def text(prompt):
+        return text_features(backbone.model, backbone.tokenizer, prompt, problem.classes)
+
+    mean, gates = first.shared["context"], [[first.local[n][i] for n in GATE] for i in range(4)]
+    xs, labels = samples(federation)
+    given: list[list[torch.Tensor]] = [[]] * 4
+    for steps_of in engine_batches(federation, method, 3):
+        sent = []
+        for i, steps in enumerate(steps_of):
+            texts = [text(p) for p in given[i]]
+            values = [v.clone().requires_grad_() for v in (mean, *gates[i])]
+            momenta: list[torch.Tensor | None] = [None] * 9
+            for chosen in steps:
+                own, *gate = values
+                found = scores(text(own), texts, gate, backbone.logit_scale, xs[i][chosen])
+                loss = sum(nll(s, y) for s, y in zip(found, labels[i][chosen], strict=True)) / len(found)
+                moving = values if texts else values[:1]
+                gradients = torch.autograd.grad(loss, moving)
+                moved = [
+                    sgd([v], [g], part, {"lr": lr, "momentum": 0.9, "weight_decay": 5e-4})[0]
+                    for v, g, part, lr in zip(
+                        moving, gradients, slots(momenta), [0.05] + [0.5] * 8, strict=False
+                    )
+                ]
+                values = moved + values[len(moved) :]
+            sent.append(values[0].detach())
+            gates[i] = [v.detach() for v in values[1:]]
+        mean = weighted(sent, [float(n) for n in FOUR])
+        given = [nearest(sent, i, 2) for i in range(4)]
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["context"], mean, **NEAR)
+    torch.testing.assert_close(state.server["prompts"], torch.stack(sent), **NEAR)
+    for n, name in enumerate(GATE):
+        torch.testing.assert_close(state.local[name], torch.stack([g[n] for g in gates]), **NEAR)
+    for part in ("gate_q_w", "gate_o_w"):
+        assert (state.local[part] - first.local[part]).abs().max() > 1e-4  # it did train
+    ours = client_logits(method, state, federation)
+    for i in range(4):
+        texts = [text(p) for p in given[i]]
+        expected = scores(text(sent[i]), texts, gates[i], backbone.logit_scale, federation.pool.values[:6])
+        torch.testing.assert_close(ours[i][:6], torch.stack(expected), **NEAR)
+    assert method.models(state).global_model is None
+
+
+def slots(momenta: list) -> list:
+    """One list for each value, which ``sgd`` updates in place."""
+    for i, held in enumerate(momenta):
+        momenta[i] = held if isinstance(held, list) else [held]
+    return momenta
+
+
+def test_without_experts_it_is_promptfl_bit_for_bit():
+    federation = tiny_federation()
+    small = {"context_length": 3, "lr": 0.05, "batch_size": 4}
+    alone = build("pfedmoap", federation, **small, experts=1, local_epochs=1, schedule="constant")
+    common = build("promptfl", federation, **small)
+    ours, theirs = (run_rounds(m, federation, 3).state for m in (alone, common))
+    assert torch.equal(ours.shared["context"], theirs.shared["context"])
+
+
+@pytest.mark.parametrize("selection", ["nearest", "random"])
+def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
+    """Five of ten clients a round; experts are last prompts that were sent, of others, without repetition."""
+    federation = tiny_federation(samples=(4,) * 10)
+    method = build("pfedmoap", federation, **SETTINGS, experts=4, local_epochs=1, selection=selection)
+    loop = run_rounds(method, federation, 3, participation=0.5)
+    state, sizes = loop.state, {}
+    taken = state.rounds_trained > 0
+    assert 5 < int(taken.sum()) <= 10
+    for i, experts in enumerate(state.personal["experts"]):
+        others = [j for j in taken.nonzero()[:, 0].tolist() if j != i]
+        found = [j for e in experts for j in others if torch.equal(e, state.server["prompts"][j])]
+        assert (len(set(found)) == 3) if taken[i] else not experts.any()
+        sizes[i] = found
+    if selection == "random":
+        assert sizes != {i: f for i, f in sizes.items() if f == sorted(f)}
+    with torch.no_grad():
+        once = [i for i in range(10) if state.rounds_trained[i] == 1]
+        own = method.models(state).clients
+        assert once and not own["experts"][once].any(), "an attention that was never trained does not vote"
+    # down: the mean, and from the second participation on three experts of 3 x 16 numbers
+    seen, prompt = torch.zeros(10, dtype=torch.bool), 3 * 16
+    for round_, event in enumerate(loop.finished[1:], 1):
+        here = loop.participants(round_)
+        assert event.scalars_down == len(here) * prompt + int(seen[here].sum()) * 3 * prompt
+        assert event.scalars_up == len(here) * prompt
+        seen[here] = True
+
+
+def test_a_width_that_the_heads_cannot_share_is_refused():
+    with pytest.raises(FedLensError, match="8 heads, which cannot share a width of 12") as refused:
+        build("pfedmoap", tiny_federation(), gate_width=12)
+    assert refused.value.field == "gate_width"
