@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
 
+from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
 from fedcore.system_errors import explain
 
@@ -266,3 +267,19 @@ def write_data(text: str) -> None:
     """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
     raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
     (sys.stdout if sys.stdout.isatty() else raw).write(text)
+
+
+def check_baseline(baseline: str | None, test: str | None) -> None:
+    """Refuse a test without a row to test against."""
+    if test is not None and baseline is None:
+        raise FedLensError("name the method to test against with --baseline", "test")
+
+
+def write_file(path: Path, content: bytes, make_folder: bool = False) -> None:
+    """Write the file that ``--output`` names, whole or not at all."""
+    try:
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise FedLensError(f"cannot write {path}: {error.strerror}; choose another file", "output") from error

@@ -101,7 +101,7 @@ def run(
         print_note(lack)
     if not queue:
         handler = None if over is None else process.spread_over(over, device, ray)
-        return _train_here(store, experiment, checked.runs, device, handler, debug)
+        return train_here(store, experiment, checked.runs, device, handler, debug)[1]
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
@@ -109,15 +109,15 @@ def run(
     return DONE
 
 
-def _train_here(
+def train_here(
     store: Store,
     experiment: Experiment,
     runs: Sequence[RunConfig],
     device: str | None,
     handler: Handler | None,
     debug: bool,
-) -> int:
-    """Train runs in this process, print how they ended, and return the exit status."""
+) -> tuple[dict[int, str], int]:
+    """Train runs in this process and print how they ended; return that by run, and the exit status."""
     from fedcore.cli.progress import RunBars
     from fedcore.jobs.process import run_local
 
@@ -139,8 +139,8 @@ def _train_here(
     print(f"experiment {experiment_id} in {store.path}")
     warn_of_damage(store)
     if all(state == "done" for state in outcomes.values()):
-        return DONE
-    return INTERRUPTED if "stopped" in outcomes.values() else NOT_DONE
+        return outcomes, DONE
+    return outcomes, INTERRUPTED if "stopped" in outcomes.values() else NOT_DONE
 
 
 @command("list")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cache.durable import write_whole
 from fedcore.cli.common import (
     DONE,
     Database,
@@ -16,8 +15,10 @@ from fedcore.cli.common import (
     PairedTest,
     ReportedRound,
     RunFilter,
+    check_baseline,
     command,
     write_data,
+    write_file,
 )
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
@@ -69,7 +70,7 @@ def export(
     if table == "experiment" or suffix == ".json":
         format = format or "json"
     format = format or ("latex" if suffix == ".tex" else "csv")
-    _check_baseline(baseline, test)
+    check_baseline(baseline, test)
     if baseline is not None and table != "summary":
         raise FedLensError("only the summary compares with a baseline", "baseline")
     if digits is not None and format != "latex":
@@ -92,7 +93,7 @@ def export(
     is_folder = path.is_dir() or output.endswith(("/", os.sep))
     if is_folder:
         path = path / file_name(experiments, table, SUFFIXES[format])
-    _write_file(path, text, make_folder=is_folder)
+    write_file(path, text.encode(), make_folder=is_folder)
     return DONE
 
 
@@ -134,7 +135,7 @@ def report(
     from fedcore.results.metrics import METRICS, Metric
     from fedcore.store import Store
 
-    _check_baseline(baseline, test)
+    check_baseline(baseline, test)
     by: Metric | None = next((m for m in METRICS if m == metric), None)
     if metric is not None and by is None:
         raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
@@ -147,7 +148,7 @@ def report(
         page = report_html(read_report(checked, wording)) if is_page else ""
         files = {} if is_page else report_files(checked, wording)
     if is_page:
-        _write_file(output, page)
+        write_file(output, page.encode())
     else:
         write_folder(files, output)
     print(f"report of {names} in {output}")
@@ -163,20 +164,6 @@ def _notes(given: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FedLensError(f"cannot read {path}: {error}; name a text file in UTF-8", "notes") from error
-
-
-def _check_baseline(baseline: str | None, test: str | None) -> None:
-    if test is not None and baseline is None:
-        raise FedLensError("name the method to test against with --baseline", "test")
-
-
-def _write_file(path: Path, text: str, make_folder: bool = False) -> None:
-    try:
-        if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise FedLensError(f"cannot write {path}: {error.strerror}; choose another file", "output") from error
 
 
 @command("import")

@@ -127,7 +127,7 @@ class Loop:
 
     def _round_0(self) -> Iterator[Event]:
         begin = time.perf_counter()
-        cells = self._evaluate_all(self.state, full=True)
+        cells = self._evaluate_all(self.state, is_full(0, self.rounds, len(self._clients)))
         self.run_state.done = 0
         path = self._save()
         yield RoundFinished(
@@ -162,7 +162,7 @@ class Loop:
         self.run_state.advance(round_, after, clients, trained.params if trains else {})
         cells = gathered.cells
         if self._is_evaluated(round_):
-            full = round_ == self.rounds or len(self._clients) <= FULL_MATRIX_CLIENTS
+            full = is_full(round_, self.rounds, len(self._clients))
             cells = [*self._evaluate_all(after, full), *cells]
         if round_ == self.rounds:
             cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
@@ -292,6 +292,11 @@ class Loop:
         if self.folder is None:
             return None
         return str(self.run_state.save(self.folder, self.run_key, self.whole_checkpoints))
+
+
+def is_full(round_: int, rounds: int, clients: int) -> bool:
+    """Return whether the evaluation of a round computes the full matrix, see ``FULL_MATRIX_CLIENTS``."""
+    return round_ in (0, rounds) or clients <= FULL_MATRIX_CLIENTS
 
 
 def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:

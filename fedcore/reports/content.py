@@ -9,6 +9,7 @@ from typing import Any
 from fedcore.errors import FedLensError
 from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
+from fedcore.reports.reproduce import Recipe, recipe_of
 from fedcore.reports.views.view import Figure, ViewSource
 from fedcore.results.comparison import Comparison
 from fedcore.results.setting_text import setting_paragraph
@@ -52,6 +53,7 @@ class Report:
 
     Attributes:
         environments: run -> the conditions that were recorded with it.
+        recipe: trains the runs behind the numbers again.
     """
 
     summary: Summary
@@ -59,6 +61,7 @@ class Report:
     wording: Wording
     sections: tuple[Section, ...]
     environments: Mapping[int, Mapping[str, Any]]
+    recipe: Recipe
 
     @property
     def comparison(self) -> Comparison:
@@ -101,4 +104,5 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> R
         paragraph = setting_paragraph(store, compared.rows_in(table.setting))
         sections.append(Section(table, tuple(figures), paragraph))
     environments = {run.id: store.runs.environment(run.id) for run in compared.runs}
-    return Report(checked.summary, choice, wording, tuple(sections), environments)
+    recipe = recipe_of(checked, wording.title)
+    return Report(checked.summary, choice, wording, tuple(sections), environments, recipe)

@@ -1,9 +1,8 @@
-"""The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the script that repeats the runs."""
+"""The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the methods of one's own."""
 
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import zipfile
@@ -17,12 +16,11 @@ from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
-from fedcore.reports.reproduce import SCRIPT, reproduction_files
+from fedcore.reports.reproduce import METHODS
 from fedcore.results.citations import bibtex
 
 PAGE = "report.html"
 FIGURES = "figures"
-_EXECUTABLE = 0o755
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 """Date of all files in an archive, so that equal content gives equal bytes."""
 
@@ -36,7 +34,7 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
         "experiments.json": written.pop("experiment.json"),
         **written,
         "citation.bib": bibtex(report.comparison.rows),
-        **reproduction_files(checked.store, report),
+        **{path: method.text for path, method in report.recipe.methods.items()},
     }
     files = {name: text.encode() for name, text in texts.items()}
     for number, section in enumerate(report.sections, 1):
@@ -53,7 +51,7 @@ def _slug(name: str) -> str:
 
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:
     said = {
-        PAGE: "the whole comparison; opens from disk, without server or network",
+        PAGE: "the whole comparison; opens from disk. `fedlens rerun report.html` trains its runs again",
         f"{FIGURES}/": "charts as PDF and SVG at the width of one or two columns",
         "summary.tex": "the table for a paper, with booktabs",
         "summary.csv": "a row per method and metric, with the test against the baseline",
@@ -64,14 +62,18 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "clients.csv": "a row per run, round and client",
         "summary.json": "the summary, with config and environment of every run",
         "experiments.json": "everything recorded; `fedlens import` reads it",
-        SCRIPT: "trains these runs again (see its first lines)",
+        f"{METHODS}/": "methods of one's own, as in the page",
         "citation.bib": "how to cite FedLens, the methods, the data and the model",
     }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
     papers = [f"{title}: {source}" for title, source in tables.sources(report)]
     parts = [
         [f"Report of {report.name}"],
-        [f"{name:<18}{text}" for name, text in said.items() if name.endswith("/") or name in files],
+        [
+            f"{name:<18}{text}"
+            for name, text in said.items()
+            if name in files or any(each.startswith(name) for each in files)
+        ],
         ["The number at the beginning of a figure's name is its setting:", *settings],
         ["Papers of the methods:", *papers] if papers else [],
     ]
@@ -98,8 +100,6 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
                 path = part / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-                if name == SCRIPT and os.name == "posix":
-                    path.chmod(_EXECUTABLE)
             if place.exists():  # somebody's shell may stand in it, so it is not exchanged for another folder
                 for made in part.iterdir():
                     made.rename(place / made.name)
@@ -124,7 +124,7 @@ def zipped(files: Mapping[str, bytes], folder: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, content in files.items():
             entry = zipfile.ZipInfo(f"{folder}/{name}", _ZIP_DATE)
-            entry.external_attr = (_EXECUTABLE if name == SCRIPT else 0o644) << 16
+            entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
     return buffer.getvalue()

@@ -18,11 +18,11 @@ import jinja2
 from markupsafe import Markup
 
 import fedcore
+from fedcore.config import dumps
 from fedcore.paths import ASSETS
 from fedcore.plots.shapes import inline_svg
 from fedcore.reports import figures, tables
 from fedcore.reports.content import Report
-from fedcore.reports.reproduce import reproduction
 from fedcore.reports.tables import TextCell, TextTable
 from fedcore.reports.views.view import Figure
 from fedcore.results.citations import bibtex
@@ -63,7 +63,6 @@ def report_html(report: Report) -> str:
         }
         for s in report.sections
     ]
-    repeat = reproduction(report)
     return environment.get_template("report.html.j2").render(
         policy=content_security_policy(script),
         style=Markup((ASSETS / "report" / "report.css").read_text(encoding="utf-8")),
@@ -77,8 +76,10 @@ def report_html(report: Report) -> str:
         configs=tables.config_tables(report),
         environment=tables.environment_table(report),
         runs=tables.runs_table(report),
-        repeat=repeat,
-        downloads={name: _download(text) for name, text in repeat.files.items()},
+        recipe=report.recipe,
+        experiments={e.name: dumps(e.config) for e in report.recipe.experiments},
+        recipe_data=_json_in_script(report.recipe.model_dump_json()),
+        can_rerun=any(run.origin == "engine" for run in report.recipe.runs),
         sources=tables.sources(report),
         bibtex=bibtex(report.comparison.rows),
         trained=list(dict.fromkeys(trained_with(e) for e in report.environments.values() if e)),
@@ -101,10 +102,6 @@ def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> TextTable:
         for row in zip(*columns.values(), strict=True)
     ]
     return TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows)
-
-
-def _download(text: str) -> str:
-    return f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def content_security_policy(script: str) -> str:

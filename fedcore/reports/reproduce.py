@@ -1,154 +1,222 @@
-"""What a report leaves to its readers: how to train its runs again, in one command, and what to cite."""
+"""The recipe of a comparison: everything that ``fedlens rerun`` needs to train its runs again, in one file.
+
+Reports and bundles hold it. It names the runs behind the numbers, with their configs and environments, the
+user's own methods with their text, and a digest of what each round recorded, to which new runs are compared.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from typing import Any, Literal
 
-from fedcore.config import MethodEntry, dumps
+from pydantic import BaseModel, ConfigDict
+
+from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
-from fedcore.reports.content import Report
-from fedcore.results.run_files import repeat_command, run_toml, trained_with
+from fedcore.records.codes import SPLITS, STAGES
+from fedcore.records.events import Notice
+from fedcore.reports.checked import CheckedComparison, ComparisonChoices
+from fedcore.results.comparison import Comparison
+from fedcore.results.metrics import Metric, Rule
+from fedcore.results.statistics import Test
 from fedcore.store import Store
 
-SCRIPT = "reproduce.sh"
-FOLDER = "runs"
+FORMAT: Literal["fedlens-recipe-1"] = "fedlens-recipe-1"
 METHODS = "methods"
+"""Folder of the user's own methods."""
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """One command that trains the runs of a report again.
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunRecipe(_Part):
+    """One run behind the numbers.
 
     Attributes:
-        command: empty if FedLens trained none of them.
-        files: what the command reads, by name: the experiments, and the user's own methods.
-        missing: method files that have changed since, or are gone.
+        number: within the recipe, from 1.
+        rounds: digest of the accuracies of each evaluated round, see ``round_digests``.
     """
 
-    command: str
-    files: Mapping[str, str]
+    number: int
+    label: str
+    origin: Literal["engine", "recorder", "import"]
+    config: RunConfig
+    environment: dict[str, Any]
+    notices: tuple[Notice, ...]
+    rounds: dict[int, str]
+
+
+class ExperimentRecipe(_Part):
+    """An experiment with those of its runs that are behind the numbers."""
+
+    name: str
+    config: Experiment
+    runs: tuple[RunRecipe, ...]
+
+
+class MethodFile(_Part):
+    """The text of a method of the user's own."""
+
+    sha256: str
+    text: str
+
+
+class Choices(_Part):
+    """How the numbers are made of the runs, see ``ComparisonChoices``."""
+
+    rule: Rule
+    metric: Metric
+    baseline: str | None
+    test: Test
+
+
+class Recipe(_Part):
+    """The runs of a comparison, to be trained again.
+
+    Attributes:
+        methods: by the path that the configs name.
+        missing: names of method files that have changed since, or are gone; their runs cannot be trained.
+    """
+
+    format: Literal["fedlens-recipe-1"]
+    title: str
+    choices: Choices
+    experiments: tuple[ExperimentRecipe, ...]
+    methods: dict[str, MethodFile]
     missing: tuple[str, ...]
 
-
-def reproduction(report: Report) -> Reproduction:
-    """Return the command and its files; each experiment trains all of its runs, whichever are shown."""
-    trained = {run.experiment_id for run in report.comparison.runs if run.origin == "engine"}
-    experiments = [e for e in report.comparison.experiments if e.id in trained]
-    methods, missing = own_methods(entry for e in experiments for entry in e.config.methods)
-    options = "".join(f" --methods {shlex.quote(name)}" for name in methods)
-    files, commands = dict(methods), []
-    for e in experiments:
-        without_files = tuple(m.model_copy(update={"file": None, "sha256": None}) for m in e.config.methods)
-        files[f"experiment-{e.id}.toml"] = dumps(e.config.model_copy(update={"methods": without_files}))
-        commands.append(f"fedlens run experiment-{e.id}.toml{options} --db reproduced.db")
-    return Reproduction(" && ".join(commands), files, tuple(missing))
+    @property
+    def runs(self) -> tuple[RunRecipe, ...]:
+        """All runs, in the order of their numbers."""
+        return tuple(run for experiment in self.experiments for run in experiment.runs)
 
 
-def own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, str], list[str]]:
-    """Return the text of the user's method files by name, and the names of those that cannot be given.
+def recipe(
+    store: Store, comparison: Comparison, choice: ComparisonChoices, metric: Metric, title: str = ""
+) -> Recipe:
+    """Return the recipe of the runs behind a comparison's rows.
+
+    Args:
+        metric: of the differences.
+        title: default: the names of the experiments.
+    """
+    averaged = {result.run.id: result.run for row in comparison.rows for result in row.runs}
+    ids = numbered(comparison)
+    configs = store.runs.configs(ids)
+    entries = [configs[i].method for i in ids]
+    files, missing = own_methods(entries)
+    places = {sha256: path for path, (sha256, _) in files.items()}
+    experiments = []
+    for experiment in comparison.experiments:
+        of_it = [i for i in ids if averaged[i].experiment_id == experiment.id]
+        if not of_it:
+            continue
+        methods = tuple(_portable(entry, places) for entry in experiment.config.methods)
+        runs = tuple(
+            RunRecipe(
+                number=ids.index(i) + 1,
+                label=averaged[i].label,
+                origin=averaged[i].origin,
+                config=_portable_run(configs[i], places),
+                environment=store.runs.environment(i),
+                notices=averaged[i].notices,
+                rounds=round_digests(store, i),
+            )
+            for i in of_it
+        )
+        data = _without_folder(experiment.config.data)
+        config = experiment.config.model_copy(update={"methods": methods, "data": data, "notes": ""})
+        experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
+    labels = {row.label for row in comparison.rows}
+    return Recipe(
+        format=FORMAT,
+        title=title or ", ".join(comparison.names.values()),
+        choices=Choices(
+            rule=choice.rule,
+            metric=metric,
+            baseline=choice.baseline if choice.baseline in labels else None,
+            test=choice.test,
+        ),
+        experiments=tuple(experiments),
+        methods={path: MethodFile(sha256=sha, text=text) for path, (sha, text) in files.items()},
+        missing=tuple(missing),
+    )
+
+
+def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
+    """Return the recipe of a checked comparison."""
+    summary = checked.summary
+    return recipe(checked.store, checked.comparison, checked.choice, summary.metric, title)
+
+
+def numbered(comparison: Comparison) -> list[int]:
+    """Return the runs behind a comparison's rows by experiment, then id; a recipe numbers them from 1."""
+    order = list(comparison.names)
+    runs = {result.run.id: result.run for row in comparison.rows for result in row.runs}
+    return sorted(runs, key=lambda i: (order.index(runs[i].experiment_id), i))
+
+
+def own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Return digest and text of the user's method files by path, and the names of those that are lost.
 
     A file that has changed since its runs were planned would not repeat them.
     """
-    files: dict[str, str] = {}
+    files: dict[str, tuple[str, str]] = {}
     missing = []
     for path, digest in dict.fromkeys((m.file, m.sha256) for m in entries if m.file):
         name = PurePath(path).name
         try:
-            _, content = registry.read(path)
-        except FedLensError:
+            text = registry.read(path)[1].decode()
+        except (FedLensError, UnicodeDecodeError):
             missing.append(name)
             continue
-        if (
-            digest not in (None, consent.digest(content))
-            or files.get(name, content.decode()) != content.decode()
-        ):
+        now = consent.digest(text.encode())
+        if digest not in (None, now):
             missing.append(name)
-        else:
-            files[name] = content.decode()
+            continue
+        place = f"{METHODS}/{name}"
+        if files.get(place, (now,))[0] != now:  # two files of one name
+            place = f"{METHODS}/{now[:8]}-{name}"
+        files[place] = now, text
     return files, missing
 
 
-def reproduction_files(store: Store, report: Report) -> dict[str, str]:
-    """Return the script and an experiment file per run by path, of the runs behind the numbers.
-
-    Each file names every hyper-parameter; each command the threads and the device that decide the last bits.
-    """
-    averaged = {r.run.id: r.run for g in report.comparison.rows for r in g.runs}
-    trained = [averaged[i] for i in sorted(averaged) if averaged[i].origin == "engine"]
-    others = [str(i) for i in sorted(averaged) if averaged[i].origin != "engine"]
-    methods, missing = own_methods(store.runs.config(run.id).method for run in trained)
-    files = {f"{METHODS}/{name}": text for name, text in methods.items()}
-    options = "".join(f" --methods {shlex.quote(path)}" for path in files)
-    commands = []
-    for run in trained:
-        name = f"{FOLDER}/run-{run.id}.toml"
-        files[name] = run_toml(store, run.id, with_method_file=False)
-        commands.append(f'{repeat_command(name, report.environments[run.id])}{options} --db "$database"')
-    lines = [
-        "#!/bin/sh",
-        *_comments(report, others, missing),
-        "set -eu",
-        'cd "$(dirname "$0")"',
-        'database="${1:-reproduced.db}"',
-        'if [ -e "$database" ]; then',
-        '  echo "$database exists; name a new database: sh reproduce.sh FILE" >&2',
-        "  exit 2",
-        "fi",
-        "fedlens --version",
-        *commands,
-        *(_report_again(report, len(trained)) if trained else ["echo 'no run was trained by FedLens' >&2"]),
-        "",
-    ]
-    return {SCRIPT: "\n".join(lines), **files}
+def _portable(entry: MethodEntry, places: Mapping[str, str]) -> MethodEntry:
+    """Return a method that names its file by its place in the recipe."""
+    if entry.file is None:
+        return entry
+    place = places.get(entry.sha256 or "", f"{METHODS}/{PurePath(entry.file).name}")
+    return entry.model_copy(update={"file": place})
 
 
-def _comments(report: Report, others: list[str], missing: list[str]) -> list[str]:
-    """Say what the script does, and what trained these runs; text from a database stays in its line."""
-    said = [
-        "Trains the runs behind this report again, into a database of its own, and makes the report of them.",
-        "Usage: sh reproduce.sh [DATABASE]; needs the command fedlens, and data and weights as they were.",
-        *dict.fromkeys(
-            trained_with(environment) for environment in report.environments.values() if environment
-        ),
-        *_machines(report.environments),
-    ]
-    unfinished = [r for g in report.comparison.rows for r in g.runs if r.run.state != "done"]
-    if unfinished:
-        said.append(
-            f"These runs were not finished when the report was made, but are trained to their end here: "
-            f"run {', '.join(str(i) for i in sorted(r.run.id for r in unfinished))}"
-        )
-    if others:
-        said.append(f"Recorded by a script or imported, so not trained here: run {', '.join(others)}")
-    if missing:
-        said.append(
-            f"Method files that have changed since, or are gone, so they are not here: {', '.join(missing)}"
-        )
-    return [f"# {' '.join(text.split())}" for text in said]
+def _portable_run(run: RunConfig, places: Mapping[str, str]) -> RunConfig:
+    transfer = tuple(map(_without_folder, run.transfer))
+    changed = {"method": _portable(run.method, places), "data": _without_folder(run.data)}
+    return run.model_copy(update={**changed, "transfer": transfer})
 
 
-def _machines(environments: Mapping[int, Mapping[str, object]]) -> list[str]:
-    texts = dict.fromkeys(
-        f"on {e.get('device_name', 'an unknown device')}, {e.get('platform', 'an unknown system')}, "
-        f"torch {e.get('torch', 'unknown')}"
-        for e in environments.values()
-        if e
-    )
-    return list(texts)
+def _without_folder(data: Any) -> Any:
+    """Return a data set by the name of its folder, whose place says something about this machine only."""
+    return data if data.root is None else data.model_copy(update={"root": PurePath(data.root).name})
 
 
-def _report_again(report: Report, runs: int) -> list[str]:
-    """Return the commands that make the same report of the new runs, whose experiments count from 1."""
-    options = ["--rule", report.choice.rule]
-    trained = [g for g in report.comparison.rows if g.trained_by_fedlens]  # others are not made again
-    if report.choice.baseline in {g.label for g in trained}:
-        options += ["--baseline", report.choice.baseline, "--test", report.choice.test]
-    metric = report.choice.metric
-    if metric is not None and any(metric in g.stats for g in trained):
-        options += ["--metric", metric]
-    # the filter is left out: it may name what the new database does not have, and it has no other runs
-    return [f'fedlens report $(seq 1 {runs}) {shlex.join(options)} --db "$database" -o reproduced']
+def round_digests(store: Store, run_id: int) -> dict[int, str]:
+    """Return a digest of all accuracies of each evaluated round: counts and losses, to the last bit."""
+    rows: dict[int, list[Sequence[object]]] = {}
+    for split, split_name in enumerate(SPLITS):
+        for stage, stage_name in enumerate(STAGES):
+            for c in store.cells.of_runs([run_id], split, stage):
+                row = [
+                    split_name, stage_name, c.model_kind, c.model, c.test_set_kind, c.test_set, c.correct,
+                    c.total, c.loss,
+                ]  # fmt: skip
+                rows.setdefault(c.round, []).append(row)
+    return {
+        number: hashlib.sha256(json.dumps(cells, ensure_ascii=False).encode()).hexdigest()[:32]
+        for number, cells in sorted(rows.items())
+    }

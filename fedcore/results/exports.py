@@ -187,21 +187,26 @@ def guarded(value: object) -> object:
     return value
 
 
+def unguarded(text: str) -> str:
+    """Return the text that ``guarded`` wrote."""
+    return text[1:] if text[:1] == "'" and guarded(text[1:]) == text else text
+
+
 def summary_csv(summary: Summary) -> str:
     """Return the summary as CSV, a row per method and metric."""
-    return _table_csv(summary_rows(summary), SUMMARY_COLUMNS)
+    return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
 
 
 def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:
     """Return another table of a comparison as CSV; its column ``row`` is that of the summary."""
     write = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table]
-    return _table_csv(write(comparison), BREAKDOWN_COLUMNS if table == "breakdowns" else ROW_COLUMNS)
+    return rows_csv(write(comparison), BREAKDOWN_COLUMNS if table == "breakdowns" else ROW_COLUMNS)
 
 
-def _table_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
+def rows_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
-    return _csv(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
+    return csv_text(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
 
 
 def _cell(value: object) -> object:
@@ -223,7 +228,7 @@ def rounds_csv(store: Store, comparison: Comparison) -> str:
                     "" if c.loss is None else f"{c.loss:.4f}",
                 ]  # fmt: skip
 
-    return _csv(ROUND_FIELDS, rows())
+    return csv_text(ROUND_FIELDS, rows())
 
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
@@ -246,14 +251,15 @@ def clients_csv(store: Store, comparison: Comparison) -> str:
                       if score else [""] * 3),
                 ]  # fmt: skip
 
-    return _csv(CLIENT_FIELDS, rows())
+    return csv_text(CLIENT_FIELDS, rows())
 
 
 def _blank(value: float | None, digits: str = "") -> str:
     return "" if value is None else f"{value:{digits}}"
 
 
-def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV, without formulas."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(fields)

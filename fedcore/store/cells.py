@@ -96,6 +96,15 @@ class Cells:
         )
         return list(map(EntityRow._make, rows))
 
+    def class_counts(self, run_id: int) -> dict[int, tuple[int, ...]]:
+        """Return the training samples by class of each client of a run by its code."""
+        rows = self._file.rows(
+            "SELECT entity, class_counts FROM entities WHERE run_id=:run AND class_counts IS NOT NULL "
+            "ORDER BY entity",
+            {"run": run_id},
+        )
+        return {row["entity"]: tuple(json.loads(row["class_counts"])) for row in rows}
+
     def own_accuracy(
         self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[OwnAccuracy]:

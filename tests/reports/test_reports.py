@@ -5,10 +5,8 @@ from __future__ import annotations
 import html
 import io
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
 import xml.etree.ElementTree as ET
 import zipfile
 from dataclasses import replace
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.config import MethodEntry, load
+from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.consent import digest
@@ -27,7 +25,6 @@ from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
-from fedcore.reports.reproduce import reproduction, reproduction_files
 from fedcore.reports.tables import notices
 from fedcore.reports.views.curves import Curves
 from fedcore.results import comparison
@@ -223,23 +220,14 @@ def test_one_command_repeats_runs_of_a_method_of_ones_own(
         db,
         fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (own,)}),
     )
-    report = content(db)
-    made = reproduction(report)
-    assert made.command == "fedlens run experiment-1.toml --methods text_shift.py --db reproduced.db"
-    assert (
-        made.files["text_shift.py"] == file.read_text("utf-8")
-        and str(tmp_path) not in made.files["experiment-1.toml"]
-    )
-    folder = reproduction_files(Store(db), report)
-    assert (
-        folder["methods/text_shift.py"] == file.read_text("utf-8")
-        and str(tmp_path) not in folder["runs/run-1.toml"]
-    )
-    assert "runs/run-1.toml --device cpu --methods methods/text_shift.py" in folder["reproduce.sh"]
+    found = content(db).recipe
+    place = "methods/text_shift.py"
+    assert found.methods[place].text == file.read_text("utf-8") and not found.missing
+    assert found.runs[0].config.method.file == place and str(tmp_path) not in found.model_dump_json()
 
     file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
-    assert reproduction(content(db)).missing == ("text_shift.py",)
-    assert "methods/text_shift.py" not in reproduction_files(Store(db), content(db))
+    found = content(db).recipe
+    assert found.missing == ("text_shift.py",) and not found.methods
 
 
 @pytest.fixture(scope="module")
@@ -308,40 +296,19 @@ def test_equal_content_gives_equal_figures(hostile: Path, files: dict[str, bytes
         assert made == {suffix: files[f"figures/1-{shown.name}.{suffix}"] for suffix in made}
 
 
-def test_the_script_trains_every_run_again(files: dict[str, bytes], tmp_path: Path) -> None:
-    """A stand-in for the command writes down its arguments; nothing of a database becomes a command."""
-    folder, programs = tmp_path / "report", tmp_path / "bin"
-    write_folder(files, folder)
-    programs.mkdir()
-    fake = programs / "fedlens"
-    fake.write_text('#!/bin/sh\nprintf "%s|" "$@" >> ../called; echo >> ../called\n')
-    fake.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    subprocess.run([folder / "reproduce.sh"], check=True, env=environment, cwd=tmp_path)
-    called = [line.split("|")[:-1] for line in (tmp_path / "called").read_text("utf-8").splitlines()]
-    assert called[1:3] == [
-        ["run", f"runs/run-{i}.toml", "--device", "cpu", "--db", "reproduced.db"] for i in (1, 2)
-    ]
-    assert called[3][:3] == ["report", "1", "2"] and BASELINE in called[3]
-    assert not list(tmp_path.rglob("owned")), "a text of the database was run"
-    again = load(folder / "runs" / "run-1.toml")
-    assert again.methods[0].label == HOSTILE and again.seeds == (1,)
-
-
-def test_the_script_asks_for_nothing_that_it_does_not_train(tmp_path: Path) -> None:
-    """A baseline that another script recorded is no row of the new runs; an unfinished run is finished."""
+def test_the_recipe_has_the_runs_behind_the_numbers_only(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
     run = Recorder(db, method="fedot", label="Mine", seed=1, experiment=number, rounds_total=1)
     run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
     run.finish()
-    script = reproduction_files(Store(db), content(db, baseline="Mine"))["reproduce.sh"]
-    assert "fedlens report $(seq 1 1)" in script and "--baseline" not in script
-    assert "not trained here: run 2" in script and "to their end" not in script
     with writing(db) as database:
-        database.execute("UPDATE runs SET status='stopped' WHERE id = 1")
-    script = reproduction_files(Store(db), content(db, unfinished=True))["reproduce.sh"]
-    assert "trained to their end here: run 1" in script
+        database.execute("UPDATE runs SET status='stopped' WHERE id = 2")
+    (experiment,) = content(db).recipe.experiments
+    assert [(r.number, r.origin, r.label) for r in experiment.runs] == [
+        (1, "engine", "FedOT"), (2, "recorder", "Mine"),
+    ]  # fmt: skip
+    assert [r.config.seed for r in content(db, unfinished=True).recipe.runs if r.origin == "engine"] == [1, 2]
 
 
 def test_a_damaged_database_gives_no_report(hostile: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ PICTURE = FOLDER / "rooms.svg"
 PURPOSES = {
     "pages": "the dashboard: widgets in, charts out",
     "cli": "the command fedlens, one file per noun",
+    "bundles": "predictions and splits of results, for others to check",
     "reports": "a comparison as one file that needs no server, or as a folder",
     "papers": "published values, and the experiments that reproduce them",
     "plots": "numbers in, plotly figures out",
@@ -32,7 +33,7 @@ PURPOSES = {
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),
-    "results": ("#0f6f68", ("reports", "papers", "plots", "results")),
+    "results": ("#0f6f68", ("bundles", "reports", "papers", "plots", "results")),
     "record": ("#9a4a12", ("jobs", "store", "cluster", "records")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip")),
     "data": ("#4c6a1e", ("data", "cache")),

@@ -61,6 +61,8 @@ class Evaluator:
         members: the clients of this method's cohort; None: all.
         scores_global: whether to evaluate the global model; with several backbones there is no single one.
         trained_on: the federation of the clients' training data, if this one is of another label space.
+        note: called after each forward pass with the samples and the predicted classes, on the CPU.
+            Shape: (models or 1, samples), (models, samples).
     """
 
     method: Method
@@ -69,6 +71,7 @@ class Evaluator:
     members: range | None = None
     scores_global: bool = True
     trained_on: Federation | None = None
+    note: Callable[[Tensor, Tensor], None] | None = None
 
     @cached_property
     def spaces(self) -> tuple[Evaluator, ...]:
@@ -329,7 +332,10 @@ class Evaluator:
                     hits = torch.empty(models, index.shape[1], dtype=torch.bool, device=loss.device)
                     losses = torch.empty(hits.shape, dtype=loss.dtype, device=loss.device)
                 span = slice(done, done := done + y.shape[1])
-                hits[:, span], losses[:, span] = logits.argmax(-1) == y, loss
+                predicted = logits.argmax(-1)
+                hits[:, span], losses[:, span] = predicted == y, loss
+                if self.note is not None:
+                    self.note(part, predicted.cpu())
         # Copied once, after all passes: a copy per pass would make the device wait for the host.
         assert hits is not None and losses is not None, "there is at least one pass"
         return hits.cpu().double(), losses.cpu().double()

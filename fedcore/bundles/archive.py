@@ -1,0 +1,194 @@
+"""A bundle as a ZIP archive: written with equal bytes for equal content, and read as a stranger's file.
+
+Nothing is unpacked to the disk. Sizes, names and digests are checked before any content is parsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+import fedcore
+from fedcore.errors import FedLensError, first_line
+from fedcore.paths import user_path
+from fedcore.progress import counted
+
+FORMAT: Literal["fedlens-bundle-1"] = "fedlens-bundle-1"
+MANIFEST = "bundle.json"
+MOST_BYTES = 2**30
+"""Largest content of a bundle, unpacked; predictions of a hundred runs have some tens of megabytes."""
+MOST_FILES = 10_000
+MOST_JSON = 2**28
+"""Largest JSON or CSV file."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+"""Errors that a damaged, encrypted or unusual archive raises."""
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Manifest(BaseModel):
+    """The first file of a bundle.
+
+    Attributes:
+        digest: of the names and SHA-256 of all other files; a paper prints it.
+        files: SHA-256 of each other file.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    format: Literal["fedlens-bundle-1"]
+    title: str
+    fedlens: str
+    commit: str
+    digest: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The files of a bundle, whose bytes are those of its manifest."""
+
+    name: str
+    manifest: Manifest
+    files: Mapping[str, bytes]
+
+    def text(self, name: str) -> str:
+        """Return the text of a file."""
+        if name not in self.files:
+            raise self.fault(f"it has no file {name}")
+        content = self.files[name]
+        if len(content) > MOST_JSON:
+            raise self.fault(f"{name} has {len(content):,} bytes, more than any that FedLens writes")
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.fault(f"{name} is not UTF-8 text ({first_line(error)})") from error
+
+    def read(self, name: str, model: type[_Model]) -> _Model:
+        """Return the content of a JSON file."""
+        return self._parsed(name, model, self.text(name))
+
+    def _parsed(self, name: str, model: type[_Model], text: str) -> _Model:
+        try:
+            return model.model_validate(json.loads(text, parse_constant=_refuse_constant))
+        except (ValueError, RecursionError, OverflowError) as error:
+            raise self.fault(f"{name}: {first_line(error)}") from error
+
+    def fault(self, what: str) -> FedLensError:
+        """Return the error for a file that is no bundle as FedLens writes it."""
+        return _fault(self.name, what)
+
+
+def _fault(name: str, what: str) -> FedLensError:
+    return FedLensError(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """Return the digest of some files by name and SHA-256."""
+    lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, Manifest]:
+    """Return the archive of some files, and its manifest."""
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    manifest = Manifest(
+        format=FORMAT,
+        title=title,
+        fedlens=fedcore.__version__,
+        commit=commit,
+        digest=digest_of(hashes),
+        files=hashes,
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        written = {MANIFEST: as_json(manifest).encode(), **files}
+        for name, content in written.items():
+            entry = zipfile.ZipInfo(name, _ZIP_DATE)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, content)
+    return buffer.getvalue(), manifest
+
+
+def as_json(content: BaseModel | Any, indent: int | None = 1) -> str:
+    """Return a model as JSON text."""
+    plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+
+
+def open_bundle(path: str | Path) -> Archive:
+    """Read a bundle and compare the bytes of its files with its manifest.
+
+    Raises:
+        FedLensError: field ``bundle``, for a file that cannot be read, is no bundle, or has changed.
+    """
+    named = user_path(path, "bundle")
+    try:
+        content = named.read_bytes() if named.stat().st_size <= MOST_BYTES else b""
+    except OSError as error:
+        raise FedLensError(
+            f"cannot read {path}: {error.strerror}; give the path of a bundle", "bundle"
+        ) from error
+    return read_bundle(content, str(path))
+
+
+def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
+    """Read a bundle from its bytes, see ``open_bundle``."""
+    try:
+        files = _unpacked(content, name)
+    except FedLensError:
+        raise
+    except _BROKEN as error:
+        raise _fault(name, first_line(error)) from error
+    empty = Manifest(format=FORMAT, title="", fedlens="", commit="", digest="", files={})
+    manifest = Archive(name, empty, files).read(MANIFEST, Manifest)
+    files.pop(MANIFEST)
+    archive = Archive(name, manifest, files)
+    if digest_of(manifest.files) != manifest.digest:
+        raise archive.fault("its digest is not that of its files")
+    for missing in sorted(manifest.files.keys() - files.keys()):
+        raise archive.fault(f"{missing} is missing")
+    for other in sorted(files.keys() - manifest.files.keys()):
+        raise archive.fault(f"{other} is not part of it")
+    for each, sha256 in manifest.files.items():
+        if hashlib.sha256(files[each]).hexdigest() != sha256:
+            raise archive.fault(f"{each} has changed since it was written")
+    return archive
+
+
+def _unpacked(content: bytes, name: str) -> dict[str, bytes]:
+    """Return the files of an archive by name, once their names and sizes have been checked."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_FILES:
+            raise _fault(name, f"it has {counted(len(entries), 'file')}")
+        names = [entry.filename for entry in entries]
+        for each in names:
+            if not _NAME.fullmatch(each) or ".." in each:
+                raise _fault(name, f"{each[:100]!r} is not a name that FedLens writes")
+        if len({each.lower() for each in names}) < len(names):
+            raise _fault(name, "it has two files of one name")
+        size = sum(entry.file_size for entry in entries)
+        if size > MOST_BYTES:
+            raise _fault(name, f"it unpacks to {size / 1e9:.1f} GB")
+        files = {}
+        for entry in entries:
+            with archive.open(entry) as file:
+                files[entry.filename] = file.read(entry.file_size + 1)
+            if len(files[entry.filename]) != entry.file_size:
+                raise _fault(name, f"{entry.filename} is longer than its entry says")
+        return files

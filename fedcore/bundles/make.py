@@ -1,0 +1,284 @@
+"""Make the bundle of a comparison: predictions from checkpoints, splits from the data, and what follows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcore import devices
+from fedcore.bundles.archive import Manifest, as_json, packed, read_bundle
+from fedcore.bundles.content import (
+    CLASS_SETS,
+    COUNTS,
+    EVIDENCE,
+    README_NAME,
+    RECIPE,
+    CellKey,
+    Count,
+    EntityRecord,
+    Evidence,
+    PredictionFile,
+    PredictionRow,
+    RoundEvidence,
+    RunEvidence,
+    Sample,
+    Space,
+    counts_csv,
+    samples_csv,
+)
+from fedcore.bundles.numbers import number_files
+from fedcore.bundles.readme import readme
+from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
+from fedcore.bundles.verify import verify
+from fedcore.config import RunConfig
+from fedcore.engine.checkpoint import newest_intact
+from fedcore.engine.environment import commits
+from fedcore.errors import FedLensError
+from fedcore.jobs.analysis import why_no_checkpoint
+from fedcore.progress import Progress, Work
+from fedcore.reports.checked import CheckedComparison
+from fedcore.reports.reproduce import numbered, recipe_of
+from fedcore.store import Store
+from fedcore.store.cells import EntityRow
+
+ENGINE = "engine"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A bundle, and the runs of which it has counts only, in one line each."""
+
+    content: bytes
+    manifest: Manifest
+    without_predictions: tuple[str, ...]
+
+
+@dataclass
+class _Files:
+    """The files of a bundle while it is made; files of equal content are one."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def samples(self, samples: Sequence[Sample]) -> str:
+        """Add a file of samples, and return its name."""
+        text = samples_csv(samples)
+        name = self._names.setdefault(text, f"splits/{len(self._names) + 1}.csv")
+        self.files[name] = text
+        return name
+
+
+@dataclass(frozen=True)
+class _RunPart:
+    evidence: RunEvidence
+    counts: dict[CellKey, Count]
+
+
+def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
+    """Make a bundle of finished runs, and verify it.
+
+    Raises:
+        FedLensError: if nothing has finished, or if predictions do not give the recorded counts.
+    """
+    store, comparison = checked.store, checked.comparison
+    ids = numbered(comparison)
+    if not ids:
+        raise FedLensError("no run of these experiments has finished; wait for one", "ids")
+    recipe = recipe_of(checked, title)
+    rounds = {r.run.id: r.rounds for row in comparison.rows for r in row.runs}
+    texts, hasher = _Files(), Hasher()
+    parts = []
+    for number, run_id in enumerate(ids, 1):
+        yield Progress("collecting the evidence of runs", number - 1, len(ids))
+        maker = _RunMaker(store, run_id, number, rounds[run_id], hasher, texts)
+        parts.append((yield from maker.part()))
+    evidence = Evidence(runs=tuple(part.evidence for part in parts))
+    counts = {key: count for part in parts for key, count in part.counts.items()}
+    texts.files |= number_files(recipe, evidence, counts)
+    texts.files |= {
+        RECIPE: as_json(recipe),
+        EVIDENCE: as_json(evidence),
+        COUNTS: counts_csv(evidence, counts),
+        **{path: method.text for path, method in recipe.methods.items()},
+    }
+    lines = [
+        f"run {run.number} ({recipe_run.label}, seed {recipe_run.config.seed}), round {r.round}: {r.reason}"
+        for run, recipe_run in zip(evidence.runs, sorted(recipe.runs, key=lambda r: r.number), strict=True)
+        for r in run.rounds
+        if r.predictions is None
+    ]
+    texts.files[README_NAME] = readme(recipe, lines)
+    files = {name: text.encode() for name, text in sorted(texts.files.items())}
+    content, manifest = packed(recipe.title, commits(None).get("commit", ""), files)
+    verdict = yield from verify(read_bundle(content), with_data=False)
+    if verdict.differences:
+        raise FedLensError(f"the bundle does not follow from its evidence: {verdict.differences[0]}")
+    return Made(content, manifest, tuple(lines))
+
+
+@dataclass
+class _RunMaker:
+    """Collects the evidence of one run."""
+
+    store: Store
+    run_id: int
+    number: int
+    rounds: tuple[int, ...]
+    hasher: Hasher
+    texts: _Files
+
+    def part(self) -> Work[_RunPart]:
+        config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
+        entities = self.store.cells.entities(self.run_id)
+        counts: dict[CellKey, Count] = {}
+        per_round = {r: self.store.cells.coded({self.run_id: [r]}) for r in self.rounds}
+        predictions: dict[int, str] = {}
+        reasons: dict[int, str] = {}
+        spaces: tuple[Space, ...] = ()
+        space_of: dict[int, int] = {}
+        for round_ in self.rounds:
+            pairs = {(c.model, c.test_set): (c.correct, c.total) for c in per_round[round_]}
+            adapted = {e.entity for e in entities if e.kind == "adapted"}
+            wanted = {pair: count for pair, count in pairs.items() if pair[0] not in adapted}
+            if row.origin != ENGINE:
+                reasons[round_] = "it was recorded elsewhere, so no model is here"
+            else:
+                found = yield from self._predicted(config, round_, wanted)
+                if isinstance(found, str):
+                    reasons[round_] = found
+                else:
+                    predictions[round_], spaces, space_of = found
+            backed = set(wanted) if round_ in predictions else set()
+            for pair, (correct, total) in pairs.items():
+                counts[self.number, round_, *pair] = Count(correct, total, pair in backed)
+        if not spaces and row.origin == ENGINE:
+            spaces = yield from self._spaces_without_models(config)
+        evidence = RunEvidence(
+            number=self.number,
+            entities=tuple(_entity(e, space_of, self._class_counts()) for e in entities),
+            spaces=spaces,
+            rounds=tuple(
+                RoundEvidence(round=r, predictions=predictions.get(r), reason=reasons.get(r, ""))
+                for r in self.rounds
+            ),
+        )
+        return _RunPart(evidence, counts)
+
+    def _class_counts(self) -> Mapping[int, tuple[int, ...]]:
+        return self.store.cells.class_counts(self.run_id)
+
+    def _predicted(
+        self, config: RunConfig, round_: int, recorded: Mapping[tuple[int, int], tuple[int, int]]
+    ) -> Work[tuple[str, tuple[Space, ...], dict[int, int]] | str]:
+        """Predict a reported round again; returns the file, or the reason why there is no checkpoint."""
+        from fedcore.engine import inspect
+        from fedcore.engine.predictions import label_spaces, predict_round, samples_of_test_sets
+
+        files = [(r, p) for r, p in self.store.runs.checkpoints(self.run_id) if r == round_]
+        checkpoint, damaged = newest_intact(files)
+        if checkpoint is None:
+            others = [r for r, _ in self.store.runs.checkpoints(self.run_id)]
+            if damaged:
+                return f"its checkpoint is damaged ({'; '.join(damaged)})"
+            if others:
+                return f"no checkpoint of this round was kept (keep_checkpoints = {config.keep_checkpoints})"
+            return why_no_checkpoint(self.store, self.run_id)
+        environment = self.store.runs.environment(self.run_id)
+        device = str(environment.get("device", devices.CPU))
+        if device != devices.CPU:
+            gpu = devices.default_device()
+            if gpu == devices.CPU:
+                return "it was trained on a GPU, and this machine has none"
+            os.environ.update(devices.environment_for(gpu))  # before torch is loaded
+        try:
+            snapshot = yield from inspect.restore(
+                config, checkpoint[1], self.store.artifacts, device, environment
+            )
+        except FedLensError as error:
+            return f"it cannot be restored here ({error})"
+        chunk = int(environment.get("chunk") or 1)
+        made, cells = predict_round(snapshot, config.rounds, chunk, recorded)
+        again = {(c.model, c.test_set): (c.correct, c.total) for c in cells}
+        for pair, count in recorded.items():
+            if again.get(pair) != count:
+                names = {e.entity: e.name for e in self.store.cells.entities(self.run_id)}
+                raise FedLensError(
+                    f"run {self.run_id}, round {round_}: the checkpoint gives {_count(again.get(pair))} of "
+                    f"{names.get(pair[0])} on {names.get(pair[1])}, and {_count(count)} were recorded, so "
+                    "the predictions are not those of the results; make the bundle on the machine that "
+                    "trained the run, with the same versions, or train it again"
+                )
+        samples = samples_of_test_sets(snapshot)
+        marks: list[dict[int, list[str]]] = [{} for _ in label_spaces(snapshot)]
+        for code, test in sorted(samples.items()):
+            if code <= len(snapshot.federation.test_sets):
+                for row in test.rows.tolist():
+                    marks[test.space].setdefault(row, []).append(str(code))
+        if (class_sets := snapshot.federation.class_sets) is not None:
+            for row in class_sets.rows.tolist():
+                marks[0].setdefault(row, []).append(CLASS_SETS)
+        spaces = yield from self._spaces(config, label_spaces(snapshot), marks)
+        file = PredictionFile(
+            rows=tuple(
+                PredictionRow(
+                    models=p.models,
+                    test_sets=p.test_sets,
+                    predicted=tuple(p.predicted.astype(np.int64).tolist()),
+                )
+                for p in made
+            )
+        )
+        name = f"predictions/run-{self.number}-round-{round_}.json"
+        self.texts.files[name] = as_json(file, indent=None)
+        return name, spaces, {code: test.space for code, test in samples.items()}
+
+    def _spaces(
+        self, config: RunConfig, classes: Sequence[tuple[str, ...]], marks: Sequence[Mapping[int, list[str]]]
+    ) -> Work[tuple[Space, ...]]:
+        """Write the samples of each label space: one file for the run's own data, one per transfer."""
+        transfers = config.transfer if len(classes) > 1 else ()  # a method may have no value on other names
+        own = len(classes) - len(transfers)
+        joined: dict[int, str] = {}
+        for of_space in marks[:own]:
+            for row, codes in of_space.items():
+                joined[row] = " ".join(filter(None, (joined.get(row), *codes)))
+        samples = yield from samples_of(config, self.hasher, joined)
+        spaces = [Space(classes=names, samples=self.texts.samples(samples)) for names in classes[:own]]
+        for i, (names, of_space) in enumerate(zip(classes[own:], marks[own:], strict=True)):
+            texts = {row: " ".join(codes) for row, codes in of_space.items()}
+            other = yield from samples_of_transfer(config, i, self.hasher, texts)
+            spaces.append(Space(classes=names, samples=self.texts.samples(other)))
+        return tuple(spaces)
+
+    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[Space, ...]]:
+        """Write the samples of a run that has counts only; none if its data is not here."""
+        from fedcore.engine.prepare import prepare_inputs
+
+        try:
+            images = yield from self.hasher.images(config.data)
+            classes = prepare_inputs(config, images).trained_classes
+            samples = yield from samples_of(config, self.hasher)
+        except FedLensError:
+            return ()
+        return (Space(classes=classes, samples=self.texts.samples(samples)),)
+
+
+def _count(count: tuple[int, int] | None) -> str:
+    return "no accuracy" if count is None else f"{count[0]} correct of {count[1]}"
+
+
+def _entity(
+    row: EntityRow, space_of: Mapping[int, int], class_counts: Mapping[int, tuple[int, ...]]
+) -> EntityRecord:
+    return EntityRecord(
+        code=row.entity,
+        kind=row.kind,
+        name=row.name,
+        domain=row.domain,
+        samples=row.samples,
+        class_counts=class_counts.get(row.entity),
+        space=space_of.get(row.entity),
+    )

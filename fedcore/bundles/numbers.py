@@ -1,0 +1,106 @@
+"""The numbers of a bundle's report, computed from counts alone by the tables that everything else uses."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedcore.bundles.content import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
+from fedcore.config.grouping import group_hash
+from fedcore.errors import FedLensError
+from fedcore.records.codes import AFTER_AGGREGATION, TEST
+from fedcore.records.events import Cell, RoundFinished
+from fedcore.reports.reproduce import Recipe, RunRecipe
+from fedcore.results import exports
+from fedcore.results.comparison import compare
+from fedcore.results.summary import summarise
+from fedcore.store import Store
+from fedcore.store.database import writing
+from fedcore.store.writer import insert_entities, insert_experiment, insert_round, insert_row, update_summary
+
+_NOT_OURS = ("row", "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing")
+"""Columns left out: keys of one version of FedLens, and values of papers, which are not of these runs."""
+_P_DIGITS = 6
+"""Significant digits of p, so that another version of SciPy gives the same text."""
+
+
+def number_files(recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count]) -> dict[str, str]:
+    """Return the files with the report's numbers by name.
+
+    Raises:
+        FedLensError, ValueError: for a recipe or counts that no database accepts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "runs.db"
+        Store(db).prepare()
+        record(db, recipe, evidence, counts)
+        choices = recipe.choices
+        store = Store(db)
+        compared = compare(store, [e.id for e in reversed(store.experiments.all())], choices.rule)
+        if choices.baseline not in (None, *(row.label for row in compared.rows)):
+            raise FedLensError(f"no row is the baseline {choices.baseline!r}", "bundle")
+        summary = summarise(compared, choices.baseline, choices.test, metric=choices.metric)
+        rows = [_portable(row) for row in exports.summary_rows(summary)]
+        parts = [_portable(row) for row in exports.breakdown_rows(compared)]
+        return {
+            SUMMARY: exports.rows_csv(rows, _ours(exports.SUMMARY_COLUMNS)),
+            BREAKDOWNS: exports.rows_csv(parts, _ours(exports.BREAKDOWN_COLUMNS)),
+        }
+
+
+def _ours(columns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in columns if name not in _NOT_OURS)
+
+
+def _portable(row: exports.TidyRow) -> exports.TidyRow:
+    kept = {name: value for name, value in row.items() if name not in _NOT_OURS}
+    p = {name: float(f"{kept[name]:.{_P_DIGITS}g}") for name in ("p", "p_holm") if kept.get(name) is not None}
+    return kept | p
+
+
+def record(db: Path, recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count]) -> None:
+    """Record the reported rounds of a bundle's runs into an empty database; run N gets the id N."""
+    evidence_of = {run.number: run for run in evidence.runs}
+    cells: dict[tuple[int, int], list[Cell]] = {}
+    for (number, round_, model, test_set), count in sorted(counts.items()):
+        cell = Cell(TEST, AFTER_AGGREGATION, model, test_set, count.correct, count.total, None)
+        cells.setdefault((number, round_), []).append(cell)
+    with writing(db) as database:
+        for experiment in recipe.experiments:
+            named = experiment.config.model_copy(update={"name": experiment.name})
+            experiment_id = insert_experiment(database, named)
+            for run in experiment.runs:
+                found = evidence_of[run.number]
+                reported = max((r.round for r in found.rounds), default=0)
+                row = _run_row(run, reported) | {"experiment_id": experiment_id}
+                run_id = insert_row(database, "runs", row)
+                insert_entities(database, run_id, (e.entity() for e in found.entities))
+                for one in found.rounds:
+                    of_round = tuple(cells.get((run.number, one.round), ()))
+                    insert_round(database, run_id, RoundFinished(round=one.round, cells=of_round))
+                update_summary(database, run_id)
+                if recipe.choices.rule == "best":  # its validation accuracies are not here
+                    database.execute("UPDATE runs SET best_round=? WHERE id=?", [reported, run_id])
+
+
+def _run_row(run: RunRecipe, reported: int) -> dict[str, object]:
+    config = run.config
+    notices = [{"message": n.message, "repeats_exactly": n.repeats_exactly} for n in run.notices]
+    return {
+        "method": config.method.name,
+        "label": run.label,
+        "seed": config.seed,
+        "held_out": config.held_out,
+        "config": config.model_dump_json(),
+        "group_hash": group_hash(config),
+        "origin": run.origin,
+        "status": "done",
+        "rounds_total": config.rounds,
+        "rounds_done": reported,
+        "environment": json.dumps(run.environment),
+        "notices": json.dumps(notices),
+        "created_at": time.time(),
+    }

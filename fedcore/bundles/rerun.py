@@ -1,0 +1,306 @@
+"""Train the runs of a bundle or a report again, and name what differs from what was recorded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from fedcore.bundles.archive import Archive, open_bundle
+from fedcore.bundles.content import COUNTS, SUMMARY, first_difference, read_counts
+from fedcore.bundles.make import make
+from fedcore.bundles.verify import read_content, verify
+from fedcore.config import Experiment, RunConfig
+from fedcore.data import catalog
+from fedcore.errors import FedLensError, first_line
+from fedcore.jobs import training
+from fedcore.jobs.handlers import Handler, Job
+from fedcore.methods import consent, registry
+from fedcore.paths import read_text
+from fedcore.progress import Work, counted, result_of
+from fedcore.records.events import Event
+from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.reproduce import METHODS, Recipe, RunRecipe, round_digests
+from fedcore.results.run_files import environment_texts
+from fedcore.store import Store
+
+PAGES = (".html", ".htm")
+_REUSED = ("threads", "chunk")
+"""Choices of the recorded runs that decide the last bits and can be made again on any machine."""
+_REPORTED = (
+    "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
+    "open_clip_torch", "pillow", "fedlens", "commit", "device", "threads", "chunk", "precision", "data",
+    "pixels", "weights", "weights_digest",
+)  # fmt: skip
+"""Parts of the environment that may explain other numbers."""
+RECIPE_ID = "recipe"
+"""Id of the element of a report's page that holds its recipe."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe, and the bundle that it comes from; a report has no bundle."""
+
+    recipe: Recipe
+    archive: Archive | None
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """An experiment of a recipe, as it is trained on this machine."""
+
+    experiment: Experiment
+    runs: tuple[RunConfig, ...]
+    recipes: tuple[RunRecipe, ...]
+
+
+def read_source(path: Path) -> Source:
+    """Read the recipe of a bundle, or of the page of a report.
+
+    Raises:
+        FedLensError: for a file that holds none, and for a bundle whose numbers do not follow.
+    """
+    if path.suffix.lower() not in PAGES:
+        archive = open_bundle(path)
+        content = read_content(archive)
+        verdict = result_of(verify(archive, with_data=False))
+        if verdict.differences:
+            raise archive.fault(verdict.differences[0])
+        return Source(content.recipe, archive)
+    page = _Page()
+    try:
+        page.feed(read_text(path, "a report", "bundle"))
+        recipe = Recipe.model_validate(json.loads(page.recipe))
+    except FedLensError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FedLensError(
+            f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
+            "bundle",
+        ) from error
+    for place, method in recipe.methods.items():
+        if not _is_place(place) or consent.digest(method.text.encode()) != method.sha256:
+            raise FedLensError(f"{path}: {place[:100]} is not the method file that was recorded", "bundle")
+    return Source(recipe, None)
+
+
+class _Page(HTMLParser):
+    """Takes the text of the element with the recipe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipe = ""
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag == "script" and dict(attrs).get("id") == RECIPE_ID
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.recipe += data
+
+
+def _is_place(place: str) -> bool:
+    folder, _, name = place.partition("/")
+    return (
+        folder == METHODS
+        and name.endswith(".py")
+        and not {"/", "\\", ":", "\0"} & set(name)
+        and name[0] != "."
+    )
+
+
+def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
+    """Write the method files of a recipe below a folder, to be read; returns path and digest by place.
+
+    Raises:
+        FedLensError: when another file is in the way.
+    """
+    written = {}
+    for place, method in recipe.methods.items():
+        if not _is_place(place):
+            raise FedLensError(f"{place[:100]!r} is not a place for a method file", "bundle")
+        path = (folder / place).resolve()
+        content = method.text.encode()
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if path.read_bytes() != content:
+                raise FedLensError(f"{path} has another content; move it away, or choose another --db", "db")
+        except OSError as error:
+            raise FedLensError(f"cannot write {path}: {error.strerror}; choose another --db", "db") from error
+        written[place] = path, method.sha256
+    return written
+
+
+def load_methods(files: Iterable[tuple[Path, str]]) -> None:
+    """Load method files to which the user has agreed."""
+    for path, sha256 in files:
+        registry.load_agreed(path, sha256)
+
+
+def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str | None) -> list[Trainable]:
+    """Return the experiments of a recipe with their data and method files on this machine.
+
+    Args:
+        files: see ``write_methods``.
+        data: folder of the data set; embedded ones need none.
+
+    Raises:
+        FedLensError: when a method file is missing, or the folder of the data.
+    """
+    found = []
+    for experiment in recipe.experiments:
+        trained = tuple(run for run in experiment.runs if run.origin == "engine")
+        runs = tuple(_here(run.config, files, data, recipe.choices.rule == "best") for run in trained)
+        if not runs:
+            continue
+        methods = tuple(
+            entry.model_copy(update={"file": str(files[entry.file][0])})
+            for entry in experiment.config.methods
+            if entry.file is not None and entry.file in files
+        )
+        others = tuple(entry for entry in experiment.config.methods if entry.file is None)
+        config = experiment.config.model_copy(
+            update={"name": experiment.name, "data": runs[0].data, "methods": (*others, *methods)}
+        )
+        found.append(Trainable(config, runs, trained))
+    if not found:
+        raise FedLensError("FedLens trained none of these runs: they were recorded by a script", "bundle")
+    return found
+
+
+def _here(
+    config: RunConfig, files: Mapping[str, tuple[Path, str]], data: str | None, keep_best: bool
+) -> RunConfig:
+    changed: dict[str, Any] = {}
+    if config.method.file is not None:
+        if config.method.file not in files:
+            raise FedLensError(f"the method file {Path(config.method.file).name} is not part of it", "bundle")
+        path, _ = files[config.method.file]
+        changed["method"] = config.method.model_copy(update={"file": str(path)})
+    if not catalog.entry(config.data.name).embedded:
+        if data is None:
+            raise FedLensError(f"name the folder of {config.data.name} with --data", "data")
+        changed["data"] = config.data.model_copy(update={"root": data})
+    if keep_best:
+        changed["keep_checkpoints"] = "best"
+    return config.model_copy(update=changed)
+
+
+def handler(recipes: Sequence[RunRecipe]) -> Handler:
+    """Return the handler that trains the runs of a recipe, in order, with their recorded choices."""
+    waiting = iter(recipes)
+
+    def train(job: Job) -> Generator[Event, None, dict[str, Any]]:
+        recorded = next(waiting).environment
+        reused = {name: recorded[name] for name in _REUSED if recorded.get(name)}
+
+        def engine(config: RunConfig, **options: Any) -> Iterator[Event]:
+            return training.load_engine()(
+                config, **{**options, "environment": options["environment"] or reused}
+            )
+
+        return (yield from training.train(job, engine))
+
+    return train
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The comparison of new runs with the recorded ones.
+
+    Attributes:
+        differences: what differs, in one line each; empty if all is the same to the last bit.
+        environments: what differs in the machine and the versions, which may be why.
+    """
+
+    rounds: int
+    runs: int
+    differences: tuple[str, ...]
+    environments: tuple[str, ...]
+
+
+def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe]) -> Work[Repeated]:
+    """Compare new runs with the recorded ones.
+
+    Args:
+        trained: id of each new run -> its recipe.
+    """
+    differences: list[str] = []
+    environments: dict[str, None] = {}
+    rounds = 0
+    for run_id, recipe in trained.items():
+        name = f"run {recipe.number} ({recipe.label}, seed {recipe.config.seed})"
+        found = round_digests(store, run_id)
+        other = next((r for r in recipe.rounds if found.get(r) != recipe.rounds[r]), None)
+        rounds += sum(found.get(r) == digest for r, digest in recipe.rounds.items())
+        if other is not None:
+            last = max(recipe.rounds)
+            differences.append(f"{name}: differs from round {other} of {last} on")
+        now, before = (
+            environment_texts({n: e[n] for n in _REPORTED if n in e})
+            for e in (store.runs.environment(run_id), recipe.environment)
+        )
+        for title in dict.fromkeys((*before, *now)):
+            if before.get(title) != now.get(title):
+                text = f"{title}: {before.get(title, 'not recorded')}, here {now.get(title, 'not recorded')}"
+                environments[text] = None
+    if source.archive is not None and len(trained) == len(source.recipe.runs):
+        differences += yield from _file_differences(store, source, source.archive, trained)
+    return Repeated(rounds, len(trained), tuple(differences), tuple(environments))
+
+
+def _file_differences(
+    store: Store, source: Source, archive: Archive, trained: Mapping[int, RunRecipe]
+) -> Work[list[str]]:
+    """Make the bundle of the new runs, and return how its evidence and numbers differ."""
+    from fedcore.bundles.archive import read_bundle
+
+    experiments = list(dict.fromkeys(run.experiment_id for run in store.runs.get(trained)))
+    choices = source.recipe.choices
+    choice = ComparisonChoices(choices.rule, choices.metric, choices.baseline, choices.test)
+    with checked_comparison(store, experiments, choice) as checked:
+        made = yield from make(checked, source.recipe.title)
+    new = read_bundle(made.content)
+    found = []
+    for name in archive.files:
+        is_evidence = name.startswith(("splits/", "predictions/")) and name in new.files
+        if is_evidence and archive.files[name] != new.files[name]:
+            found.append(f"{name}: {_first_value(archive.text(name), new.text(name))}")
+    one, other = (
+        {key: count[:2] for key, count in read_counts(a.text(COUNTS)).items()} for a in (archive, new)
+    )
+    if unequal := [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]:
+        found.append(f"{COUNTS}: {counted(len(unequal), 'count')} of {len(one):,} differ")
+    found += _number_differences(archive.text(SUMMARY), new.text(SUMMARY))
+    return found
+
+
+def _first_value(stated: str, made: str) -> str:
+    return first_difference(stated, made) if stated.count("\n") > 1 else "other predictions"
+
+
+def _number_differences(stated: str, made: str) -> list[str]:
+    """Return the numbers of the summary that differ, in one line each."""
+    rows = [
+        {
+            (r["label"], r["data"], r["held_out"], r["metric"]): r["mean"]
+            for r in csv.DictReader(io.StringIO(text))
+        }
+        for text in (stated, made)
+    ]
+    return [
+        f"{label}, {metric}: {mean} was recorded, {rows[1].get((label, data, held, metric), 'nothing')} now"
+        for (label, data, held, metric), mean in rows[0].items()
+        if rows[1].get((label, data, held, metric)) != mean
+    ]

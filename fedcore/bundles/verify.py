@@ -1,0 +1,350 @@
+"""Verify a bundle: every count from predictions and splits, every number of the report from the counts.
+
+Neither weights nor torch are needed. What is compared with what is written down in docs/checkable.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.bundles.archive import Archive
+from fedcore.bundles.content import (
+    CLASS_SETS,
+    COUNTS,
+    EVIDENCE,
+    RECIPE,
+    CellKey,
+    Count,
+    EntityRecord,
+    Evidence,
+    PredictionFile,
+    RunEvidence,
+    Sample,
+    counts_csv,
+    first_difference,
+    read_counts,
+    read_samples,
+    sampling,
+)
+from fedcore.bundles.numbers import number_files
+from fedcore.config import RunConfig
+from fedcore.data import catalog
+from fedcore.errors import DAMAGE, FedLensError, first_line
+from fedcore.methods.consent import digest
+from fedcore.progress import Work, counted
+from fedcore.records.codes import SPLITS, TRAIN
+from fedcore.reports.reproduce import Recipe
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a verification.
+
+    Attributes:
+        checked: what was recomputed or compared, in one line each.
+        unchecked: what the bundle does not allow to be checked, and why.
+        differences: what does not follow from the evidence; empty for a bundle that is true to it.
+    """
+
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    differences: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Return whether every number was recomputed and none differs."""
+        return not self.differences and not self.unchecked
+
+
+@dataclass(frozen=True)
+class Content:
+    """The parsed files of a bundle.
+
+    Attributes:
+        samples: by file.
+        predictions: by run and round.
+    """
+
+    recipe: Recipe
+    evidence: Evidence
+    samples: Mapping[str, list[Sample]]
+    predictions: Mapping[tuple[int, int], PredictionFile]
+
+
+def read_content(archive: Archive) -> Content:
+    """Parse a bundle; raises FedLensError, field ``bundle``, for one that contradicts itself."""
+    recipe, evidence = archive.read(RECIPE, Recipe), archive.read(EVIDENCE, Evidence)
+    numbers = list(range(1, len(recipe.runs) + 1))
+    if [r.number for r in recipe.runs] != numbers or [r.number for r in evidence.runs] != numbers:
+        raise archive.fault(f"the runs of {RECIPE} and {EVIDENCE} are not numbered alike")
+    for path, method in recipe.methods.items():
+        if archive.text(path) != method.text or digest(method.text.encode()) != method.sha256:
+            raise archive.fault(f"{path} is not the method file that {RECIPE} names")
+    samples: dict[str, list[Sample]] = {}
+    predictions = {}
+    for run in evidence.runs:
+        codes = [e.code for e in run.entities]
+        if len(set(codes)) < len(codes) or any(
+            e.space is not None and e.space >= len(run.spaces) for e in run.entities
+        ):
+            raise archive.fault(f"the test sets of run {run.number} contradict each other")
+        for name in {space.samples for space in run.spaces} - samples.keys():
+            try:
+                samples[name] = read_samples(archive.text(name))
+            except ValueError as error:
+                raise archive.fault(f"{name}: {error}") from error
+        for reported in run.rounds:
+            if reported.predictions is not None:
+                predictions[run.number, reported.round] = archive.read(reported.predictions, PredictionFile)
+    return Content(recipe, evidence, samples, predictions)
+
+
+def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool = True) -> Work[Verdict]:
+    """Check a bundle.
+
+    Args:
+        data: folder of the data set; None: images are compared with the embedded data sets only.
+        with_data: whether to compare images at all.
+
+    Raises:
+        FedLensError: field ``bundle``, for a file that is no sound bundle; ``data.root`` for the folder.
+    """
+    content = read_content(archive)
+    try:
+        verdict = _verdict(archive, content)
+    except FedLensError as error:
+        raise archive.fault(str(error)) from error
+    except (*DAMAGE, OverflowError) as error:
+        raise archive.fault(first_line(error)) from error
+    return (yield from _with_images(content, verdict, data)) if with_data else verdict
+
+
+def _verdict(archive: Archive, content: Content) -> Verdict:
+    stated = read_counts(archive.text(COUNTS))
+    differences: list[str] = []
+    unchecked: list[str] = []
+    counts: dict[CellKey, Count] = {}
+    predicted = 0
+    for run in content.evidence.runs:
+        differences += [f"run {run.number}: {text}" for text in _entity_differences(run, content.samples)]
+        for reported in run.rounds:
+            at = run.number, reported.round
+            found: dict[tuple[int, int], Count] = {}
+            if at in content.predictions:
+                file = content.predictions[at]
+                found = recounted(run, file, content.samples)
+                predicted += sum(len(row.predicted) for row in file.rows)
+            codes = run.by_code()
+            kept = {
+                key: count._replace(predicted=False)
+                for key, count in stated.items()
+                if key[:2] == at
+                and key[2] in codes
+                and key[3] in codes
+                and (at not in content.predictions or codes[key[2]].kind == "adapted")
+            }
+            counts |= {(*at, *pair): count for pair, count in found.items()} | kept
+            if kept:
+                what = "adapted models have" if found else "it has"
+                why = reported.reason or "they are trained at the end of the run and not kept"
+                unchecked.append(f"run {run.number}, round {reported.round}: {what} counts only, since {why}")
+    checked = [
+        f"{counted(len(archive.files), 'file')}: unchanged, digest {archive.manifest.digest}",
+        f"{counted(sum(c.predicted for c in counts.values()), 'count')} recomputed from "
+        f"{counted(predicted, 'prediction')}",
+    ]
+    if text := first_difference(archive.text(COUNTS), counts_csv(content.evidence, counts)):
+        differences.append(f"{COUNTS}: {text}")
+    lines = 0
+    for name, made in number_files(content.recipe, content.evidence, counts).items():
+        lines += made.count("\n") - 1
+        if text := first_difference(archive.text(name), made):
+            differences.append(f"{name}: {text}")
+    checked.append(f"{counted(lines, 'row')} of the report recomputed from the counts")
+    return Verdict(tuple(checked), tuple(unchecked), tuple(differences))
+
+
+def recounted(
+    run: RunEvidence, file: PredictionFile, samples: Mapping[str, Sequence[Sample]]
+) -> dict[tuple[int, int], Count]:
+    """Count the correct predictions of each model on each test set.
+
+    Raises:
+        ValueError: for predictions that are not those of the test sets' samples.
+    """
+    codes = run.by_code()
+    members = _Members(run, samples)
+    found: dict[tuple[int, int], Count] = {}
+    for row in file.rows:
+        spaces = {codes[t].space if t in codes else None for t in row.test_sets}
+        if len(spaces) != 1 or None in spaces or not set(row.models) <= codes.keys():
+            raise ValueError(f"run {run.number}: predictions for unknown models or test sets")
+        (space,) = (s for s in spaces if s is not None)
+        sets = {t: members.of(codes[t]) for t in row.test_sets}
+        place = np.unique(np.concatenate(list(sets.values())))
+        predicted = np.array(row.predicted, dtype=np.int64)
+        classes = len(run.spaces[space].classes)
+        if len(predicted) != len(place):
+            raise ValueError(f"run {run.number}: {len(predicted)} predictions for {len(place)} samples")
+        if len(predicted) and not 0 <= predicted.min() <= predicted.max() < classes:
+            raise ValueError(f"run {run.number}: a predicted class is none of the {classes}")
+        right = predicted == members.labels(space)[place]
+        for test_set, rows in sets.items():
+            correct = int(right[np.searchsorted(place, rows)].sum())
+            for model in row.models:
+                if (model, test_set) in found:
+                    raise ValueError(f"run {run.number}: two predictions for model {model}")
+                found[model, test_set] = Count(correct, len(rows), predicted=True)
+    return found
+
+
+class _Members:
+    """The samples of each test set, as places in the file of its label space."""
+
+    def __init__(self, run: RunEvidence, samples: Mapping[str, Sequence[Sample]]) -> None:
+        self._run = run
+        self._samples = [samples[space.samples] for space in run.spaces]
+        self._labels: dict[int, np.ndarray] = {}
+        self._marked: list[dict[str, list[int]]] = []
+        for listed in self._samples:
+            marks: dict[str, list[int]] = {}
+            for place, sample in enumerate(listed):
+                for mark in sample.test_sets.split():
+                    marks.setdefault(mark, []).append(place)
+            self._marked.append(marks)
+
+    def labels(self, space: int) -> np.ndarray:
+        """Return the class of each sample in a label space, -1 for a class of another. Shape: (samples,)."""
+        if space not in self._labels:
+            place = {name: i for i, name in enumerate(self._run.spaces[space].classes)}
+            self._labels[space] = np.array(
+                [place.get(s.label, -1) for s in self._samples[space]], dtype=np.int64
+            )
+        return self._labels[space]
+
+    def of(self, test_set: EntityRecord) -> np.ndarray:
+        """Return the places of a test set's samples, ascending. Shape: -> (samples,)."""
+        space = test_set.space or 0
+        marked = self._marked[space]
+        if test_set.kind != "classes":
+            return np.array(marked.get(str(test_set.code), []), dtype=np.int64)
+        (held,) = [
+            e.class_counts or ()
+            for e in self._run.entities
+            if e.kind == "client" and test_set.name == f"classes of {e.name}"
+        ] or [()]
+        rows = np.array(marked.get(CLASS_SETS, []), dtype=np.int64)
+        return rows[np.isin(self.labels(space)[rows], [i for i, n in enumerate(held) if n])]
+
+
+def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]]) -> Iterable[str]:
+    """Yield what the clients and test sets of a run say otherwise than its samples."""
+    if not run.spaces:
+        return
+    members = _Members(run, samples)
+    own = samples[run.spaces[0].samples]
+    classes = {name: i for i, name in enumerate(run.spaces[0].classes)}
+    trained: dict[str, list[int]] = {}
+    held: dict[str, set[int]] = {}
+    for place, sample in enumerate(own):
+        if sample.part == SPLITS[TRAIN] and sample.label in classes:
+            trained.setdefault(sample.client, [0] * len(classes))[classes[sample.label]] += 1
+        elif sample.client and sample.part == "test":
+            held.setdefault(sample.client, set()).add(place)
+    known = any(s.test_sets for s in own)
+    for e in run.entities:
+        name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
+        if e.kind in ("client", "adapted"):
+            counts = tuple(trained.get(name, [0] * len(classes)))
+            if e.class_counts is not None and e.class_counts != counts:
+                yield f"{e.name} has {list(counts)} training samples by class, not {list(e.class_counts)}"
+            if e.samples is not None and e.samples != sum(counts):
+                yield f"{e.name} has {sum(counts)} training samples, not {e.samples}"
+        elif e.kind != "global" and known and e.samples is not None and len(members.of(e)) != e.samples:
+            yield f"{e.name} has {len(members.of(e))} test samples, not {e.samples}"
+        if e.kind in ("client", "unseen") and known:
+            name = e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name
+            if set(members.of(e).tolist()) != held.get(name, set()):
+                yield f"the test set of {e.name} is not that of its test samples"
+
+
+def _with_images(content: Content, verdict: Verdict, data: str | Path | None) -> Work[Verdict]:
+    """Compare the images, and who holds them, with data on this machine."""
+    from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
+
+    hasher, configs = Hasher(), {run.number: run.config for run in content.recipe.runs}
+    differences: list[str] = []
+    compared: set[str] = set()
+    absent: set[str] = set()
+    images: set[str] = set()
+    done: set[tuple[str, str]] = set()
+    for run in content.evidence.runs:
+        config = _here(configs[run.number], data)
+        for space in run.spaces:
+            if (space.samples, sampling(config)) in done:
+                continue
+            done.add((space.samples, sampling(config)))
+            is_own = space.samples == run.spaces[0].samples
+            named = config.data if is_own else config.transfer[_transfer(run, space.samples)].data
+            if named.root is None and not catalog.entry(named.name).embedded:
+                absent.add(named.name)
+                continue
+            made = (
+                samples_of(config, hasher)
+                if is_own
+                else samples_of_transfer(config, _transfer(run, space.samples), hasher)
+            )
+            follows = yield from made
+            stated = [s._replace(test_sets="") for s in content.samples[space.samples]]
+            compared.add(space.samples)
+            images |= {s.sha256 for s in stated}
+            if text := _sample_difference(stated, follows):
+                differences.append(f"{space.samples}: {text}")
+    checked = list(verdict.checked)
+    if compared:
+        checked.append(
+            f"{counted(len(images), 'image')} and their clients and sets compared with the data "
+            f"({counted(len(compared), 'file')})"
+        )
+    notes = [f"images of {name} were not compared: give its folder with --data" for name in sorted(absent)]
+    return replace(
+        verdict,
+        checked=(*checked, *notes),
+        differences=(*verdict.differences, *differences),
+    )
+
+
+def _transfer(run: RunEvidence, file: str) -> int:
+    """Return which transfer data set has this file of samples: they are the last spaces, in order."""
+    files = [space.samples for space in run.spaces if space.samples != run.spaces[0].samples]
+    return files.index(file)
+
+
+def _here(config: RunConfig, data: str | Path | None) -> RunConfig:
+    """Return a config that finds its data on this machine; folders of other machines are left out."""
+    embedded = catalog.entry(config.data.name).embedded
+    root = None if embedded or data is None else str(data)
+    transfer = tuple(t.model_copy(update={"root": None}) for t in config.transfer)
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={"root": root}), "transfer": transfer}
+    )
+
+
+def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:
+    """Return how the samples of a bundle differ from those on this machine; empty if they do not."""
+    here = {s.sample: s for s in follows}
+    for sample in stated:
+        other = here.pop(sample.sample, None)
+        if other is None:
+            return f"{sample.sample[:100]!r} is not in the data of these clients"
+        if sample != other:
+            field = next(f for f in Sample._fields if getattr(sample, f) != getattr(other, f))
+            return (
+                f"{field} of {sample.sample[:100]!r} is {getattr(sample, field)[:64]!r}, and "
+                f"{getattr(other, field)[:64]!r} in the data"
+            )
+    return f"it lacks {next(iter(here))[:100]!r}" if here else ""

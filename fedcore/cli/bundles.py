@@ -1,0 +1,160 @@
+"""``bundle``, ``verify`` and ``rerun``: results that others can check."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcore.cli.common import (
+    DONE,
+    NOT_DONE,
+    Database,
+    ExperimentIds,
+    PairedTest,
+    ReportedRound,
+    RunFilter,
+    check_baseline,
+    command,
+    print_note,
+    writable,
+    write_file,
+)
+from fedcore.methods import consent
+from fedcore.progress import counted
+
+if TYPE_CHECKING:
+    from fedcore.reports.reproduce import RunRecipe
+
+BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
+
+
+@command("bundle")
+def bundle(
+    ids: ExperimentIds,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
+    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
+    test: PairedTest = None,
+    rule: ReportedRound = "last",
+    where: RunFilter = "",
+    title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",
+    db: Database = None,
+) -> int:
+    """Write the evidence of a comparison, for others to check.
+
+    A ZIP file of configs, splits by content, predictions of the reported rounds, counts and numbers.
+    """
+    from fedcore.bundles.make import make
+    from fedcore.cli.progress import track
+    from fedcore.reports.checked import ComparisonChoices, checked_comparison
+    from fedcore.store import Store
+
+    check_baseline(baseline, test)
+    choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
+    with checked_comparison(Store(db), ids, choice) as checked:
+        made = track(make(checked, title))
+    write_file(output, made.content)
+    for line in made.without_predictions:
+        print_note(f"counts only: {line}")
+    files, size = counted(len(made.manifest.files) + 1, "file"), len(made.content) / 1e6
+    print(f"{output}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
+    return DONE
+
+
+@command("verify")
+def verify(
+    bundle: BundleFile,
+    data: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder of the data set, to compare its images")
+    ] = None,
+) -> int:
+    """Recompute every number of a bundle from its predictions.
+
+    It needs neither weights nor training. The exit status is 0 only if every number follows.
+    """
+    from fedcore.bundles.archive import open_bundle
+    from fedcore.bundles.verify import verify as verdict_of
+    from fedcore.cli.progress import track
+
+    archive = open_bundle(bundle)
+    print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
+    verdict = track(verdict_of(archive, data))
+    for line in verdict.checked:
+        print(f"✓ {line}")
+    for line in verdict.unchecked:
+        print(f"? {line}")
+    for line in verdict.differences:
+        print(f"! {line}")
+    if verdict.differences:
+        print(f"not verified: {counted(len(verdict.differences), 'difference')}")
+    elif verdict.unchecked:
+        print("not verified as a whole: some counts have no predictions behind them")
+    else:
+        print("verified: every number follows from the predictions")
+    return DONE if verdict.holds else NOT_DONE
+
+
+@command("rerun")
+def rerun(
+    bundle: Annotated[
+        Path,
+        typer.Argument(metavar="BUNDLE|REPORT.html", help="File of `fedlens bundle`, or a report's page"),
+    ],
+    data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the data set")] = None,
+    db: Database = None,
+    debug: bool = False,
+) -> int:
+    """Train the runs of a bundle or a report again, and compare them to the last bit.
+
+    The new runs are recorded in the database. What differs is named.
+    """
+    from fedcore.bundles import rerun as again
+    from fedcore.cli.experiments import train_here
+    from fedcore.cli.progress import track
+    from fedcore.store import Store
+
+    source = again.read_source(bundle)
+    store = Store(writable(db))
+    files = again.write_methods(source.recipe, store.path.parent)
+    _agree(list(files.values()))
+    again.load_methods(files.values())
+    trained: dict[int, RunRecipe] = {}
+    for part in again.trainable(source.recipe, files, data):
+        cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
+        outcomes, status = train_here(
+            store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
+        )
+        if status != DONE:
+            return status
+        trained |= dict(zip(outcomes, part.recipes, strict=True))
+    repeated = track(again.compare_runs(store, source, trained))
+    for line in repeated.environments:
+        print_note(f"other environment: {line}")
+    for line in repeated.differences:
+        print(f"! {line}")
+    left_out = len(source.recipe.runs) - repeated.runs
+    if left_out:
+        print_note(f"{counted(left_out, 'run')} recorded elsewhere cannot be trained again")
+    if repeated.differences:
+        print(f"{counted(len(repeated.differences), 'difference')} from what was recorded")
+        return NOT_DONE
+    print(f"{counted(repeated.runs, 'run')} repeated to the last bit, {counted(repeated.rounds, 'round')}")
+    return DONE
+
+
+def _agree(files: Sequence[tuple[Path, str]]) -> None:
+    """Ask once whether the method files may run, unless the user has agreed to all of them."""
+    new = [(file, sha256) for file, sha256 in files if not consent.is_agreed(file, sha256)]
+    if not new:
+        return
+    for file, sha256 in new:
+        print_note(f"{file} (SHA-256 {sha256})")
+    names = "this file runs" if len(new) == 1 else f"these {len(new)} files run"
+    question = f"{names.capitalize()} as a program of your account. Have you read it all, and run it now?"
+    if not sys.stdin.isatty() or not typer.confirm(question, err=True):
+        raise consent.NotAgreed(*new[0])
+    for file, sha256 in new:
+        consent.agree(file, sha256)

@@ -1,0 +1,311 @@
+"""A bundle holds what its numbers follow from, and a changed one is not accepted."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedcore.bundles.archive import Archive, open_bundle, read_bundle
+from fedcore.bundles.content import COUNTS, EVIDENCE, SUMMARY, Evidence
+from fedcore.bundles.make import Made, make
+from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
+from fedcore.bundles.verify import Verdict, verify
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.jobs.process import run_local
+from fedcore.progress import result_of
+from fedcore.reports.checked import ComparisonChoices, checked_comparison
+from fedcore.reports.content import read_report
+from fedcore.reports.page import report_html
+from fedcore.results import exports
+from fedcore.store import Store
+from fedcore.store.database import writing
+from tests.support.exported import exported
+from tests.support.jobs import execute_next
+from tests.support.mutations import Files, mutated, repacked
+
+EXPERIMENT = parse(
+    {
+        "name": "to be checked",
+        "methods": [
+            {"name": "promptfl", "config": {"context_length": 2}},
+            {"name": "feddeap"},
+            {"name": "coop", "config": {"context_length": 2}},
+        ],
+        "data": {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2},
+        "rounds": 1,
+        "seeds": [1, 2],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a method of each way to predict: one model for all, own models, and in batches."""
+    db = tmp_path_factory.mktemp("trained") / "runs.db"
+    Store(db).prepare()
+    runs = plan(EXPERIMENT).runs
+    Store(db).experiments.create(EXPERIMENT, runs)
+    assert [execute_next(db) for _ in runs] == ["done"] * len(runs)
+    return db
+
+
+def bundle(db: Path, **choice: object) -> Made:
+    with checked_comparison(Store(db), [1], ComparisonChoices(**choice)) as checked:
+        return result_of(make(checked))
+
+
+@pytest.fixture(scope="module")
+def made(trained: Path) -> Made:
+    return bundle(trained, baseline="PromptFL")
+
+
+def judged(content: bytes, **options: object) -> Verdict:
+    return result_of(verify(read_bundle(content), **{"with_data": False, **options}))
+
+
+def accepted(content: bytes) -> Archive | None:
+    """The bundle, if every number of it follows; a fault must be a plain error."""
+    try:
+        return read_bundle(content) if judged(content).holds else None
+    except FedLensError:
+        return None
+
+
+def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, made: Made) -> None:
+    verdict = judged(made.content, with_data=True)
+    assert verdict.holds and not made.without_predictions, verdict
+    assert "images" in verdict.checked[-1]
+    archive = read_bundle(made.content)
+    left_out = (
+        "row,", ",printed,printed_std,printed_in,comparability,reasons_against_comparing",
+    )  # fmt: skip
+    header = exported(Store(trained), [1], baseline="PromptFL").splitlines()[0]
+    for part in left_out:
+        header = header.replace(part, "")
+    assert archive.text(SUMMARY).splitlines()[0] == header
+    with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
+        rows = exports.summary_rows(checked.summary)
+    means = [
+        line.split(",")[header.split(",").index("mean")] for line in archive.text(SUMMARY).splitlines()[1:]
+    ]
+    assert means == [str(row["mean"]) for row in rows]
+
+
+def test_a_bundle_opens_without_fedlens(made: Made) -> None:
+    with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
+        names = archive.namelist()
+        assert "verify" in archive.read("README.md").decode() and "bundle.json" in names
+        splits = archive.read(next(n for n in names if n.startswith("splits/"))).decode().splitlines()
+        assert splits[0] == "sample,sha256,domain,class,client,set,test_sets"
+    assert made.content == bundle_again(made.content), "equal content gives equal bytes"
+
+
+def bundle_again(content: bytes) -> bytes:
+    return repacked(content, lambda files: None)
+
+
+def test_the_check_needs_no_torch(made: Made, tmp_path: Path) -> None:
+    file = tmp_path / "a.zip"
+    file.write_bytes(made.content)
+    code = (
+        "import sys; from fedcore.cli.main import main\n"
+        f"sys.exit(main(['verify', {str(file)!r}]) or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verified: every number follows" in done.stdout
+
+
+def survive(content: bytes, count: int, seed: int) -> None:
+    """Assert that no mutated bundle is accepted with another number, and that most are refused."""
+    original = read_bundle(content)
+    draw, refused = random.Random(seed), 0
+    for number in range(count):
+        found = accepted(mutated(content, draw))
+        if found is None:
+            refused += 1
+            continue
+        for name in (SUMMARY, COUNTS, "breakdowns.csv"):
+            assert found.files[name] == original.files[name], f"mutation {number} of seed {seed}: {name}"
+    assert refused > count / 2
+
+
+def test_no_changed_bundle_is_accepted_with_another_number(made: Made) -> None:
+    survive(made.content, 30, seed=1)
+
+
+@pytest.mark.slow
+def test_none_of_a_thousand_changed_bundles_is_accepted_with_another_number(made: Made) -> None:
+    survive(made.content, 1000, seed=2)
+
+
+def change_prediction(files: Files) -> None:
+    """A correct prediction of the global model becomes a wrong one."""
+    name = next(n for n in sorted(files) if n.startswith("predictions/"))
+    content = json.loads(files[name])
+    row = content["rows"][0]["predicted"]
+    row[:] = [(p + 1) % 10 for p in row]
+    files[name] = json.dumps(content).encode()
+
+
+def change_client(files: Files) -> None:
+    """A training image moves to the other client."""
+    name = next(n for n in sorted(files) if n.startswith("splits/"))
+    files[name] = files[name].replace(b",rot0,train,", b",rot75,train,", 1)
+
+
+def change_image(files: Files) -> None:
+    name = next(n for n in sorted(files) if n.startswith("splits/"))
+    line = files[name].decode().splitlines()[1]
+    digest = line.split(",")[1]
+    files[name] = files[name].replace(digest.encode(), b"0" * 64)
+
+
+def change_number(files: Files) -> None:
+    files[SUMMARY] = files[SUMMARY].replace(b"personal,last,1,", b"personal,last,1,1", 1)
+
+
+def change_count(files: Files) -> None:
+    line = files[COUNTS].decode().splitlines()[1].split(",")
+    wrong = [*line[:8], str(int(line[8]) - 1), *line[9:]]
+    files[COUNTS] = files[COUNTS].replace(",".join(line).encode(), ",".join(wrong).encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (change_prediction, "counts.csv: line"),
+        (change_count, "counts.csv: line 2"),
+        (change_number, "summary.csv: line 2"),
+        (change_client, "training samples"),
+        (change_image, "sha256 of"),
+    ],
+)
+def test_a_change_is_named(made: Made, change: Callable[[Files], None], where: str) -> None:
+    verdict = judged(repacked(made.content, change), with_data=True)
+    assert not verdict.holds and any(where in text for text in verdict.differences), verdict
+
+
+def test_a_run_without_its_checkpoint_has_counts_only(trained: Path, tmp_path: Path) -> None:
+    db = shutil.copytree(trained.parent, tmp_path / "copy") / trained.name
+    for path in Store(db).runs.folder(1).glob("*.safetensors"):
+        path.unlink()
+    made = bundle(db)
+    assert len(made.without_predictions) == 1 and "run 1 (PromptFL, seed 1)" in made.without_predictions[0]
+    verdict = judged(made.content)
+    assert not verdict.differences and not verdict.holds and "run 1, round 1" in verdict.unchecked[0]
+    with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
+        assert "run 1 (PromptFL, seed 1)" in archive.read("README.md").decode()
+
+
+def test_predictions_that_do_not_give_the_counts_are_refused(trained: Path, tmp_path: Path) -> None:
+    db = shutil.copytree(trained.parent, tmp_path / "copy") / trained.name
+    store = Store(db)
+    folder, other = store.runs.folder(1), store.runs.folder(2)
+    assert list(folder.glob("*.safetensors")) and list(other.glob("*.safetensors"))
+    with writing(db) as database:
+        database.execute(
+            "UPDATE accuracy SET correct = correct - 1 WHERE run_id = 1 AND split = 2 AND stage = 1 "
+            "AND correct > 0 AND round = 1 AND model = 1 AND test_set = 1"
+        )
+        database.execute("DELETE FROM digests WHERE run_id = 1 AND round = 1")
+        from fedcore.store.damage import write_digests
+
+        write_digests(database, 1, [1])
+    with pytest.raises(FedLensError, match="the checkpoint gives .* were recorded"):
+        bundle(db)
+
+
+@pytest.mark.parametrize(
+    "name", ["../escape.csv", "/etc/x", "a\\b", "a/../b", "con\x1btrol", "", "a//b", ".hidden"]
+)
+def test_names_that_escape_are_refused(made: Made, name: str) -> None:
+    buffer = io.BytesIO(made.content)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr(name or "x/", b"")
+    with pytest.raises(FedLensError, match="not a sound bundle"):
+        read_bundle(buffer.getvalue())
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_hostile_archives_get_a_plain_error(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = b"[" * 100_000
+    bomb = zipped({"bundle.json": b"{}", "x": b"\0" * 3_000_000})
+    monkeypatch.setattr("fedcore.bundles.archive.MOST_BYTES", 2_000_000)
+    cases = {
+        "unpacks to": bomb,
+        "bundle.json": zipped({"bundle.json": deep}),
+        "no file bundle.json": zipped({"other": b""}),
+        "UTF-8": zipped({"bundle.json": "{}".encode("utf-16")}),
+        "not a number in JSON": zipped({"bundle.json": b'{"format": NaN}'}),
+        "format": zipped({"bundle.json": b'{"format": "fedlens-bundle-99"}'}),
+        "zip": b"PK no archive",
+    }
+    for what, content in cases.items():
+        with pytest.raises(FedLensError, match=f"not a sound bundle.*{what}"):
+            read_bundle(content)
+
+    def nested(files: Files) -> None:
+        files[EVIDENCE] = deep
+
+    def numbers(files: Files) -> None:
+        content = Evidence.model_validate_json(files[EVIDENCE]).model_dump(mode="json")
+        content["runs"][0]["entities"][1]["code"] = 2**70
+        files[EVIDENCE] = json.dumps(content).encode()
+
+    for change in (nested, numbers):
+        with pytest.raises(FedLensError, match="not a sound bundle"):
+            judged(repacked(made.content, change))
+
+
+def test_runs_are_trained_again_to_the_last_bit(trained: Path, made: Made, tmp_path: Path) -> None:
+    """From a bundle, into a new database; then with a different thread of randomness, which is named."""
+    file = tmp_path / "bundle.zip"
+    file.write_bytes(made.content)
+    again = Store(tmp_path / "again.db")
+    again.prepare()
+    source = read_source(file)
+    (part,) = trainable(source.recipe, {}, None)
+    _, outcomes = run_local(again, part.experiment, part.runs, device="cpu", handler=handler(part.recipes))
+    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=True))))
+    assert (repeated.differences, repeated.runs) == ((), 6)
+    with writing(again.path) as database:
+        database.execute("UPDATE accuracy SET loss = loss + 1e-9 WHERE run_id = 1 AND round = 1")
+    recipes = {1: part.recipes[0]}
+    changed = result_of(compare_runs(again, source, recipes))
+    assert changed.differences == ("run 1 (PromptFL, seed 1): differs from round 1 of 1 on",)
+
+
+def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    with checked_comparison(Store(trained), [1]) as checked:
+        page.write_text(report_html(read_report(checked)), "utf-8")
+    source = read_source(page)
+    assert source.archive is None and len(source.recipe.runs) == 6
+    assert source.recipe.runs[0].config == Store(trained).runs.config(1)
+    page.write_text(page.read_text("utf-8").replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), "utf-8")
+    with pytest.raises(FedLensError, match="holds no recipe"):
+        read_source(page)
+
+
+def test_a_file_that_is_no_bundle_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FedLensError, match="cannot read"):
+        open_bundle(tmp_path / "nothing.zip")

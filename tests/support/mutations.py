@@ -1,0 +1,137 @@
+"""Bundles with one thing changed: as an accident would, and as a forger would who mends the digests."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fedcore.bundles.archive import packed, read_bundle
+
+Files = dict[str, bytes]
+
+
+def repacked(content: bytes, change: Callable[[Files], None]) -> bytes:
+    """A bundle with changed files, and the digests of these."""
+    archive = read_bundle(content)
+    files = dict(archive.files)
+    change(files)
+    return packed(archive.manifest.title, archive.manifest.commit, files)[0]
+
+
+def mutated(content: bytes, draw: random.Random) -> bytes:
+    """A bundle with one change, drawn from those that a forger might make."""
+    how = draw.choice([_bytes, _byte_of_a_file, _digit, _csv_value, _csv_row, _json_value, _json_value])
+    return how(content, draw)
+
+
+def _bytes(content: bytes, draw: random.Random) -> bytes:
+    changed = bytearray(content)
+    place = draw.randrange(len(changed))
+    changed[place] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def _name(files: Files, draw: random.Random, suffix: str = "") -> str:
+    return draw.choice([n for n in sorted(files) if n.endswith(suffix) and n != "README.md"])
+
+
+def _byte_of_a_file(content: bytes, draw: random.Random) -> bytes:
+    def change(files: Files) -> None:
+        name = _name(files, draw)
+        changed = bytearray(files[name])
+        changed[draw.randrange(len(changed))] = draw.randrange(32, 127)
+        files[name] = bytes(changed)
+
+    return repacked(content, change)
+
+
+def _digit(content: bytes, draw: random.Random) -> bytes:
+    """Another digit somewhere in a file, so that its form stays right."""
+
+    def change(files: Files) -> None:
+        name = _name(files, draw)
+        text = files[name].decode()
+        place = draw.choice([m.start() for m in re.finditer(r"\d", text)])
+        files[name] = f"{text[:place]}{draw.randrange(10)}{text[place + 1 :]}".encode()
+
+    return repacked(content, change)
+
+
+def _rows(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def _written(rows: list[list[str]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode()
+
+
+def _csv_value(content: bytes, draw: random.Random) -> bytes:
+    """A value of one row instead of another's: another client, set, class, model or number."""
+
+    def change(files: Files) -> None:
+        name = _name(files, draw, ".csv")
+        rows = _rows(files[name].decode())
+        column = draw.randrange(len(rows[0]))
+        one, other = draw.sample(range(1, len(rows)), 2)
+        rows[one][column] = rows[other][column]
+        files[name] = _written(rows)
+
+    return repacked(content, change)
+
+
+def _csv_row(content: bytes, draw: random.Random) -> bytes:
+    """A row less, or once more, or two exchanged."""
+
+    def change(files: Files) -> None:
+        name = _name(files, draw, ".csv")
+        rows = _rows(files[name].decode())
+        one, other = draw.sample(range(1, len(rows)), 2)
+        kind = draw.randrange(3)
+        if kind == 0:
+            del rows[one]
+        elif kind == 1:
+            rows.insert(other, rows[one])
+        else:
+            rows[one], rows[other] = rows[other], rows[one]
+        files[name] = _written(rows)
+
+    return repacked(content, change)
+
+
+def _json_value(content: bytes, draw: random.Random) -> bytes:
+    """Another value at a place of a JSON file: a prediction, a code, a number, a name, or nothing."""
+
+    def change(files: Files) -> None:
+        name = _name(files, draw, ".json")
+        parsed = json.loads(files[name])
+        places: list[tuple[Any, Any]] = []
+        _collect(parsed, places)
+        holder, key = draw.choice(places)
+        value = holder[key]
+        if isinstance(value, bool) or value is None:
+            holder[key] = draw.choice([None, True, 1, "x"])
+        elif isinstance(value, (int, float)):
+            holder[key] = value + draw.choice([-1, 1, 2, 10**6])
+        elif isinstance(value, str):
+            holder[key] = draw.choice([None, "", f"{value}x", 7, ["x"]])
+        elif isinstance(value, list) and value:
+            del value[draw.randrange(len(value))]
+        elif isinstance(value, dict) and value:
+            del value[draw.choice(sorted(value))]
+        files[name] = json.dumps(parsed, ensure_ascii=False).encode()
+
+    return repacked(content, change)
+
+
+def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        places.append((value, key))
+        _collect(inner, places)
