@@ -44,8 +44,7 @@ class Hasher:
 
     def images(self, data: DataConfig) -> Work[ImageSet]:
         """Read a data set, with its images at full size."""
-        fields = ("name", "root", "domains", "template", "columns")
-        full = DataConfig(**{name: getattr(data, name) for name in fields})
+        full = data.model_copy(update={"decode": "full"})
         key = full.model_dump_json()
         if key not in self._sets:
             self._sets[key], _ = yield from prepare_then(lambda: read_images(full, 0))
