@@ -34,6 +34,9 @@ from fedcore.methods.base import (
 )
 from fedcore.system_errors import explain
 
+MAX_SHAPES = 8
+"""Maximum number of tensors whose shapes an error of a method's own code lists."""
+
 
 def check_state(method: Method, state: object) -> State:
     """Check the state before round 1, and return it."""
@@ -236,21 +239,38 @@ def faults_named(method: str) -> Iterator[None]:
     except FedLensError:
         raise
     except Exception as error:
-        place = _last_line(registry.registered().get(method), error)
+        place, shapes = _last_line(registry.registered().get(method), error)
         of_machine = explain(error, None) is not None or isinstance(
             error, (MemoryError, torch.OutOfMemoryError)
         )
         if place is None or of_machine:
             raise
-        raise FedLensMethodError(f"{place}: the method '{method}' raised {first_line(error)}") from error
+        said = f"{place}: the method '{method}' raised {first_line(error)}"
+        if shapes and isinstance(error, (RuntimeError, IndexError)):  # what torch raises for shapes
+            said += f"; the shapes there are {shapes}. The first axis counts clients, or models in logits"
+        raise FedLensMethodError(said) from error
 
 
-def _last_line(cls: type[Method] | None, error: BaseException) -> str | None:
-    """Return the innermost line of a method's file in an error's traceback, or None."""
+def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | None, str]:
+    """Return the innermost line of a method's file in an error's traceback, or None, and its tensors."""
     classes = [c for c in cls.__mro__ if issubclass(c, Method) and c is not Method] if cls is not None else []
     files = {getattr(sys.modules.get(c.__module__), "__file__", None) for c in classes}
-    lines = [(f.f_code, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
-    return _place(*lines[-1]) if lines else None
+    lines = [(f, line) for f, line in walk_tb(error.__traceback__) if f.f_code.co_filename in files]
+    if not lines:
+        return None, ""
+    frame, line = lines[-1]
+    return _place(frame.f_code, line), ", ".join(_shapes_in(frame.f_locals)[:MAX_SHAPES])
+
+
+def _shapes_in(values: Mapping[str, object]) -> list[str]:
+    """Return the shape of each tensor among local variables, and among the values of their dicts."""
+    found = []
+    for name, value in values.items():
+        if torch.is_tensor(value):
+            found.append(f"{name} {_shape(value)}")
+        elif isinstance(value, dict):
+            found += [f"{name}['{k}'] {_shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
+    return found
 
 
 def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> None:

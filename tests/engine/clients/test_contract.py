@@ -274,6 +274,23 @@ def test_an_error_of_its_code_is_named_on_another_device_too(monkeypatch):
         list(loop.events())
 
 
+class ForgetsTheSamples(BiasMethod):
+    def logits(self, params, head, x):
+        return x * params["weight"]  # without samples
+
+
+def test_an_error_of_shapes_lists_the_shapes(monkeypatch):
+    monkeypatch.setitem(registry._METHODS, ForgetsTheSamples.name, ForgetsTheSamples)
+    federation = tiny_federation()
+    place = rf"{line_of('without samples')}, in logits: the method 'test-bias' raised RuntimeError: .*"
+    shapes = r"; the shapes there are params\['weight'\] \(1, .*\), x \(1, \d+, \d+\)\. The first axis counts"
+    with (
+        pytest.raises(FedLensMethodError, match=place + shapes),
+        contract.faults_named(ForgetsTheSamples.name),
+    ):
+        run_rounds(ForgetsTheSamples(BiasConfig(), federation.problem), federation, 1)
+
+
 def _done(content: bytes) -> Future[bytes]:
     future: Future[bytes] = Future()
     future.set_result(content)
