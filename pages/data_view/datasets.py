@@ -59,17 +59,20 @@ def add_data() -> None:
     if root and task is None and start_typed_check(name, root, key, args):
         task = session.store().tasks.find("check", key)
     busy = task is not None and not task.ended
+    missing = bool(root) and task is None and not is_there(root)
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
         label,
         type="secondary" if label == "Check again" else "primary",
         icon=":material/fact_check:",
         width="stretch",
-        disabled=not root or busy or not session.writable(),
+        disabled=not root or missing or busy or not session.writable(),
         key="check_folder",
     ):
         background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **args})
         st.rerun()
+    if missing:
+        markup.show_error(FedLensError(f"no folder {root}; give the folder or file of the data set"))
     if task is not None:
         background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:
@@ -85,6 +88,14 @@ def fill_check_form(title: str, root: str) -> None:
     """Callback: enter a folder in the form, as if it had been typed."""
     st.session_state["what"], st.session_state["folder"] = title, root
     note_typed("folder")
+
+
+def is_there(root: str) -> bool:
+    """Return whether a path exists; one that cannot be looked at counts, since its check says why."""
+    try:
+        return user_path(root, "data.root").exists()
+    except OSError:
+        return True
 
 
 def column_names(root: str) -> dict[str, str]:
