@@ -52,7 +52,10 @@ def report_button(
 
             st.session_state.pop("report_made", None)
             try:
-                with st.spinner("Making the report", show_time=True), checked_comparison(store, *subject) as checked:
+                with (
+                    st.spinner("Making the report", show_time=True),
+                    checked_comparison(store, *subject) as checked,
+                ):
                     st.session_state["report_made"] = subject, report_html(read_report(checked, wording()))
             except FedLensError as error:
                 markup.show_error(error)
