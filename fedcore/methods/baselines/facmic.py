@@ -114,7 +114,7 @@ class FACMIC(FedCLIP):
         "A term of the loss can align each client's images, class by class, with those of a domain that no "
         "client has. "
         "That reads unlabelled images of the domain that the model is tested on: it is off by default, "
-        "and a run that does so says so.",
+        "and a run that uses it says so.",
         family="baseline",
         charts=(
             DiagnosticChart(

@@ -47,7 +47,7 @@ class TaskRes(Method[TaskResConfig]):
         "and Wang, Xinchao}, title = {Task Residual for Tuning Vision-Language Models}, "
         "booktitle = {CVPR}, year = {2023}}",
         summary="Both of CLIP's encoders stay frozen, and no text is encoded after the start. "
-        "What is learned is a vector for each class, which is added to the text feature of its prompt. "
+        "A vector is learned for each class and added to the text feature of its prompt. "
         "The vectors start at zero, so that training starts at zero-shot CLIP, and a class that nobody "
         "trained on stays there. "
         "Clients train them by cross-entropy on their own images, and the server averages them.",

@@ -68,7 +68,7 @@ class FedTPG(Prompted):
         "that other names lead to another context. "
         "All clients train the network by cross-entropy, and the server averages it. "
         "It is meant for classes that nobody has trained on. "
-        "With 4.2 million numbers for ViT-B-32 it is no light upload.",
+        "The upload is large for a prompt method: 4.2 million numbers for ViT-B-32.",
         family="baseline",
     )
     clients_use_global = True
