@@ -170,6 +170,38 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     return backbone.text.encode(sos, after, suffix.eot + length, packing=packing)
 
 
+def name_tokens(backbone: Backbone, classes: tuple[str, ...]) -> Tensor:
+    """Return the number of tokens of each class name. Shape: -> (classes,)."""
+    return _tokens(backbone, [spoken(name) for name in classes])[1]
+
+
+def encode_around(backbone: Backbone, context: Tensor, suffix: Suffix, names: Tensor, before: int) -> Tensor:
+    """Return unnormalised text features of [SOS] context[c, :before] name[k] context[c, before:] ending[k].
+
+    Args:
+        names: the number of the suffix's tokens that the rest of the context stands behind.
+
+    Shape: context (clients, L, m), names (classes,) -> (clients, classes, d).
+    """
+    clients, length, _ = context.shape
+    check_room(backbone, length, suffix, "context")
+    classes, steps = suffix.embeddings.shape[:2]
+    behind = length - before
+    places = torch.arange(steps + behind, device=names.device).expand(classes, -1)
+    inner = places - names[:, None]  # a token's place in the part of the context behind the name
+    own = (inner >= 0) & (inner < behind)
+    frozen = torch.where(inner < behind, places, places - behind).clamp(max=steps - 1)
+    rows = torch.arange(classes, device=names.device)[:, None]
+    rest = suffix.embeddings[rows, frozen].masked_fill(own[..., None], 0)
+    chosen = F.one_hot(inner.clamp(0, max(0, behind - 1)), max(1, behind)).to(context.dtype) * own[..., None]
+    after = rest + (chosen @ context[:, None, before:] if behind else 0)
+    prefix = torch.cat([_sos(backbone).expand(clients, 1, -1), context[:, :before]], 1)
+    packing = _packing_that_pays(suffix, clients, behind)
+    return backbone.text.encode(
+        prefix, after.expand(clients, -1, -1, -1), suffix.eot + behind, packing=packing
+    )
+
+
 def encode_texts(
     backbone: Backbone,
     texts: list[str],

@@ -58,6 +58,7 @@ BASELINE_STYLES = {
     "pfedmoap": MethodStyle("#8A6D00", "#DDCC77", "longdashdot", "cross-open"),
     "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
     "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
+    "proda": MethodStyle("#9B2D1F", "#FF9E8A", "solid", "triangle-right-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]

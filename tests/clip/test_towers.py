@@ -29,6 +29,24 @@ def test_plain_texts_equal_open_clip(embed_dim):
     torch.testing.assert_close(encode_texts(backbone, TEXTS), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("before", [0, 2, 5])
+def test_a_context_around_class_names_equals_open_clip(before):
+    backbone = tiny_backbone()
+    classes = ("cat", "snow owl on a fire engine", "dr.")  # the last one's full stop joins that of the ending
+    context = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch_generator(0, "context"))
+    suffix, names = class_suffix(backbone, classes), prompts.name_tokens(backbone, classes)
+    found = prompts.encode_around(backbone, context, suffix, names, before)
+    for k, name in enumerate(classes):
+        ids = backbone.tokenize([f"{name}."])[0]
+        alone = int(backbone.tokenize([name])[0].argmax()) - 1
+        words = backbone.model.token_embedding(ids)
+        for client, own in enumerate(context):
+            parts = words[:1], own[:before], words[1 : alone + 1], own[before:], words[alone + 1 :]
+            sequence = torch.cat(parts)[:77]
+            expected = _reference(backbone, sequence, int(ids.argmax()) + 5)
+            torch.testing.assert_close(found[client, k], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("start", [0, 3])
 def test_image_tail_equals_open_clip(start):
     backbone = tiny_backbone()

@@ -26,6 +26,7 @@ SMALL = {
     "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "fedotp": {"context_length": 2, "lr": 0.05},
     "plot": {"context_length": 2, "prompts": 2, "lr": 0.05, "schedule": "constant"},
+    "proda": {"context_length": 2, "prompts": 4, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedapt": {"context_length": 2, "lr": 0.05},
     "fedtpg": {"context_length": 2, "lr": 0.05},

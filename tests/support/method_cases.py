@@ -168,6 +168,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     ),
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "plot": ("plot", {**SMALL, "context_length": 3, "prompts": 2}, {"context"}, {"context"}, set()),
+    "proda": ("proda", {**SMALL, "context_length": 3, "prompts": 4}, {"context"}, {"context"}, {"steps"}),
     "prograd": ("prograd", SMALL, {"context"}, {"context"}, set()),
     "pfedmoap": (
         "pfedmoap",

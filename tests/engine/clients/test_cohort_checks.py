@@ -29,7 +29,18 @@ from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
 RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
 BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
-ACROSS = ["coop", "fedotp", "fedpgp", "fedpha", "plot", "promptfl", "promptfolio", "sdfed", "zero-shot"]
+ACROSS = [
+    "coop",
+    "fedotp",
+    "fedpgp",
+    "fedpha",
+    "plot",
+    "proda",
+    "promptfl",
+    "promptfolio",
+    "sdfed",
+    "zero-shot",
+]
 
 
 def experiment(cohorts: str = MIXED, method: str = 'name = "sdfed"', backbone: str = 'name = "mini-vit"'):
