@@ -58,7 +58,7 @@ def pieces(secret: Tensor) -> list[Tensor]:
     Whatever contains the tensor, transposed or not, contains some of them. Shape: -> (pieces, length) each.
     """
     secret = secret.double()
-    secret = secret[None] if secret.dim() == 1 else secret
+    secret = secret.reshape(1, -1) if secret.dim() < 2 else secret  # a single number has no pieces
     if secret.shape[-1] < SHORTEST:
         secret = secret.flatten()
         secret = secret[: len(secret) // SHORTEST * SHORTEST].view(-1, SHORTEST)
