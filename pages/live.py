@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
 from fedcore.config import backbone_names
-from fedcore.config.field_names import data_title
+from fedcore.config.field_names import data_titles
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
@@ -327,7 +327,7 @@ def status_strip(experiment: ExperimentRow) -> str:
     """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
     counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(markup.faint(f"{data_title(experiment.config.data)}, {backbone_names(experiment.config)}"))
+    parts.append(markup.faint(f"{data_titles(experiment.config)}, {backbone_names(experiment.config)}"))
     if any(not r.ended for r in experiment.runs):  # else the load would be that of the last drawing
         parts += markup.machine_html()
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'

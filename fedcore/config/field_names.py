@@ -45,6 +45,13 @@ def data_title(data: DataConfig) -> str:
     return f"{folder} ({data.name})" if folder else data.name
 
 
+def data_titles(config: Experiment | RunConfig) -> str:
+    """Return the titles of all data sets that clients train on: ``shapes-39 + rotated-digits``."""
+    return " + ".join(
+        data_title(data) for data in (config.data, *(other.data for other in config.further_data))
+    )
+
+
 def number_ranges(numbers: Iterable[int]) -> str:
     """Return numbers with runs of neighbours joined: ``1 to 3, 7``."""
     spans: list[list[int]] = []

@@ -40,8 +40,8 @@ def federation_of_all(
     assignment, nothing = own.assignment, np.array([], dtype=np.int64)
     domains = [images.domains[d] for d in assignment.client_domain]
     sets = [TestSet(n, "client", d) for n, d in zip(assignment.clients, domains, strict=True)]
-    sets += [TestSet(f"{name}, base", "base", name) for name in images.domains]
-    sets += [TestSet(f"{name}, new", "new", name) for name in images.domains]
+    sets += [TestSet(f"base: {name}", "base", name) for name in images.domains]
+    sets += [TestSet(f"new: {name}", "new", name) for name in images.domains]
     train = Rows.of(assignment.train)
     problem = Problem(
         backbone=backbone,

@@ -8,6 +8,7 @@ from fedcore.engine.checkpoint import newest_intact
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
+from fedcore.records.codes import OWN_CLASSES_NOT_ANALYSED
 from fedcore.store import Store, TaskRow
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ def disagreement_key(
         for i, wanted in zip((run_id, against), rounds, strict=True)
     )
     return f"{first} against {second} disagreement with probabilities {model} {test_set}"
+
+
+def why_never(store: Store, run_id: int) -> str:
+    """Return why a run cannot be analysed at all, with or without a checkpoint; empty if it can be."""
+    own = store.runs.config(run_id).data.training_classes == "own"
+    return OWN_CLASSES_NOT_ANALYSED if own else ""
 
 
 def why_no_checkpoint(store: Store, run_id: int) -> str:

@@ -162,4 +162,5 @@ def _rows(about: Mapping[str, object]) -> object:
 
 
 def _kind(config: RunConfig) -> Kind:
-    return config.method.name, config.data.name, backbone_names(config)
+    data = "+".join([config.data.name, *(other.name for other in config.further_data)])
+    return config.method.name, data, backbone_names(config)

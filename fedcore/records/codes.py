@@ -10,6 +10,12 @@ if there is one, is C+D+c."""
 NO_VALUE = "no value "
 """Beginning of the notice why a run has no accuracy on new classes, or of unseen clients that adapt."""
 
+OWN_CLASSES_NOT_ANALYSED = (
+    "The clients of this run predict among their own classes only. Analyses of single images show one set of "
+    "classes for all models, so they are not available for it."
+)
+"""Why images of a cross-class run are not looked at one by one."""
+
 TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")
 """Code -> name."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from fedcore.config import backbone_names
-from fedcore.config.field_names import data_title
+from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
@@ -121,7 +121,7 @@ def _shared(row: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
     return {
         "row": hashlib.sha256(f"{row.setting}/{row.key}".encode()).hexdigest()[:8],
         "experiment": "; ".join(experiments),
-        "data": data_title(config.data),
+        "data": data_titles(config),
         "split": config.data.split,
         "backbone": backbone_names(config),
         "partition": config.partition.kind,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.config.field_names import data_title, error_text
+from fedcore.config.field_names import data_titles, error_text
 from fedcore.progress import about, duration
 from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
@@ -250,7 +250,7 @@ def _summary(
         state=state,
         states=states,
         methods=tuple(dict.fromkeys(r.label for r in e.runs)),
-        data=data_title(e.config.data),
+        data=data_titles(e.config),
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],

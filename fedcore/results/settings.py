@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
-from fedcore.config.field_names import data_title, field_phrase, value_text
+from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
@@ -107,8 +107,7 @@ def setting_title(config: RunConfig) -> str:
     if partition.kind == "blocks":
         kinds["blocks"] = f"blocks of {partition.classes_per_client} classes"
     kind = kinds.get(partition.kind, partition.kind)
-    data = [data_title(config.data), *(data_title(other.data) for other in config.further_data)]
-    parts = [" + ".join(data), kind, backbone_names(config)]
+    parts = [data_titles(config), kind, backbone_names(config)]
     parts += [f"transfer to {', '.join(other.name for other in config.transfer)}"] if config.transfer else []
     parts += ["unseen clients"] if partition.unseen else []
     parts += ["cross-class"] if config.data.training_classes == "own" else []

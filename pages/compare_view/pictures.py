@@ -176,6 +176,8 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
 
 def obstacle_of(store: Store, run: RunRow) -> str:
     """Return the reason why the images of a run cannot be predicted; empty if they can be."""
+    if never := analysis.why_never(store, run.id):
+        return never
     if store.runs.newest_checkpoint(run.id) is not None:
         return ""
     why = markup.md(analysis.why_no_checkpoint(store, run.id))

@@ -98,6 +98,8 @@ def submit(asked: Analysis) -> None:
 def reason_against_analyses(run: RunRow) -> str:
     """Return why a run cannot be analysed; empty if it can be."""
     store = session.store()
+    if never := analysis.why_never(store, run.id):
+        return never
     if not store.rounds.evaluated(run.id):
         return "Analyses need at least one evaluated round."
     if store.runs.newest_checkpoint(run.id) is None:

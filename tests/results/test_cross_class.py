@@ -20,10 +20,10 @@ COLUMNS = [
     ("client", "trees-1", "trees", (3, 4)),
     ("client", "trees-2", "trees", (1, 4)),
     ("client", "things", "things", (9, 10)),
-    ("base", "trees, base", "trees", (20, 40)),
-    ("base", "things, base", "things", (3, 10)),
-    ("new", "trees, new", "trees", (10, 40)),
-    ("new", "things, new", "things", (7, 10)),
+    ("base", "base: trees", "trees", (20, 40)),
+    ("base", "base: things", "things", (3, 10)),
+    ("new", "new: trees", "trees", (10, 40)),
+    ("new", "new: things", "things", (7, 10)),
 ]
 L, B, V = Fraction(7, 10), Fraction(2, 5), Fraction(19, 40)
 """Mean of (3/4 + 1/4) / 2 and 9/10; of 1/2 and 3/10; of 1/4 and 7/10."""
