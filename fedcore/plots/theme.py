@@ -56,6 +56,7 @@ BASELINE_STYLES = {
     "prograd": MethodStyle("#332288", "#A79CF0", "dashdot", "triangle-up-open"),
     "tip-adapter": MethodStyle("#117733", "#7FCB94", "dot", "triangle-down-open"),
     "pfedmoap": MethodStyle("#8A6D00", "#DDCC77", "longdashdot", "cross-open"),
+    "dp-fpl": MethodStyle("#5B5B00", "#C6C65A", "dashdot", "star-diamond-open"),
     "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
     "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
     "proda": MethodStyle("#9B2D1F", "#FF9E8A", "solid", "triangle-right-open"),

@@ -21,6 +21,7 @@ SMALL = {
     "promptfl": {"context_length": 2, "lr": 0.05},
     "coop": {"context_length": 2, "lr": 0.05},
     "promptfolio": {"context_length": 2, "lr": 0.05},
+    "dp-fpl": {"context_length": 2, "rank": 1, "lr": 0.05},
     "pfedmoap": {"context_length": 2, "lr": 0.05, "local_epochs": 1},
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},

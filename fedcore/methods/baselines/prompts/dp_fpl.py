@@ -1,0 +1,126 @@
+"""DP-FPL without its privacy: a shared prompt plus an own one with a low-rank gradient (Tran et al., 2025).
+
+    p_i = p_g + p_l,i with p_l = U V + R, factored anew in each step:
+    U = orth(p_l V_0),  V = orth(p_l^T U)^T,  R = p_l - U V
+    g_U, g_V: gradients of L = CE(s cos(h, t_k(p_i))) by U and V
+    p_l moves by g_U V + U g_V - U U^T g_U V, its gradient projected onto what U and V reach
+    server: p_g <- sum_i n_i p_g,i / sum_i n_i
+
+p_l never leaves its client; the global model is p_g alone. The paper adds noise to g_U, g_V and the gradient
+of p_g. None is added here and no privacy is claimed: its clipping does not give the guarantee it prints.
+
+Changed: p_g is averaged after a round; the authors' code averages its gradient in each batch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Tensor, torch
+from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.hyperparameters import LearningRate, Rank, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About
+
+
+class DPFPLConfig(PromptedConfig):
+    """Hyper-parameters of DP-FPL."""
+
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    rank: Rank = hyper(
+        8,
+        "Rank r of the factors of a client's own prompt (authors' code: 8)",
+        title="rank of the personal part",
+    )
+    gradient: Literal["projected", "published-code"] = hyper(
+        "projected",
+        "Gradient of the own prompt: projected, onto what U and V reach, or published-code, with the last "
+        "term added instead of subtracted and all divided by 10",
+        title="gradient of the own prompt",
+        words={"published-code": "as in the published code"},
+    )
+
+
+@method
+class DPFPL(Prompted):
+    """[SOS] (p_g + p_l) class name . [EOT] with a shared p_g and an own p_l, whose gradient has rank 2 r."""
+
+    name = "dp-fpl"
+    about = About(
+        title="DP-FPL (no privacy)",
+        source="Tran et al., Privacy-Preserving Personalized Federated Prompt Learning for Multimodal Large "
+        "Language Models, ICLR 2025, without its noise",
+        bibtex="@inproceedings{tran2025dpfpl, author = {Tran, Linh and Sun, Wei and Patterson, Stacy and "
+        "Milanova, Ana}, title = {Privacy-Preserving Personalized Federated Prompt Learning for Multimodal "
+        "Large Language Models}, booktitle = {ICLR}, year = {2025}}",
+        summary="CLIP stays frozen. Every client learns the sum of two prompts: a shared one, which the "
+        "server averages, and its own, which never leaves it. "
+        "The own prompt is split into two factors of low rank and a rest in every step, and moves by what "
+        "the gradients of the two factors say. "
+        "The paper adds noise to these gradients; here there is none, and no privacy is claimed. "
+        "The global model predicts with the shared prompt alone.",
+        family="baseline",
+        prompts={"context": "shared", "personal": "own"},
+    )
+    Config = DPFPLConfig
+    backbones = "equal token widths"
+    shared = ("context",)
+
+    def __init__(self, config: DPFPLConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        size = (problem.backbone.spec.token_width, config.rank)
+        self.probes = problem.draw_per_client(
+            lambda generator: torch.randn(size, generator=generator, dtype=torch.float64), "dp-fpl", "probe"
+        ).to(problem.backbone.dtype)
+
+    @classmethod
+    def result_caveat(cls, config: DPFPLConfig, embedded: bool) -> str:
+        """Say that nothing is private."""
+        return "trained without noise: nothing is differentially private, and no epsilon can be stated"
+
+    def init(self, generator: Generators) -> State:
+        """Draw both prompts from N(0, 0.02), p_g as PromptFL does and p_l once for all clients.
+
+        Shape: context (M, m), own (clients, M, m).
+        """
+        own = self._draw(generator("dp-fpl", "own"))
+        context = self._draw(generator("promptfl", "context"))
+        return State(shared={"context": context}, local=self.repeat({"own": own}))
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        own = self._factored(params["own"], self.probes[batch.clients.to(self.probes.device)])
+        text = self._text(params["context"] + own)
+        logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def _factored(self, own: Tensor, probes: Tensor) -> Tensor:
+        """Return p_l itself, with the gradient that its factors give it.
+
+        With g the gradient by the sum U V + R, g_U = g V^T and g_V = U^T g. What p_l moves by is linear and
+        symmetric in g, so it is the gradient through p_l -> that same map of (p_l - its value).
+
+        Shape: own (clients, M, m), probes (clients, m, r) -> (clients, M, m).
+        """
+        value = own.detach()
+        u: Tensor = torch.linalg.qr(value @ probes).Q
+        v: Tensor = torch.linalg.qr(value.transpose(1, 2) @ u).Q.transpose(1, 2)
+        moved = own - value
+        rows = u @ (u.transpose(1, 2) @ moved)
+        columns = (moved @ v.transpose(1, 2)) @ v
+        both = (rows @ v.transpose(1, 2)) @ v
+        if self.config.gradient == "published-code":
+            return value + (rows + columns + both) / 10
+        return value + (rows + columns - both)
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features of p_g + p_l; the global model has p_g alone. Shape: text (models, K, d)."""
+        context = params["context"]
+        return {"text": self._text(context + params["own"] if "own" in params else context)}
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return p_g, and of a client p_g + p_l. Shape: (models, M, m) each."""
+        prompts: dict[str, Tensor | Ragged] = {"context": params["context"]}
+        return prompts | ({"personal": params["context"] + params["own"]} if "own" in params else {})

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.methods.base import State
+from fedcore.methods.baselines.prompts.dp_fpl import DPFPL
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
+from tests.support.tiny import run_rounds, tiny_federation
+
+SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
+NEAR = {"atol": 1e-6, "rtol": 0}
+
+
+def orthonormal(columns: torch.Tensor) -> torch.Tensor:
+    """Gram-Schmidt, one column after the other."""
+    done: list[torch.Tensor] = []
+    for column in columns.T:
+        for other in done:
+            column = column - (other @ column) * other
+        done.append(column / column.norm())
+    return torch.stack(done, 1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "gradient"), [(2, "projected"), (2, "published-code"), (3, "projected")], ids=str
+)
+def test_agrees_with_the_naive_implementation(rank, gradient):
+    """U, V and R as they are written; with rank M the gradient is that of an own prompt without factors."""
+    federation = tiny_federation(samples=(5, 4, 6))
+    problem, backbone = federation.problem, federation.problem.backbone
+    method = build("dp-fpl", federation, **SETTINGS, rank=rank, gradient=gradient)
+    first = method.init(problem.generator)
+
+    def text(prompt):
+        return text_features(backbone.model, backbone.tokenizer, prompt, problem.classes)
+
+    common, owns = first.shared["context"], list(first.local["own"])
+    probes = [
+        torch.randn(16, rank, generator=problem.generator("dp-fpl", "probe", name), dtype=torch.float64)
+        for name in problem.clients
+    ]
+    xs, labels = samples(federation)
+    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
+    for steps_of in engine_batches(federation, method, 3):
+        sent = []
+        for k, steps in enumerate(steps_of):
+            values, momenta = [common, owns[k]], [None, None]
+            for chosen in steps:
+                shared, own = (v.detach() for v in values)
+                u = orthonormal(own @ probes[k])
+                v = orthonormal(own.T @ u).T
+                rest = own - u @ v
+                leaves = [t.clone().requires_grad_() for t in (shared, u, v, rest)]
+                p_g, left, right, r = leaves
+                loss = mean_loss(
+                    text(p_g + left @ right + r), xs[k][chosen], labels[k][chosen], backbone.logit_scale
+                )
+                of_shared, of_u, of_v, of_own = torch.autograd.grad(loss, leaves)
+                if rank < 3:
+                    last = u @ u.T @ of_u @ v
+                    of_own = (
+                        of_u @ v + u @ of_v - last
+                        if gradient == "projected"
+                        else (of_u @ v + u @ of_v + last) / 10
+                    )
+                values = sgd(list(values), [of_shared, of_own], momenta, config)
+            sent.append(values[0].detach())
+            owns[k] = values[1].detach()
+        common = weighted(sent, [5.0, 4.0, 6.0])
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["context"], common, **NEAR)
+    torch.testing.assert_close(state.local["own"], torch.stack(owns), **NEAR)
+    assert (state.local["own"] - first.local["own"]).abs().max() > 1e-3  # it did train
+    for prompts, ours in (
+        ([common], global_logits(method, state, federation)[None]),
+        ([common + own for own in owns], client_logits(method, state, federation)),
+    ):
+        for prompt, found in zip(prompts, ours, strict=True):
+            expected = [scores(text(prompt), h, backbone.logit_scale) for h in federation.pool.values[:6]]
+            torch.testing.assert_close(found[:6], torch.stack(expected), **NEAR)
+
+
+class Without(DPFPL):
+    """Own prompts that are zero and stay so."""
+
+    def init(self, generator):
+        state = super().init(generator)
+        return State(shared=state.shared, local={"own": torch.zeros_like(state.local["own"])})
+
+    def lr_factors(self):
+        return {"own": 0.0}
+
+
+def test_without_own_prompts_it_is_promptfl_bit_for_bit():
+    federation = tiny_federation()
+    method = build("dp-fpl", federation, **SETTINGS, rank=2)
+    ours = run_rounds(Without(method.config, federation.problem), federation, 3).state
+    theirs = run_rounds(build("promptfl", federation, **SETTINGS), federation, 3).state
+    assert not ours.local["own"].any()
+    assert torch.equal(ours.shared["context"], theirs.shared["context"])
+
+
+def test_no_privacy_is_claimed():
+    method = build("dp-fpl", tiny_federation(), **SETTINGS)
+    assert "no epsilon" in method.result_caveat(method.config, True)
+    assert "no privacy is claimed" in method.about.summary and "no privacy" in method.about.title
