@@ -18,6 +18,7 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from fedcore.clip.adapters import Adapters
     from fedcore.clip.backbone import Backbone
     from fedcore.clip.lora import Lora
     from fedcore.clip.specs import BackboneSpec
@@ -153,8 +154,11 @@ def encode_context(
 def _packing_that_pays(suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
     """Return the packing of some clients' suffixes, or None if it saves too little."""
     packing = suffix.packing(context)
-    pays = packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
-    return packing if pays else None
+    return packing if _pays(packing, clients) else None
+
+
+def _pays(packing: Packing, clients: int) -> bool:
+    return packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
@@ -222,6 +226,40 @@ def encode_texts(
     embed = embed or backbone.text.embed
     sos = embed(backbone.start_id)
     return backbone.text.encode(sos[None], embed(ids)[None], eot, lora=lora, positions=positions)[0]
+
+
+@dataclass(frozen=True)
+class EnteredTexts:
+    """Sentences as they enter layer ``start`` of the text tower, up to which all clients compute the same.
+
+    The tokens with which all sentences begin are kept once.
+
+    Shape: prefix (1, 1, P, m), suffix (1, texts, S, m), eot (texts,) index of [EOT] within the suffix.
+    """
+
+    prefix: Tensor
+    suffix: Tensor
+    eot: Tensor
+    start: int
+    packing: Packing
+
+
+def enter_texts(backbone: Backbone, texts: list[str], start: int) -> EnteredTexts:
+    """Return plain sentences as they enter layer ``start`` of the text tower."""
+    ids, eot = _tokens(backbone, texts)
+    alike = (ids == ids[:1]).all(0).long().cumprod(0).sum()
+    common = min(int(alike), int(eot.min()))
+    with torch.no_grad():
+        prefix = torch.cat([_sos(backbone), backbone.text.embed(ids[0, :common])])
+        suffix = backbone.text.embed(ids[:, common:])
+        entered = backbone.text.activations(prefix[None], suffix[None], start)
+    return EnteredTexts(*entered, eot - common, start, Packing(eot - common, suffix.shape[1]))
+
+
+def encode_entered(backbone: Backbone, texts: EnteredTexts, adapters: Adapters) -> Tensor:
+    """Return unnormalised text features of each client's adapters. Shape: -> (clients, texts, d)."""
+    packing = texts.packing if _pays(texts.packing, len(adapters.up[0])) else None
+    return backbone.text.tail((texts.prefix, texts.suffix), texts.eot, texts.start, adapters, packing)
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:

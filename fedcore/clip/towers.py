@@ -16,6 +16,7 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedcore.clip.adapters import Adapters
     from fedcore.clip.lora import Lora
 
 
@@ -94,6 +95,7 @@ class ImageTower:
         lora: Lora | None = None,
         projection: Tensor | None = None,
         prompts: Tensor | None = None,
+        adapters: Adapters | None = None,
     ) -> Tensor:
         """Return unnormalised embeddings, computed from the activations entering layer ``start``.
 
@@ -106,7 +108,7 @@ class ImageTower:
         """
         x, tokens = hidden, hidden.shape[2]
         common = start  # the first layer that differs between clients
-        if _is_repeated(hidden) and prompts is None:
+        if _is_repeated(hidden) and prompts is None and adapters is None:
             common = len(self.blocks) if lora is None else max(start, lora.start + lora.layers_alike())
             x = hidden[:1]
         for layer in range(start, len(self.blocks)):
@@ -115,13 +117,13 @@ class ImageTower:
             if prompts is not None and layer - start < prompts.shape[1]:
                 learned = prompts[:, layer - start, None].expand(-1, x.shape[1], -1, -1)
                 x = torch.cat([x[:, :, :tokens], learned], 2)
-            x = self._layer(layer, x, lora if lora is None or layer >= common else lora.first)
+            x = self._layer(layer, x, lora if lora is None or layer >= common else lora.first, adapters)
         pooled = self.visual.ln_post(x[:, :, 0]).expand(len(hidden), -1, -1)
         if projection is not None:
             return pooled @ projection
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
 
-    def _layer(self, layer: int, x: Tensor, lora: Lora | None) -> Tensor:
+    def _layer(self, layer: int, x: Tensor, lora: Lora | None, adapters: Adapters | None = None) -> Tensor:
         """Return the output of a layer; the last layer gives only the class token.
 
         Shape: x (clients, images, tokens, width) -> the same, or with one token.
@@ -130,10 +132,11 @@ class ImageTower:
         normalised = block.ln_1(x[:1]).expand_as(x) if _is_repeated(x) else block.ln_1(x)
         q, k, v = _project(block, layer, normalised, lora)
         if layer == len(self.blocks) - 1:  # only the class token is pooled; the others need no query or MLP
-            q, x = q[:, :, :1], x[:, :, :1]
+            q, x, normalised = q[:, :, :1], x[:, :, :1], normalised[:, :, :1]
         q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v)
-        return _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
+        out = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
+        return out if adapters is None else out + adapters.delta(layer, normalised)
 
     def regions(self, hidden: Tensor, start: int) -> Tensor:
         """Return the unnormalised embedding of every patch, from the activations entering layer ``start``.
@@ -208,7 +211,7 @@ class TextTower:
         instead of CLIP's, deep (clients, layers, P - 1, m) -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
-        classes, steps = suffix.shape[1:3]
+        steps = suffix.shape[2]
         if lengths is None:
             lengths = torch.full((clients,), width_p, device=prefix.device)
         position = self.model.positional_embedding if positions is None else positions
@@ -218,24 +221,84 @@ class TextTower:
         p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
         masks = self._masks(lengths, width_p, steps, p.dtype)
-        rows = torch.arange(classes, device=eot.device)
         s = packing.pack(s) if packing else s
-        last = len(self.blocks) - 1
-        for layer, block in enumerate(self.blocks):
+        for layer in range(len(self.blocks)):
             if deep is not None and 0 < layer <= deep.shape[1]:
                 p = torch.cat([p[:, :, :1], deep[:, layer - 1, None]], 2)
-            qp, kp, vp = _project(block, layer, block.ln_1(p), lora)
-            qs, ks, vs = _project(block, layer, block.ln_1(s), lora, packing)
-            if layer == last:  # only [EOT] is pooled
-                s = packing.unpack(s) if packing else s
-                qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
-                masks = (masks[0], masks[1][eot][:, None])
-            else:
-                q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
-                within = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-                p = _finish(block, p, within.transpose(1, 2)[:, None])
-            attended = _attend(qs, (kp, vp), (ks, vs), masks)
-            s = _finish(block, s, packing.pack(attended) if packing and layer < last else attended)
+            p, s = self._layer(layer, p, s, eot, masks, lora, packing)
+        return self._pool(s)
+
+    def activations(self, prefix: Tensor, suffix: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """Return the input of layer ``start``, of the prefix and of the suffixes.
+
+        Shape: prefix (1, P, m), suffix (1, classes, S, m) -> (1, 1, P, m), (1, classes, S, m).
+        """
+        length, steps = prefix.shape[1], suffix.shape[2]
+        positions = self.model.positional_embedding
+        p, s = (prefix + positions[:length])[:, None], suffix + positions[length : length + steps]
+        masks = self._masks(torch.tensor([length], device=p.device), length, steps, p.dtype)
+        eot = torch.zeros(suffix.shape[1], dtype=torch.int64, device=p.device)  # read by the last layer only
+        for layer in range(start):
+            p, s = self._layer(layer, p, s, eot, masks)
+        return p, s
+
+    def tail(
+        self,
+        entered: tuple[Tensor, Tensor],
+        eot: Tensor,
+        start: int,
+        adapters: Adapters,
+        packing: Packing | None = None,
+    ) -> Tensor:
+        """Return unnormalised text features, computed from the activations entering layer ``start``.
+
+        Clients share the activations, and so the first layer but for its adapter.
+
+        Shape: entered (1, 1, P, m), (1, classes, S, m); eot (classes,) -> (clients, classes, d).
+        """
+        p, s = entered
+        length, steps = p.shape[2], s.shape[2]
+        masks = self._masks(torch.tensor([length], device=p.device), length, steps, p.dtype)
+        s = packing.pack(s) if packing else s
+        for layer in range(start, len(self.blocks)):
+            p, s = self._layer(layer, p, s, eot, masks, packing=packing, adapters=adapters)
+        return self._pool(s)
+
+    def _layer(
+        self,
+        layer: int,
+        p: Tensor,
+        s: Tensor,
+        eot: Tensor,
+        masks: tuple[Tensor, Tensor],
+        lora: Lora | None = None,
+        packing: Packing | None = None,
+        adapters: Adapters | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs of a layer for prefix and suffix; the last layer gives only the [EOT] tokens.
+
+        Shape: p (clients, 1, P, m), s (clients, classes, S, m) or packed -> the same, or s with S = 1.
+        """
+        block, rows = self.blocks[layer], torch.arange(len(eot), device=eot.device)
+        normalised_p, normalised_s = block.ln_1(p), block.ln_1(s)
+        qp, kp, vp = _project(block, layer, normalised_p, lora)
+        qs, ks, vs = _project(block, layer, normalised_s, lora, packing)
+        if layer == len(self.blocks) - 1:  # only [EOT] is pooled
+            s = packing.unpack(s) if packing else s
+            qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
+            masks, packing = (masks[0], masks[1][eot][:, None]), None
+            normalised_s = s if adapters is None else block.ln_1(s)
+        else:
+            q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
+            within = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            p = _finish(block, p, within.transpose(1, 2)[:, None])
+            p = p if adapters is None else p + adapters.delta(layer, normalised_p)
+        attended = _attend(qs, (kp, vp), (ks, vs), masks)
+        s = _finish(block, s, packing.pack(attended) if packing else attended)
+        return p, s if adapters is None else s + adapters.delta(layer, normalised_s)
+
+    def _pool(self, s: Tensor) -> Tensor:
+        """Return the features of [EOT] tokens. Shape: s (clients, classes, 1, m) -> (clients, classes, d)."""
         pooled = self.model.ln_final(s[:, :, 0])
         projection = self.model.text_projection
         if projection is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +155,7 @@ class Loop:
         gathered = yield from self._train_within_memory(received, clients, round_)
         trained, uploads, up = gathered.trained, gathered.uploads, gathered.traffic
         gathered_at = time.perf_counter()
-        after = self._aggregate(before, uploads, round_)
+        after = self._aggregate(before, replace(uploads, round=round_, rounds=self.rounds))
         aggregated_at = time.perf_counter()
         diagnostics = self._diagnostics(before, trained, uploads, data)
         # In place: from here on the local parameters of ``before`` are lost.
@@ -255,13 +255,13 @@ class Loop:
             for start in range(first, last, self.chunk):
                 yield number, slice(start, min(start + self.chunk, last))
 
-    def _aggregate(self, before: State, uploads: Uploads, round_: int) -> State:
+    def _aggregate(self, before: State, uploads: Uploads) -> State:
         """Take the server's step; the clients' local parameters are not updated yet."""
         if not self.method.trains:
             return before
         generator = self.federation.problem.generator
         after = self.method.aggregate(
-            before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
+            before.server_side(), uploads, lambda *purpose: generator("server", uploads.round, *purpose)
         )
         after = check_aggregated(self.method, after, before)
         assert before.rounds_trained is not None, "set when the loop is made"

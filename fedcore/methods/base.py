@@ -11,8 +11,8 @@ planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_
                     ``bound_to_clients``, ``needs_one_label_space``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
 a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``), and
-                    ``combine_gradients`` if it gives guides; ``upload``; ``before_aggregation``;
-                    ``downloads``, of which traffic is counted
+                    ``combine_gradients`` if it gives guides; ``after_training``; ``upload``;
+                    ``before_aggregation``; ``downloads``, of which traffic is counted
 a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``
 evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once; for test
                     sets with other class names ``class_axes`` and ``retarget`` come first
@@ -233,13 +233,27 @@ class Method(Generic[ConfigT]):
             "add the second loss to the first"
         )
 
+    def after_training(self, trained: Params, received: Params, data: LocalData, round_: int) -> Params:
+        """Return what the participants hold after their last step. Default: as trained.
+
+        For example a client that chooses which of its prompts it sends and which it keeps (FedMGP).
+
+        Args:
+            trained: the parameters after local training.
+            received: what the server sent at the start of the round.
+            round_: from 1 on, for draws such as ``problem.generator("purpose", round_, client's name)``.
+
+        Shape: trained, received and result (participants, ...), with the names and shapes of ``trained``.
+        """
+        return trained
+
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
         """Return everything that the clients send after local training. Default: the ``shared`` parameters.
 
         Traffic is counted from the result.
 
         Args:
-            params: the parameters after local training.
+            params: what ``after_training`` returned.
             record: ``Step.record`` of every sample in the last local epoch, in the order of ``data``.
 
         Shape: params and result (participants, ...), record (participants, longest, ...).
@@ -525,11 +539,14 @@ class Uploads:
         values: exactly what ``upload`` returned. Shape: (participants, ...) each.
         clients: the participants, as indices into ``problem.clients``. Shape: (participants,).
         samples: their training sample counts. Shape: (participants,).
+        round, rounds: this round, from 1 on, and the number of rounds of the run.
     """
 
     values: dict[str, Tensor | Ragged]
     clients: Tensor
     samples: Tensor
+    round: int = 1
+    rounds: int = 1
 
     def dense(self, name: str) -> Tensor:
         """Return an upload of equal size for all clients. Shape: (participants, ...)."""

@@ -98,9 +98,9 @@ def test_layers_that_all_clients_share_see_an_image_once(monkeypatch, alike):
     seen = []
     layer = tower._layer
 
-    def counted(index: int, x: torch.Tensor, lora: Lora | None) -> torch.Tensor:
+    def counted(index: int, x: torch.Tensor, *given: object) -> torch.Tensor:
         seen.append((index, len(x)))
-        return layer(index, x, lora)
+        return layer(index, x, *given)
 
     monkeypatch.setattr(tower, "_layer", counted)
     with torch.no_grad():

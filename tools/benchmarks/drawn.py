@@ -11,6 +11,7 @@ import open_clip
 import torch
 
 from fedcore.clip.backbone import Backbone
+from fedcore.clip.encodings import row_shape
 from fedcore.clip.specs import backbone_spec
 from fedcore.clip.weights import Uninitialised
 from fedcore.engine.loop import Loop
@@ -20,6 +21,8 @@ from fedcore.methods.registry import load_all
 from fedcore.records.events import RoundFinished
 
 DOMAINS = 4
+DISTINCT = 256
+"""Distinct images of an encoding other than embeddings; clients hold them in turn, as all would not fit."""
 
 
 @cache
@@ -38,19 +41,22 @@ def backbone(name: str = "ViT-B-32") -> Backbone:
     return Backbone(backbone_spec(name), model, tokenizer, None, cpu, f"{name}:drawn", torch.float32)
 
 
-def federation(clients: int, classes: int, train: int = 32, test: int = 8, seed: int = 1) -> Federation:
-    """Draw a federation of image embeddings.
+def federation(
+    clients: int, classes: int, train: int = 32, test: int = 8, seed: int = 1, reads: str = "embedding"
+) -> Federation:
+    """Draw a federation of encoded images.
 
     Args:
         train, test: samples of each client; it has half as many validation samples as test samples.
+        reads: the encoding, see ``reads_of``.
     """
     generator = torch.Generator().manual_seed(seed)
     own = train + test + test // 2
-    width = backbone().spec.embed_dim
-    values = torch.randn(clients * own, width, generator=generator)
-    labels = torch.randint(classes, (clients * own,), generator=generator)
+    images = clients * own if reads == "embedding" else min(clients * own, DISTINCT)
+    values = torch.randn(images, *row_shape(backbone().spec, reads), generator=generator)
+    labels = torch.randint(classes, (images,), generator=generator)
     starts = np.arange(clients) * own
-    rows = [np.arange(start, start + own) for start in starts]
+    rows = [np.arange(start, start + own) % images for start in starts]
     tests = [r[train : train + test] for r in rows]
     domains = [np.concatenate(tests[d::DOMAINS]) for d in range(DOMAINS)]
     names = [f"client-{i:05}" for i in range(clients)]
@@ -77,6 +83,12 @@ def federation(clients: int, classes: int, train: int = 32, test: int = 8, seed:
         test_sets=(*sets, *(TestSet(n, "domain", n) for n in domain_names)),
         problem=problem,
     )
+
+
+def reads_of(name: str, **fields: object) -> str:
+    """Return the encoding of images that a method reads."""
+    cls = load_all()[name]
+    return cls.reads(cls.Config(**fields), backbone().spec)
 
 
 def build(name: str, drawn: Federation, **fields: object) -> Method:

@@ -33,7 +33,7 @@ def main(
     """
     torch.set_num_threads(1)
     names = json.loads((ASSETS / "classes.json").read_text(encoding="utf-8"))[classes]
-    federation = drawn.federation(clients, len(names), train=32)
+    federation = drawn.federation(clients, len(names), train=32, reads=drawn.reads_of(method))
     problem = replace(federation.problem, classes=tuple(names))
     federation = replace(federation, problem=problem)
     built, everyone = drawn.build(method, federation), torch.arange(clients)

@@ -34,7 +34,8 @@ def make_loop(
 ) -> Loop:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
-    federation = drawn.federation(clients, classes, own, test=own)
+    reads = drawn.reads_of(method, **fields)
+    federation = drawn.federation(clients, classes, own, test=own, reads=reads)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 
 

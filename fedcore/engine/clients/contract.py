@@ -128,6 +128,20 @@ class FirstStep:
             )
 
 
+def check_after_training(method: Method, held: object, trained: Params) -> Params:
+    """Check what the participants hold after training, and return it."""
+    if not overrides(type(method), "after_training"):
+        return trained
+    wanted = {name: _shape(value) for name, value in trained.items()}
+    found = {n: _kind(v) for n, v in held.items()} if isinstance(held, dict) else _kind(held)
+    if found != {name: f"a tensor of shape {shape}" for name, shape in wanted.items()}:
+        raise FedLensMethodError(
+            f"{_line_of(method.after_training)}: it returns {found}, but the participants hold {wanted}; "
+            "return the same names and shapes"
+        )
+    return held  # type: ignore[return-value]
+
+
 def check_upload(method: Method, sent: object, received: Params, clients: int) -> None:
     """Check what the participants send; the server's default step averages the shared parameters of it."""
     if not overrides(type(method), "upload"):

@@ -15,7 +15,13 @@ from functools import cached_property
 from typing import Protocol
 
 from fedcore.engine.clients.cohorts import Cohort, is_mixed
-from fedcore.engine.clients.contract import FirstStep, GlobalModel, check_before_aggregation, check_upload
+from fedcore.engine.clients.contract import (
+    FirstStep,
+    GlobalModel,
+    check_after_training,
+    check_before_aggregation,
+    check_upload,
+)
 from fedcore.engine.clients.evaluator import Evaluator, evaluated_clients
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
@@ -203,6 +209,8 @@ class Worker:
             self._first_steps.setdefault(chunk.cohort, FirstStep(method, chunk.local)),
         )  # fmt: skip
         with torch.no_grad():
+            held = method.after_training(trained.params, received, data, chunk.round)
+            trained = replace(trained, params=check_after_training(method, held, trained.params))
             sent = method.upload(trained.params, trained.record, data)
         check_upload(method, sent, received, len(chunk.clients))
         begin = time.perf_counter()

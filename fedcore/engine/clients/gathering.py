@@ -181,7 +181,8 @@ def gather(
         cells += result.cells
         seconds += result.seconds_evaluate
     if only_means:
-        joined: Uploads = MeanUploads({}, clients, samples, {name: m.result() for name, m in means.items()})
+        summed = {name: mean.result() for name, mean in means.items()}
+        joined: Uploads = MeanUploads({}, clients, samples, means=summed)
     else:
         joined = Uploads({n: _join([s[n] for s in sent]) for n in sent[0]}, clients, samples)
     total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))

@@ -153,6 +153,11 @@ class NothingBefore(BiasMethod):
         return {}
 
 
+class HoldsLess(BiasMethod):
+    def after_training(self, trained, received, data, round_):
+        return {"weight": trained["weight"]}
+
+
 class SharesItsBias(BiasMethod):
     def train_step(self, params, const, batch):
         everyone = params | {"bias": params["bias"].mean(0, keepdim=True).expand_as(params["bias"])}
@@ -197,6 +202,7 @@ MISTAKES = [
     (NoModels, "models: it returns a NoneType; return Models"),
     (TwoModels, "models: '.*' of the clients' models has shape .*but its first axis counts the 3 clients"),
     (NothingBefore, "before_aggregation: it returns no parameters; return the parameters"),
+    (HoldsLess, "after_training: it returns {'weight'.*; return the same names and shapes"),
     (SharesItsBias, "train_step: the first client's loss depends on 'bias' of other clients"),
     (GuidesAstray, "a guide is for 'bias', which no loss moves"),
     (SharesMore, "init: the state shares 'weight', 'scale', but SharesMore.shared names 'weight'"),
