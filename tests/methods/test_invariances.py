@@ -30,6 +30,8 @@ SMALL = {
     "proda": {"context_length": 2, "prompts": 4, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedapt": {"context_length": 2, "lr": 0.05},
+    "fedmgp": {"groups": 3, "lr": 0.05, "local_epochs": 1},
+    "pfedmma": {"width": 4, "alpha": 0.3},
     "fedtpg": {"context_length": 2, "lr": 0.05},
     "fedavg-lora": {"rank": 2, "lr": 0.01},
     "fedavg-vision": {"network": "vit_tiny"},

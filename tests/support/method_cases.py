@@ -167,6 +167,39 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"global_prompt"},
         {"local_prompt"},
     ),
+    "ivlp": (
+        "ivlp",
+        {**SMALL, "lr": 0.05},
+        {"context", "deep", "visual"},
+        {"context", "deep", "visual"},
+        set(),
+    ),
+    "promptsrc": (
+        "promptsrc",
+        {**SMALL, "lr": 0.05},
+        {"context", "deep", "visual"},
+        {"context", "deep", "visual"},
+        set(),
+    ),
+    "fedmgp": (
+        "fedmgp",
+        {**SMALL, "lr": 0.05, "groups": 3, "local_epochs": 1},
+        {"text", "visual"},
+        {"text", "visual"},
+        {"own_text", "own_visual"},
+    ),
+    "pfedmma": (
+        "pfedmma",
+        {**SMALL, "width": 8, "alpha": 0.3},
+        {"shared_w", "shared_b"},
+        {"shared_w", "shared_b"},
+        {
+            f"{tower}_{layer}_{part}"
+            for tower in ("image", "text")
+            for layer in ("down", "up")
+            for part in "wb"
+        },
+    ),
     "kgcoop": ("kgcoop", SMALL, {"context"}, {"context"}, set()),
     "plot": ("plot", {**SMALL, "context_length": 3, "prompts": 2}, {"context"}, {"context"}, set()),
     "proda": ("proda", {**SMALL, "context_length": 3, "prompts": 4}, {"context"}, {"context"}, {"steps"}),

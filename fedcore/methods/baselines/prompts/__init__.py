@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from fedcore.clip import tokens
+from fedcore.clip.lora import check_attention_layers
 from fedcore.clip.prompts import (
     check_prompts,
     check_room,
@@ -15,6 +16,7 @@ from fedcore.clip.prompts import (
     encode_context,
     word_context,
 )
+from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
@@ -123,3 +125,43 @@ class Prompted(Method[Any]):
     def _text(self, contexts: Tensor) -> Tensor:
         """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""
         return encode_context(self.problem.backbone, contexts, self.suffix)
+
+
+class PromptedTowers(Prompted):
+    """Base of methods that learn prompts of both encoders: a context, and tokens beside those of an image.
+
+    The context takes the place of the first words of a photo prompt. Training passes through both towers, so
+    images are read as the activations that enter the first layer of theirs.
+    """
+
+    @classmethod
+    def check(cls, config: Any, context: RunContext) -> None:
+        """Refuse backbones without prompts in both encoders, and contexts that leave a class name no room."""
+        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+        super().check(config, context)
+
+    @classmethod
+    def _pattern(cls, config: Any) -> str:
+        """Return the text behind the context, which takes the place of the first words of 'a photo of a'."""
+        return " ".join([*WORDS.split()[config.context_length :], "{}."])
+
+    @classmethod
+    def reads(cls, config: Any, spec: BackboneSpec) -> str:
+        """Return the encoding that enters the first layer, which prompts join."""
+        return "layer:0"
+
+    def _first_words(self) -> Tensor | None:
+        """Return the words whose place the context takes; None if it is longer. Shape: -> (M, m)."""
+        words = word_context(self.problem.backbone, WORDS)
+        return words[: self.config.context_length] if self.config.context_length <= len(words) else None
+
+    def _norm(self, prompts: Tensor) -> Tensor:
+        """Apply the embedding's norm, which the prompts of the first image layer pass as patches do."""
+        normed: Tensor = self.problem.backbone.image.visual.ln_pre(prompts)
+        return normed
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(image, class)."""
+        features = self.features(params, head, x)
+        assert features is not None
+        return cosine_logits(*features, self.problem.backbone.logit_scale)

@@ -1,0 +1,164 @@
+"""pFedMMA learns adapters in both encoders whose middle layer clients share (Ghiasvand et al., ICLR 2026).
+
+In blocks l = 5 to 12 of both towers (counted from 1):
+
+    x <- block_l(x) + alpha Up_l(relu(S_l(relu(Down_l(LN_1(x))))))
+    client: scores s cos(h, t_k),  L = CE(scores), which moves Down, Up and S
+    server: mean of S_l, which is one for both towers; Down and Up never leave their client
+
+alpha multiplies values and the gradient to x, and not the gradients of Down, Up and S. t_k is computed with
+each client's own text tower. There is no global model, since S alone maps nothing to the towers' widths.
+"""
+
+from __future__ import annotations
+
+from fedcore.clip.adapters import Adapters
+from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts, spoken
+from fedcore.clip.specs import BackboneSpec
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Generator, Tensor, torch
+from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step
+from fedcore.methods.embedded_rates import rate_warnings
+from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, hyper
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.records.presentation import About
+
+TOWERS = ("image", "text")
+LAST = 12
+"""Blocks are counted as in towers of 12; the last one always has an adapter."""
+
+
+class PFedMMAConfig(MethodConfig):
+    """Hyper-parameters of pFedMMA."""
+
+    first_block: int = hyper(
+        5,
+        "First block of both encoders with an adapter, counted from 1 as in towers of 12; all later ones "
+        "have one too (authors' code: 5)",
+        title="first adapted block",
+        ge=1,
+        le=LAST,
+    )
+    width: int = hyper(
+        32, "Width of the adapters' middle layer (authors' code: 32)", title="adapter width", ge=1, le=1024
+    )
+    alpha: float = hyper(
+        1e-3,
+        "Factor of the adapters' output; 0 is zero-shot CLIP (authors' code: 0.001)",
+        title="adapter scale",
+        ge=0,
+        le=10,
+    )
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    batch_size: BatchSize = hyper(16, "Samples in a local batch (authors' code: 16)")
+
+
+@method
+class PFedMMA(Method[PFedMMAConfig]):
+    """s cos(h, t) with adapters in both towers: shared middle layers, and each client's own outer layers."""
+
+    name = "pfedmma"
+    about = About(
+        title="pFedMMA",
+        source="Ghiasvand et al., pFedMMA: Personalized Federated Fine-Tuning with Multi-Modal Adapter for "
+        "Vision-Language Models, ICLR 2026",
+        bibtex="@inproceedings{ghiasvand2026pfedmma, author = {Ghiasvand, Sajjad and Alizadeh, Mahnoosh and "
+        "Pedarsani, Ramtin}, title = {{pFedMMA}: Personalized Federated Fine-Tuning with Multi-Modal Adapter "
+        "for Vision-Language Models}, booktitle = {ICLR}, year = {2026}}",
+        summary="CLIP stays frozen; the upper blocks of both encoders get small adapters. "
+        "An adapter narrows a token to 32 numbers, maps these by a layer that is the same in both "
+        "encoders, and widens them again; a thousandth of the result is added to what the block computes. "
+        "Clients send the middle layers only, and the server averages them; the outer layers never leave "
+        "their client. "
+        "There is no global model. "
+        "Training passes through the upper blocks of both encoders.",
+        family="baseline",
+    )
+    Config = PFedMMAConfig
+    shared = ("shared_w", "shared_b")
+
+    def __init__(self, config: PFedMMAConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        spec = problem.backbone.spec
+        self._layers = adapted_layers(config, spec)
+        self._start = {"image": spec.vision_layers - self._layers, "text": spec.text_layers - self._layers}
+        texts = [problem.template.format(spoken(name)) for name in problem.classes]
+        self._texts = enter_texts(problem.backbone, texts, self._start["text"])
+
+    @classmethod
+    def check(cls, config: PFedMMAConfig, context: RunContext) -> None:
+        """Refuse backbones without attention layers in both encoders."""
+        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+        check_prompts(context.spec)
+
+    @classmethod
+    def plan_warnings(cls, config: PFedMMAConfig, context: RunContext) -> list[str]:
+        """Warn about the paper's learning rate on the miniature CLIP."""
+        return rate_warnings(cls, config, context)
+
+    @classmethod
+    def reads(cls, config: PFedMMAConfig, spec: BackboneSpec) -> str:
+        """Return the encoding that enters the first adapted block; below it clients compute the same."""
+        return f"layer:{spec.vision_layers - adapted_layers(config, spec)}"
+
+    def init(self, generator: Generators) -> State:
+        """Draw all layers from N(0, 2 / outputs), without biases; one draw for all clients.
+
+        Shape: shared_w (layers, r, r), shared_b (layers, r); of each tower and client: down_w (layers, r,
+        width), down_b (layers, r), up_w (layers, width, r), up_b (layers, width).
+        """
+        spec, r, n = self.problem.backbone.spec, self.config.width, self._layers
+        shared_w, shared_b = _draw(n, r, r, generator("pfedmma", "shared"))
+        outer: Params = {}
+        for tower, width in zip(TOWERS, (spec.vision_width, spec.token_width), strict=True):
+            for name, rows, columns in (("down", r, width), ("up", width, r)):
+                w, b = _draw(n, rows, columns, generator("pfedmma", tower, name))
+                outer |= {f"{tower}_{name}_w": w, f"{tower}_{name}_b": b}
+        return State(
+            shared=self.place({"shared_w": shared_w, "shared_b": shared_b}),
+            local=self.repeat(self.place(outer)),
+        )
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return Step({tuple(params): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def models(self, state: State) -> Models:
+        """Return the clients' models; there is no global one, as no tower can use the shared layers alone."""
+        return Models(None, {**self.repeat(state.shared), **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features of each client's text tower. Shape: text (models, classes, d)."""
+        return {"text": encode_entered(self.problem.backbone, self._texts, self._adapters(params, "text"))}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(image, class). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return embeddings and class features. Shape: -> (models, samples or classes, d)."""
+        adapters = self._adapters(params, "image")
+        return self.problem.backbone.image.tail(x, adapters.start, adapters=adapters), head["text"]
+
+    def _adapters(self, params: Params, tower: str) -> Adapters:
+        down, shared, up = (
+            (params[f"{name}_w"], params[f"{name}_b"]) for name in (f"{tower}_down", "shared", f"{tower}_up")
+        )
+        return Adapters(down, shared, up, self.config.alpha, self._start[tower])
+
+
+def adapted_layers(config: PFedMMAConfig, spec: BackboneSpec) -> int:
+    """Return how many blocks of each tower have an adapter: as many in both, the last ones."""
+    depths = (spec.vision_layers, spec.text_layers)
+    return max(1, min(depth - scaled_layer(config.first_block - 1, depth) for depth in depths))
+
+
+def _draw(layers: int, rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Draw layers Kaiming-normal by their outputs, with biases 0 (authors' code).
+
+    Shape: -> (layers, rows, columns), (layers, rows) float64.
+    """
+    weight = torch.randn(layers, rows, columns, generator=generator, dtype=torch.float64)
+    return weight * (2 / rows) ** 0.5, torch.zeros(layers, rows, dtype=torch.float64)

@@ -1,0 +1,294 @@
+"""FedMGP gives clients groups of text and image prompts, some of which they share (Bo et al., NeurIPS 2025).
+
+Group g of G has a context P_g before the class names and tokens V_g beside those of an image:
+
+    l_g = s h(V_g) . t(P_g),  L = mean_g CE(l_g) - D,  D: mean L1 distance of two groups' features
+    predict: mean_g l_g
+
+    round 1:  a client sends s of its groups, drawn at random
+    later:    group g is drawn with softmax_g(c_g / tau), without replacement; c_g is the largest cosine of
+              the group's vectors, as one vector, with those of one of the server's groups
+    server:   the groups that were drawn first are averaged over the clients, so are the second ones, ...;
+              these s groups replace those that the client sent
+
+Text and image prompts are drawn apart. Groups have no order in L and in predictions, so a client's groups are
+held as the s of the server ("text", "visual") followed by the G - s others ("own_text", "own_visual").
+
+The published code minimises the distance between the groups instead (``diversity = published-code``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from fedcore.clip.prompts import draw_context, encode_context
+from fedcore.federation import LocalData, Problem
+from fedcore.lazy import Generator, Tensor, torch
+from fedcore.lazy import functional as F
+from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
+from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    Epochs,
+    LearningRate,
+    LossWeight,
+    MethodConfig,
+    PromptLength,
+    hyper,
+)
+from fedcore.methods.registry import method
+from fedcore.methods.tensors import cross_entropy, masked_mean
+from fedcore.records.presentation import About, DiagnosticChart
+
+START_NOISE = 0.01
+"""Standard deviation of what is added to the words from which each group's context starts (authors' code)."""
+KINDS = ("text", "visual")
+
+
+class FedMGPConfig(MethodConfig):
+    """Hyper-parameters of FedMGP."""
+
+    groups: int = hyper(
+        5, "Groups of a text and an image prompt that each client has (G; paper: 5)", ge=1, le=64
+    )
+    shared_groups: int = hyper(
+        2, "Groups that a client sends in a round, and that the server keeps (s; paper: 2)", ge=1, le=64
+    )
+    context_length: PromptLength = hyper(
+        2,
+        "Learned context vectors of a group before the class name, tokens (authors' code: 2, near the first "
+        f"of '{WORDS}'); more than four start at random",
+    )
+    visual_length: int = hyper(
+        2,
+        "Learned vectors of a group beside an image's tokens (authors' code: 2)",
+        title="visual prompt length",
+        ge=1,
+        le=200,
+    )
+    diversity_weight: LossWeight = hyper(
+        1.0, "Weight of the distance between the groups' features (authors' code: 1)"
+    )
+    diversity: Literal["paper", "published-code"] = hyper(
+        "paper",
+        "What the loss does with that distance: paper, a larger one is better, so groups move apart; "
+        "published-code, a smaller one is better, so they move together, as in the authors' repository",
+        words={"paper": "groups move apart", "published-code": "groups move together (published code)"},
+    )
+    temperature: float = hyper(
+        1.0,
+        "Temperature tau of the draw of the groups that a client sends (authors' code: 1)",
+        gt=0,
+        le=100,
+    )
+    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    batch_size: BatchSize = hyper(8, "Samples in a local batch (authors' code: 8)")
+    local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (authors' code: 2)")
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> FedMGPConfig:
+        if self.shared_groups > self.groups:
+            raise ValueError(
+                f"a client has {self.groups} groups and cannot send {self.shared_groups}; choose "
+                f"shared_groups of at most {self.groups}"
+            )
+        if self.optimiser_state == "kept":
+            raise ValueError(
+                "a client's groups change places after every round, and momentum would not follow them; "
+                "choose optimiser_state = fresh"
+            )
+        return self
+
+
+@method
+class FedMGP(PromptedTowers):
+    """mean_g s cos(h(V_g), t(P_g)) over groups of prompts, some of which the server averages."""
+
+    name = "fedmgp"
+    about = About(
+        title="FedMGP",
+        source="Bo et al., FedMGP: Personalized Federated Learning with Multi-Group Text-Visual Prompts, "
+        "NeurIPS 2025",
+        bibtex="@inproceedings{bo2025fedmgp, author = {Bo, Weihao and Sun, Yanpeng and Wang, Yu and Zhang, "
+        "Xinyu and Li, Zechao}, title = {{FedMGP}: Personalized Federated Learning with Multi-Group "
+        "Text-Visual Prompts}, booktitle = {NeurIPS}, year = {2025}}",
+        summary="CLIP stays frozen; every client has several groups of prompts, each of a few vectors before "
+        "the class names and a few beside the image's tokens. "
+        "Every group classifies by itself, and the client predicts with the mean of their scores. "
+        "A second loss pushes the features of different groups apart. "
+        "After training a client draws two of its groups, those that resemble the server's with higher "
+        "probability, and sends them; the server averages what the clients sent, and the mean takes their "
+        "place. The other groups never leave the client. "
+        "Training passes through both encoders, once for each group.",
+        family="baseline",
+        charts=(
+            DiagnosticChart("Cross-entropy of FedMGP's groups", {"group_cross_entropy": ""}, better="lower"),
+            DiagnosticChart(
+                "Distance between FedMGP's groups",
+                {"group_distance": ""},
+                note="Mean L1 distance of two groups' features, per dimension.",
+            ),
+        ),
+        prompts={"text": "shared groups", "own_text": "own groups"},
+    )
+    Config = FedMGPConfig
+    shared = KINDS
+
+    def __init__(self, config: FedMGPConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        own = ("own_text", "own_visual") if config.groups > config.shared_groups else ()
+        self._trained = (*KINDS, *own)
+
+    @classmethod
+    def plan_warnings(cls, config: FedMGPConfig, context: RunContext) -> list[str]:
+        """Warn about the paper's learning rate on the miniature CLIP, and about the published code's sign."""
+        caveat = cls.result_caveat(config, context.embedded)
+        return [
+            *super().plan_warnings(config, context),
+            *([f"{cls.about.title}: {caveat}"] if caveat else []),
+        ]
+
+    @classmethod
+    def result_caveat(cls, config: FedMGPConfig, embedded: bool) -> str:
+        """Say that the run repeats a fault of the published code."""
+        if config.diversity == "paper" or not config.diversity_weight:
+            return ""
+        return (
+            "trained as the published code does, whose diversity loss moves the groups together; the paper "
+            "moves them apart"
+        )
+
+    def init(self, generator: Generators) -> State:
+        """Draw all groups once, the same for all clients.
+
+        Shape: text (s, M, m), visual (s, p, width); own_text and own_visual (clients, G - s, ...).
+        """
+        spec, config = self.problem.backbone.spec, self.config
+        draw = generator("fedmgp", "groups")
+        every = {
+            "text": self._first_contexts(draw),
+            "visual": torch.stack(
+                [draw_context(config.visual_length, spec.vision_width, draw) for _ in range(config.groups)]
+            ),
+        }
+        placed, s = self.place(every), config.shared_groups
+        own = {f"own_{name}": value[s:] for name, value in placed.items()}
+        return State(
+            shared={name: value[:s] for name, value in placed.items()},
+            local=self.repeat({name: value for name, value in own.items() if name in self._trained}),
+        )
+
+    def _first_contexts(self, draw: Generator) -> Tensor:
+        """Return a photo prompt's first words with noise, or random vectors. Shape: -> (G, M, m) float64."""
+        length, m = self.config.context_length, self.problem.backbone.spec.token_width
+        words = self._first_words()
+        if words is None:
+            return torch.stack([draw_context(length, m, draw) for _ in range(self.config.groups)])
+        noise = torch.randn(self.config.groups, length, m, generator=draw, dtype=torch.float64)
+        return words.cpu().double() + START_NOISE * noise
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        h, text = self._group_features(params, self.head(params, None), batch.x)
+        logits = self.problem.backbone.logit_scale * (h @ text.transpose(-1, -2))
+        labels, mask = (
+            v[:, None].expand(-1, logits.shape[1], -1).flatten(0, 1) for v in (batch.labels, batch.mask)
+        )
+        fit = cross_entropy(logits.flatten(0, 1), labels, mask).view(logits.shape[:2]).mean(1)
+        if self.config.groups == 1:
+            return Step({self._trained: fit}, terms={"group_cross_entropy": fit})
+        everything = torch.ones_like(text[:, 0, :, 0], dtype=torch.bool)
+        apart = (group_distance(text, everything) + group_distance(h, batch.mask)) / 2
+        sign = -1.0 if self.config.diversity == "paper" else 1.0
+        terms = {"group_cross_entropy": fit, "group_distance": apart}
+        return Step({self._trained: fit + sign * self.config.diversity_weight * apart}, terms=terms)
+
+    def after_training(self, trained: Params, received: Params, data: LocalData, round_: int) -> Params:
+        """Return the groups with those first that the client sends, in the order in which it drew them."""
+        held: Params = {}
+        s = self.config.shared_groups
+        for kind in KINDS:
+            every = self._every(trained, kind)
+            order = self._draw_groups(kind, every, received[kind], data, round_)
+            arranged = every[torch.arange(len(every), device=every.device)[:, None], order]
+            held |= {kind: arranged[:, :s], f"own_{kind}": arranged[:, s:]}
+        return {name: held[name] for name in trained}
+
+    def _draw_groups(self, kind: str, groups: Tensor, common: Tensor, data: LocalData, round_: int) -> Tensor:
+        """Draw all of each client's groups one after the other, without replacement.
+
+        The largest values of log p + Gumbel noise, in descending order, are such a draw with probabilities p.
+
+        Shape: groups (participants, G, ...), common (participants, s, ...) -> (participants, G).
+        """
+        names = [self.problem.clients[i] for i in data.clients.tolist()]
+        uniform = torch.stack(
+            [
+                torch.rand(
+                    groups.shape[1],
+                    generator=self.problem.generator("fedmgp", "draw", kind, round_, name),
+                    dtype=torch.float64,
+                )
+                for name in names
+            ]
+        )
+        keys = -torch.log(-torch.log(uniform)).to(groups.device)
+        if round_ > 1:  # before the first mean there is nothing to be similar to
+            unit, other = (F.normalize(v.flatten(2), dim=-1) for v in (groups, common))
+            keys = keys + (unit @ other.transpose(1, 2)).amax(-1) / self.config.temperature
+        return keys.argsort(dim=1, descending=True)
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features and image prompts of every group; the global model has the server's groups.
+
+        Shape: text (models, G, classes, d) normalised, prompts (models, G, p, width).
+        """
+        contexts = self._every(params, "text")
+        text = encode_context(self.problem.backbone, contexts.flatten(0, 1), self.suffix)
+        return {
+            "text": F.normalize(text, dim=-1).unflatten(0, contexts.shape[:2]),
+            "prompts": self._norm(self._every(params, "visual")),
+        }
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all groups' features side by side, whose cosine is the mean of the groups' cosines.
+
+        Shape: x (models, samples, tokens, width) -> (models, samples or classes, G d).
+        """
+        h, text = self._group_features(params, head, x)
+        return h.transpose(1, 2).flatten(2), text.transpose(1, 2).flatten(2)
+
+    def _group_features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalised features. Shape: -> (models, G, samples, d), (models, G, classes, d)."""
+        prompts = head["prompts"]
+        models, groups = prompts.shape[:2]
+        each = x[:, None].expand(-1, groups, *x.shape[1:]).flatten(0, 1)
+        h = self.problem.backbone.image.tail(each, 0, prompts=prompts.flatten(0, 1)[:, None])
+        return F.normalize(h, dim=-1).unflatten(0, (models, groups)), head["text"]
+
+    def numbers_per_sample(self) -> int:
+        """Return the numbers of an image's tokens in all groups."""
+        spec = self.problem.backbone.spec
+        groups, tokens = self.config.groups, spec.patches + 1 + self.config.visual_length
+        return int(groups * tokens * spec.vision_width)
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the contexts, one group's after the other's. Shape: (models, groups M, m) each."""
+        return {name: params[name].flatten(1, 2) for name in ("text", "own_text") if name in params}
+
+    @staticmethod
+    def _every(params: Params, kind: str) -> Tensor:
+        """Return all groups of a kind of prompt. Shape: -> (models, G or s, length, width)."""
+        own = params.get(f"own_{kind}")
+        return params[kind] if own is None else torch.cat([params[kind], own], 1)
+
+
+def group_distance(features: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean L1 distance per dimension of two groups' features, over all pairs and samples.
+
+    Shape: features (clients, G, n, d), mask (clients, n) -> (clients,).
+    """
+    one, other = torch.triu_indices(features.shape[1], features.shape[1], 1, device=features.device)
+    apart = (features[:, one] - features[:, other]).abs().mean(-1)
+    return masked_mean(apart.mean(1), mask)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fedcore.methods.baselines.prompts.promptsrc import TEMPLATES
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import fedavg
+from tests.support.oracles.vision import embedding, prompted_embedding, prompted_texts
+from tests.support.tiny import run_rounds, tiny_federation
+
+SMALL = {"batch_size": 3, "lr": 0.02, "schedule": "constant", "context_length": 2, "visual_length": 2}
+NEAR = {"atol": 1e-6, "rtol": 0}
+
+
+def unit(x: torch.Tensor) -> torch.Tensor:
+    return x / x.norm()
+
+
+def test_agrees_with_the_naive_implementation():
+    federation = tiny_federation(reads="layer:0", samples=(4, 3, 2))
+    problem = federation.problem
+    method = build("promptsrc", federation, **SMALL)
+    first = method.init(problem.generator).shared
+    model, scale = problem.backbone.model, problem.backbone.logit_scale
+    ids = problem.backbone.tokenizer([f"a photo of a {name}." for name in problem.classes])
+    anchors = []
+    for name in problem.classes:
+        texts = model.encode_text(problem.backbone.tokenizer([t.replace("{}", name) for t in TEMPLATES]))
+        anchors.append(unit(sum(texts) / 60))
+
+    def scores(values, images):
+        own = dict(zip(first, values, strict=True))
+        texts = [unit(t) for t in prompted_texts(model, own, ids)]
+        embeddings = [unit(prompted_embedding(model, own, tokens)) for tokens in images]
+        return embeddings, texts, [torch.stack([scale * h @ t for t in texts]) for h in embeddings]
+
+    def loss(values, received, x, y):
+        embeddings, texts, shown = scores(values, x)
+        apart = [(t - z).abs().sum() for t, z in zip(texts, anchors, strict=True)]
+        total = 25 * sum(apart) / (len(apart) * len(anchors[0]))
+        for tokens, label, h, own in zip(x, y, embeddings, shown, strict=True):
+            frozen = unit(embedding(model.visual, tokens, []))
+            q = torch.softmax(torch.stack([scale * frozen @ z for z in anchors]), 0)
+            p = torch.softmax(own, 0)
+            divergence = sum(a * torch.log(a / b) for a, b in zip(q, p, strict=True)) / len(q)
+            distance = (h - frozen).abs().sum() / len(h)
+            total = total + (fedavg.nll(own, label) + 10 * distance + divergence) / len(y)
+        return total
+
+    def optimiser(values):
+        return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)
+
+    start, rounds = list(first.values()), []
+    batches = engine_batches(federation, method, 3)
+    for done in (1, 2, 3):
+        given = fedavg.run(loss, start if done == 1 else rounds[-1], *samples(federation),
+                           batches[done - 1 : done], optimiser, [1.0] * 3)  # fmt: skip
+        rounds.append(given[0])
+    state = run_rounds(method, federation, 3).state
+    for name, value, before in zip(first, rounds[-1], start, strict=True):
+        torch.testing.assert_close(state.shared[name], value, **NEAR)
+        assert (value - before).abs().max() > 1e-4, f"{name} did train"
+
+    weights = [math.exp(-((r - 0.75 * 3) ** 2) / (2 * (3 / 20) ** 2)) for r in (1, 2, 3)]
+    assert weights[0] < 1e-15 and weights[2] < weights[1]  # round 2 counts for nearly all
+    mean = [
+        sum(w * value for w, value in zip(weights, of_rounds, strict=True)) / sum(weights)
+        for of_rounds in zip(*rounds, strict=True)
+    ]
+    assert max((a - b).abs().max() for a, b in zip(mean, rounds[-1], strict=True)) > 1e-4
+    shown = torch.stack(scores(mean, federation.pool.values[:3])[2])
+    torch.testing.assert_close(global_logits(method, state, federation)[:3], shown, **NEAR)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own[:3], shown, **NEAR)
+
+
+def test_without_its_parts_it_is_ivlp_bit_for_bit():
+    federation = tiny_federation(reads="layer:0", samples=(4, 3, 2))
+    off = {"text_weight": 0, "image_weight": 0, "logits_weight": 0, "gpa": "none"}
+    ours, theirs = (
+        run_rounds(build(name, federation, **SMALL, **more), federation, 3)
+        for name, more in (("promptsrc", off), ("ivlp", {}))
+    )
+    for name, value in theirs.state.shared.items():
+        assert torch.equal(ours.state.shared[name], value)
+    assert [e.cells for e in ours.finished] == [e.cells for e in theirs.finished]
+
+
+def test_clients_train_from_the_plain_mean_whatever_is_tested():
+    federation = tiny_federation(reads="layer:0", samples=(4, 3, 2))
+    tested, plain = (
+        run_rounds(build("promptsrc", federation, **SMALL, gpa=gpa), federation, 2)
+        for gpa in ("rounds", "none")
+    )
+    for name, value in plain.state.shared.items():
+        assert torch.equal(tested.state.shared[name], value)
+    assert tested.finished[-1].bytes_down == plain.finished[-1].bytes_down
+
+
+def test_there_are_60_templates():
+    assert len(set(TEMPLATES)) == 60 and all(text.count("{}") == 1 for text in TEMPLATES)
