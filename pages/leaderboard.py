@@ -13,7 +13,7 @@ from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import MIN_PAIRS
-from fedcore.results.summary import shown_metrics
+from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
 from pages.leaderboard_view import separate
 from pages.widgets import background, charts, markup, session
@@ -77,7 +77,7 @@ def page() -> None:
     marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
     made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
     if not made.rows:
-        others = ", ".join(METRICS[m] for m in shown_metrics(made.comparison.rows))
+        others = ", ".join(METRICS[m] for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
     results(store, made, costs)

@@ -1,4 +1,4 @@
-"""``export``, ``report``, ``import`` and ``merge``: results for a paper, and results from elsewhere."""
+"""``export``, ``report``, ``flops``, ``import`` and ``merge``: numbers for a paper, and from elsewhere."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import typer
 from fedcore.cli.common import (
     DONE,
     Database,
+    ExperimentFile,
     ExperimentIds,
     PairedTest,
+    PresetName,
     ReportedRound,
     RunFilter,
     check_baseline,
     command,
+    load_experiment,
     write_data,
     write_file,
 )
@@ -34,7 +37,7 @@ HTML_SUFFIXES = (".html", ".htm")
 def export(
     ids: ExperimentIds,
     table: Annotated[
-        Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"],
+        Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
     ] = "summary",
     format: Annotated[
@@ -164,6 +167,37 @@ def _notes(given: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FedLensError(f"cannot read {path}: {error}; name a text file in UTF-8", "notes") from error
+
+
+@command("flops")
+def flops(
+    file: ExperimentFile = None,
+    preset: PresetName = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Count the floating-point operations of each method's first round; nothing is recorded."""
+    from fedcore.cli.progress import track, with_preparation
+    from fedcore.devices import default_device, torch_name
+    from fedcore.engine.flops import count_flops
+    from fedcore.engine.plan import plan
+    from fedcore.store import Store, database
+
+    planned = with_preparation(lambda: plan(load_experiment(file, preset)))
+    artifacts = Store(db or database.default_path()).artifacts
+    first = {run.model_dump_json(exclude={"seed", "held_out"}): run for run in reversed(planned.runs)}
+    print(f"{'method':<28}{'GFLOP a round':>14}{'clients':>9}{'steps':>7}{'GFLOP a step':>14}  mostly")
+    for run in reversed(first.values()):
+        found = track(count_flops(run, artifacts, torch_name(device or default_device())))
+        each = found.total / found.steps / 1e9 if found.steps else 0.0
+        most = max(found.by_operation, key=lambda name: found.by_operation[name], default="-")
+        print(
+            f"{run.method.label or run.method.name:<28}{found.total / 1e9:>14,.4g}{found.clients:>9,}"
+            f"{found.steps:>7,}{each:>14,.4g}  {most}"
+        )
+    return DONE
 
 
 @command("import")

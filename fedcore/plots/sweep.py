@@ -53,10 +53,9 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
 
 
 def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:
-    """Return colour, dash and marker of each line: the method's for a single line, else distinct ones."""
-    if len(lines) == 1:
-        of_method = style(lines[0].method)
-        return [(theme.colour(lines[0].method), of_method.dash, of_method.marker)]
+    """Return colour, dash and marker of each line: its method's if no other has that, else distinct ones."""
+    if len({line.method for line in lines}) == len(lines):
+        return [(theme.colour(m), style(m).dash, style(m).marker) for m in (line.method for line in lines)]
     scale = [list(stop) for stop in theme.lines_scale]
     colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
     return list(zip(colours, cycle(DASHES), cycle(MARKERS)))

@@ -16,7 +16,7 @@ from fedcore.results.latex import summary_latex
 from fedcore.results.metrics import METRICS, Metric, Rule
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import Test
-from fedcore.results.summary import Summary, shown_metrics, summarise
+from fedcore.results.summary import Summary, offered_metrics, summarise
 from fedcore.store import Store
 
 
@@ -70,9 +70,9 @@ class CheckedComparison:
 
 
 def available_metrics(comparison: Comparison) -> list[Metric]:
-    """Return the metrics that have a column in the table of at least one setting."""
-    shown = {m for setting in comparison.settings for m in shown_metrics(comparison.rows_in(setting))}
-    return [m for m in METRICS if m in shown]
+    """Return the metrics by which the rows of at least one setting can be compared."""
+    offered = {m for setting in comparison.settings for m in offered_metrics(comparison.rows_in(setting))}
+    return [m for m in METRICS if m in offered]
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
     return named[0]
 
 
-Table = Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"]
+Table = Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"]
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
 WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], str]] = {
@@ -117,6 +117,7 @@ WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], str]] = {
     ("domains", "csv"): lambda c: exports.table_csv(c.comparison, "domains"),
     ("configs", "csv"): lambda c: exports.table_csv(c.comparison, "configs"),
     ("breakdowns", "csv"): lambda c: exports.table_csv(c.comparison, "breakdowns"),
+    ("costs", "csv"): lambda c: exports.costs_csv(c.store, c.comparison, c.summary.metric),
     ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
     ("clients", "csv"): lambda c: exports.clients_csv(c.store, c.comparison),
     ("experiment", "json"): lambda c: c.store.experiments.to_json(e.id for e in c.comparison.experiments),

@@ -58,6 +58,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "domains.csv": "a row per method, a column per domain",
         "configs.csv": "a row per method, a column per field of its config",
         "breakdowns.csv": "a row per method and domain or client",
+        "costs.csv": "what each method and seed needed to reach a share of the best: rounds, MB, seconds",
         "rounds.csv": "every recorded accuracy, with counts",
         "clients.csv": "a row per run, round and client",
         "summary.json": "the summary, with config and environment of every run",

@@ -17,6 +17,7 @@ from fedcore.results.metrics import (
     Metric,
     complete_seeds,
     further_accuracies,
+    harmonic_mean,
     harmonic_means,
 )
 from fedcore.results.progress import MEGABYTE
@@ -81,7 +82,7 @@ def accuracy_by_round(
     store: Store, until: Until, metric: Metric = "personal", split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> list[Series]:
     """Return the accuracy of some runs by round, per cent."""
-    return _series_per_run(store, until, _scores(store, until, metric, split, stage))
+    return _series_per_run(store, until, scores_by_round(store, until, metric, split, stage))
 
 
 def loss_by_round(store: Store, until: Until) -> list[Series]:
@@ -104,12 +105,18 @@ def traffic_by_round(store: Store, until: Until) -> list[Series]:
     return [line for line in lines if any(line.y)]
 
 
-def _scores(
+def scores_by_round(
     store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> ByRound:
-    """Return the accuracy curves of some runs, in per cent."""
+    """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
+    if metric == "dual":
+        for row in store.rounds.mean_accuracy(ids, split, stage):
+            share = harmonic_mean(row.global_mean, row.personal_mean)
+            if share is not None:
+                scores[row.run_id][row.round] = 100 * share
+        return scores
     if metric not in SCORE_COLUMNS:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
@@ -177,7 +184,7 @@ def mean_curves(
     store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    scores = _scores(store, _run_ids(comparison, setting), metric)
+    scores = scores_by_round(store, _run_ids(comparison, setting), metric)
     return mean_series(store, comparison, setting, scores, axis)
 
 

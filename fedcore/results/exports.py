@@ -19,8 +19,9 @@ from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
-from fedcore.results.metrics import NOT_EVERYWHERE, RULES
+from fedcore.results.metrics import NOT_EVERYWHERE, RULES, Metric
 from fedcore.results.printed import PrintedValue
+from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.statistics import PairedTest, Stat
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
@@ -37,6 +38,10 @@ SUMMARY_COLUMNS = (
     "reasons_against_comparing",
 )  # fmt: skip
 BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n", "remark")
+COST_COLUMNS = (
+    *ROW_COLUMNS, "metric", "share", "best", "target", "seed", "runs", "reached", "rounds", "megabytes",
+    "seconds", "remark",
+)  # fmt: skip
 DIGITS = 6
 
 
@@ -104,6 +109,38 @@ def domain_rows(comparison: Comparison) -> list[TidyRow]:
         for row in comparison.rows
         for part, stats in row.breakdowns.items()
         if part != "client"
+    ]
+
+
+def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[TidyRow]:
+    """Return the cost of each method and seed until it reached a share of the best; a row per share.
+
+    A seed that never reached it has no rounds, megabytes and seconds.
+    """
+    found = (
+        reaching(store, comparison, setting, metric, share)
+        for setting in comparison.settings
+        for share in SHARES
+    )
+    return [
+        {
+            **_shared(reach.row, comparison.names),
+            "metric": metric,
+            "share": of.share,
+            "best": of.best,
+            "target": round(of.target, DIGITS),
+            "seed": seed.seed,
+            "runs": " ".join(map(str, seed.runs)),
+            "reached": seed.rounds is not None,
+            "rounds": seed.rounds,
+            "megabytes": _rounded(seed.megabytes),
+            "seconds": _rounded(seed.seconds),
+            "remark": reach.row.remark or None,
+        }
+        for of in found
+        if of is not None
+        for reach in of.rows
+        for seed in reach.seeds
     ]
 
 
@@ -195,6 +232,11 @@ def unguarded(text: str) -> str:
 def summary_csv(summary: Summary) -> str:
     """Return the summary as CSV, a row per method and metric."""
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
+
+
+def costs_csv(store: Store, comparison: Comparison, metric: Metric) -> str:
+    """Return the costs to reach shares of the best as CSV, a row per method, seed and share."""
+    return _table_csv(cost_rows(store, comparison, metric), COST_COLUMNS)
 
 
 def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:

@@ -26,6 +26,7 @@ LEADS: dict[Metric, str] = {
     "worst": "on the worst client",
     "classes": "on the clients' own classes",
     "whole": "with the global model on the whole test set",
+    "dual": "on global and personal accuracy together (harmonic mean)",
     "base": "on the base classes",
     "new": "on the new classes",
     "harmonic": "on base and new classes together (harmonic mean)",

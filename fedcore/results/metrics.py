@@ -25,8 +25,8 @@ RULES: dict[Rule, str] = {
 """How the reported round of a run is selected; never by test accuracy."""
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
-    "global", "whole", "base", "new", "harmonic", "new_gain", "own_base", "own_new", "harmonic3",
-    "unseen", "adapted", "transfer", "local", "harmonic_local",
+    "global", "whole", "dual", "base", "new", "harmonic", "new_gain", "own_base", "own_new",
+    "harmonic3", "unseen", "adapted", "transfer", "local", "harmonic_local",
 ]  # fmt: skip
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
@@ -38,6 +38,7 @@ METRICS: dict[Metric, str] = {
     "classes": "Own classes",
     "global": "Global model",
     "whole": "Global model, whole test set",
+    "dual": "Harmonic mean of global and personal",
     "base": "Base classes",
     "new": "New classes",
     "harmonic": "Harmonic mean of base and new",
@@ -61,6 +62,7 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "classes": "Own classes",
     "global": "Global",
     "whole": "Whole test",
+    "dual": "HM, global and personal",
     "base": "Base",
     "new": "New",
     "harmonic": "HM",
@@ -86,6 +88,8 @@ METRIC_HELP: dict[Metric, str] = {
     "performance); equal to personal accuracy where classes or domains are disjoint",
     "global": "the global model on the clients' test samples; empty for methods without a global model",
     "whole": "the global model on all test samples, including classes that no client has",
+    "dual": "2 G P / (G + P) of the global model's accuracy G and the personal accuracy P, both on the "
+    "clients' test samples, for each run, then averaged (FLiP's dual)",
     "base": "the global model on all test images of the base classes, among their names",
     "new": "the global model on all test images of the new classes, among their names; no client trains on "
     "them",
@@ -127,6 +131,8 @@ BY_ROUND: tuple[Metric, ...] = (
     *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen", "transfer", "local",
 )  # fmt: skip
 """Metrics that have a curve over the rounds."""
+ON_REQUEST: tuple[Metric, ...] = ("dual",)
+"""Metrics that have a column in a table only if it compares by them: others of its columns say the same."""
 FURTHER = ("base", "new", "unseen", "transfer")
 """Kinds of test sets beside those of clients and domains."""
 HALVES = ("base", "new")
@@ -382,6 +388,7 @@ def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float 
     local = values.get("classes")
     local = values.get("personal") if local is None else local
     return {
+        "dual": harmonic_mean(values.get("global"), values.get("personal")),
         "harmonic": harmonic_mean(values.get("base"), values.get("new")),
         "harmonic3": harmonic_mean(local, values.get("own_base"), values.get("own_new")),
         "harmonic_local": harmonic_mean(*(values.get(m) for m in ("local", "base", "new"))),

@@ -13,7 +13,7 @@ from typing import Literal
 from fedcore.progress import counted
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.differences import difference, reason_not_comparable, significance
-from fedcore.results.metrics import METRICS, RULES, Metric, value_per_seed
+from fedcore.results.metrics import METRICS, ON_REQUEST, RULES, Metric, value_per_seed
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
 
@@ -150,7 +150,7 @@ def summarise(
     """
     printed = printed or PrintedValues()
     tables = tuple(
-        _table(comparison, setting, baseline, test, printed, list(tested), digits)
+        _table(comparison, setting, baseline, test, printed, list(tested), digits, metric)
         for setting in comparison.settings
     )
     spread = "mean ± sample standard deviation over seeds"
@@ -173,10 +173,11 @@ def _table(
     printed: PrintedValues,
     tested: Sequence[Metric],
     digits: int,
+    metric: Metric,
 ) -> SummaryTable:
     rows = comparison.rows_in(setting)
     baseline = next((row for row in rows if row.label == label), None)
-    metrics = shown_metrics(rows)
+    metrics = shown_metrics(rows, metric)
     marks = {m: best_and_second(rows, m, digits) for m in METRICS}
     tests = {m: significance(rows, baseline, m, test) for m in tested} if baseline is not None else {}
     made = []
@@ -245,13 +246,22 @@ def _rounds(row: ComparisonRow) -> str:
     return str(asked) if done == {asked} else f"{min(done)} of {asked}"
 
 
-def shown_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:
-    """Return the metrics that a table of some rows has columns for.
+def offered_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:
+    """Return the metrics that some rows can be compared by.
 
-    If domains were held out, the mean personal accuracy equals P and has no column.
+    If domains were held out, the mean personal accuracy equals P and is not offered.
     """
     available = tuple(m for m in METRICS if any(m in row.stats for row in rows))
     return tuple(m for m in available if m != "personal" or "personalisation" not in available)
+
+
+def shown_metrics(rows: Sequence[ComparisonRow], chosen: Metric | None = None) -> tuple[Metric, ...]:
+    """Return the metrics that a table of some rows has columns for.
+
+    Args:
+        chosen: the metric that the table compares by, which has a column in any case.
+    """
+    return tuple(m for m in offered_metrics(rows) if m not in ON_REQUEST or m == chosen)
 
 
 def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> dict[str, Mark]:

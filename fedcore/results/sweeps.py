@@ -190,6 +190,21 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
     return lines
 
 
+def joint_families(families: Iterable[SweepFamily]) -> dict[str, list[SweepFamily]]:
+    """Return the fields that are the only one of several methods, with the families of these methods.
+
+    A method that a field cannot change, such as zero-shot CLIP over shots, is a level line among them.
+    """
+    alone = group_by((f for f in families if len(f.fields) == 1), lambda family: family.fields[0])
+    return {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
+
+
+def whose_shots(families: Iterable[SweepFamily]) -> str:
+    """Say whose the shots of some rows are; empty if they differ in it."""
+    scopes = {row.group.config.data.shots_scope for family in families for row in family.rows}
+    return value_text("data.shots_scope", scopes.pop()) if len(scopes) == 1 else ""
+
+
 def sweep_grid(
     family: SweepFamily, row_field: str, column_field: str, fixed: Mapping[str, FieldValue]
 ) -> SweepGrid:

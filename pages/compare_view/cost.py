@@ -1,14 +1,15 @@
-"""The tab Cost of the page Compare: accuracy against traffic or time."""
+"""The tab Cost of the page Compare: accuracy against traffic or time, and the cost to reach a target."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from fedcore.plots.cost import SCALES
-from fedcore.reports.views.cost import AGAINST, cost_figure
+from fedcore.reports.views.cost import AGAINST, cost_figure, reach_table
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
+from fedcore.results.reaching import SHARES, USUAL_SHARE, Reaching, reaching
 from pages.compare_view.controls import ShownComparison
 from pages.widgets import charts, markup
 
@@ -27,6 +28,11 @@ def draw(shown: ShownComparison) -> None:
             help="Automatic: logarithmic if the costs span a factor of ten. A logarithmic axis draws a cost "
             "of 0 at its left edge.",
         )  # fmt: skip
+        share = st.segmented_control(
+            "Cost to reach", list(SHARES), default=USUAL_SHARE, required=True, key="cost_share",
+            bind="query-params", format_func=lambda s: f"{s} %",
+            help="Of the highest mean of the setting. A second table says what each row needed to reach it.",
+        )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):
         costs = curves.row_costs(shown.store, compared, setting, metric)
         figure = cost_figure(shown.source, costs, against, scale)
@@ -40,12 +46,36 @@ def draw(shown: ShownComparison) -> None:
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
             st.html(_table(costs, curves.pareto_front(costs, against), metric, title))
+        _reached(reaching(shown.store, compared, setting, metric, share), metric, title)
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
         "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
         "evaluation. Both are means over runs."
     )
+
+
+def _reached(found: Reaching | None, metric: Metric, setting: str) -> None:
+    """Draw what each row needed to reach a share of the best."""
+    if found is None:
+        st.caption(f"{METRICS[metric]} is not known by round, so no cost to reach a share of it is.")
+        return
+    st.markdown(f"**{markup.md(found.title)}**")
+    columns = reach_table(found)
+    methods = [markup.method_html(reach.row.label, reach.row.method) for reach in found.rows]
+    header = [("Method", "wide"), ("Seeds that reach it", "num")]
+    header += [("Rounds", "num"), ("Traffic, MB", "num"), ("Time, s", "num")]
+    values = [list(map(_text, column)) for name, column in columns.items() if name != "method"]
+    rows = [list(row) for row in zip(methods, *values, strict=True)]
+    st.html(markup.table_html(header, rows, f"{found.title} on {setting}"))
+    st.caption(
+        "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
+        "sample standard deviation over the seeds that reach it; a row that no seed reaches has none."
+    )
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else markup.esc(str(value))
 
 
 def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, title: str) -> str:

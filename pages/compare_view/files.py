@@ -32,6 +32,7 @@ FOR_PANDAS: tuple[tuple[str, Table, Format, str], ...] = (
     ("Clients CSV", "clients", "csv", "One row per run, round and client"),
     ("Domains CSV", "domains", "csv", f"One row per method, one column per domain. {SAME_ROWS}"),
     ("Breakdowns CSV", "breakdowns", "csv", f"One row per method and domain or client. {SAME_ROWS}"),
+    ("Costs CSV", "costs", "csv", "One row per method, seed and share of the best: rounds, MB and seconds"),
     ("Configs CSV", "configs", "csv", f"One row per method with all fields. {SAME_ROWS}"),
     ("Summary JSON", "summary", "json", "The summary and its finding with numbers and null, for scripts"),
 )

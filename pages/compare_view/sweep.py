@@ -10,7 +10,14 @@ import streamlit as st
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.sweep import colour_range, sweep_heatmap
 from fedcore.progress import counted
-from fedcore.reports.views.sweep import MAX_LINES, VIEW, families_of, line_figure, parallel_figure
+from fedcore.reports.views.sweep import (
+    MAX_LINES,
+    VIEW,
+    families_of,
+    joint_figure,
+    line_figure,
+    parallel_figure,
+)
 from fedcore.results import sweeps
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
@@ -19,7 +26,7 @@ from pages.widgets import charts, markup, session
 
 
 def draw(shown: ShownComparison) -> None:
-    """Draw one method over one field and over two, then all combinations in parallel coordinates."""
+    """Draw all methods over one field, one method over one and over two, and all combinations."""
     compared, metric = shown.comparison, shown.metric
     families = families_of(compared, metric)
     if not families:
@@ -27,6 +34,10 @@ def draw(shown: ShownComparison) -> None:
         return
     for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
         st.markdown(markup.md(said))
+    for i, (field, same) in enumerate(sweeps.joint_families(families).items()):
+        figure = joint_figure(same, field, metric)
+        st.markdown(f"**{markup.md(figure.title)}**")
+        charts.draw_figure(figure, f"sweep_all_{i}", with_alt=True)
     family = families[0]
     if len(families) > 1:
         index = st.selectbox(

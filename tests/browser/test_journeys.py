@@ -77,3 +77,36 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     wait_for(lambda: Store(server.db).runs.get([failed[0].id])[0].state == "done", seconds=240)
     page.goto(f"{server.url}/run?id={failed[0].id}")
     expect(page.get_by_text("✓ done")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_base_and_new_classes_of_a_folder_grow_on_live(server: Server, tab: Tab, tmp_path: Path) -> None:
+    """New, the protocol by its name, a folder, Launch: Live has curves of both halves, Compare has means."""
+    page, folder = tab.page, pictures(tmp_path / "three kinds")
+    page.goto(f"{server.url}/new")
+    choose(page, "Data set", "A folder of your own")
+    type_into(page, "Folder on this machine", str(folder))
+    choose(page, "Protocol", "base-to-new classes")
+    expect(page.get_by_label("Order of the classes", exact=True)).to_be_visible()
+    type_into(page, "Rounds", "3")
+    launch = page.get_by_role("button", name="Launch")
+    expect(page.get_by_text(", 3 rounds", exact=False)).to_be_visible()
+    expect(launch).to_be_enabled()
+    launch.click()
+    page.wait_for_url("**/live?id=*")
+    number = int(page.url.rsplit("=", 1)[1])
+    store = Store(server.db)
+    assert store.experiments.get(number).config.data.training_classes == "base"
+    wait_for(lambda: any(r.rounds_done >= 2 for r in store.runs.of_experiments([number])), seconds=240)
+    for half in ("Base classes", "New classes"):
+        expect(page.get_by_text(half, exact=True).first).to_be_visible()
+    wait_for(lambda: all(r.ended for r in store.runs.of_experiments([number])), seconds=400)
+    assert {r.state for r in store.runs.of_experiments([number])} == {"done"}
+    page.goto(f"{server.url}/compare?ids={number}")
+    expect(page.get_by_role("columnheader", name="HM", exact=False).first).to_be_visible()
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    """Choose an option of a select box by its text."""
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()

@@ -39,7 +39,7 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
     for group in found.rows:
         for metric, stat in group.stats.items():
             row = frame.set_index(["label", "metric"]).loc[(group.label, metric)]
-            assert row["mean"] == pytest.approx(stat.mean) and row["std"] == pytest.approx(stat.std)
+            assert row["mean"] == pytest.approx(stat.mean) and row["std"] == pytest.approx(stat.std, abs=1e-6)
             assert (row["n"], row["baseline"], row["method"]) == (3, "PromptFL", group.method)
     first = frame.iloc[0]
     assert (first["experiment"], first["data"], first["backbone"], first["partition"], first["clients"]) == (

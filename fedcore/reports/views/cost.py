@@ -1,38 +1,83 @@
-"""Accuracy against traffic or time, with the Pareto front."""
+"""Accuracy against traffic or time, with the Pareto front, and the cost to reach a share of the best."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from fedcore.plots.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
-from fedcore.reports.views.view import NARROW, ChartFigure, Figure, View, ViewSource
+from fedcore.reports.views.view import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS
+from fedcore.results.reaching import ReachCost, Reaching, reaching
 
 AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
 
 
+@dataclass(frozen=True)
+class CostFigure(ChartFigure):
+    """The chart of costs; ``reached`` is a further table, of what the rows needed to reach a target."""
+
+    reached: Reaching | None = None
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        further = [] if self.reached is None else [(self.reached.title, reach_table(self.reached))]
+        return [*super().numbers(), *further]
+
+
+def reach_table(found: Reaching) -> dict[str, list[object]]:
+    """Return what each row needed to reach a share of the best, as a table."""
+    columns: dict[str, list[object]] = {
+        "method": [reach.row.label for reach in found.rows],
+        "seeds that reach it": [reach.text for reach in found.rows],
+    }
+    costs: tuple[tuple[str, ReachCost, int], ...] = (
+        ("rounds", "rounds", 1),
+        ("MB", "megabytes", 2),
+        ("s", "seconds", 1),
+    )
+    for title, cost, digits in costs:
+        stats = [reach.stat(cost) for reach in found.rows]
+        columns[title] = [None if stat is None else stat.text(digits) for stat in stats]
+    return columns
+
+
 def cost_figure(
-    source: ViewSource, costs: list[curves.Cost], against: CostAxis, scale: Scale = "automatic"
-) -> ChartFigure | None:
+    source: ViewSource,
+    costs: list[curves.Cost],
+    against: CostAxis,
+    scale: Scale = "automatic",
+    reached: Reaching | None = None,
+) -> CostFigure | None:
     """Return the figure of some rows' costs; None if no row has recorded this cost."""
     front = curves.pareto_front(costs, against)
     if not front:
         return None
     title = METRICS[source.metric]
-    return ChartFigure(
+    return CostFigure(
         f"cost-{AGAINST[against]}",
         f"{title} against {AGAINST[against]}",
         lambda theme, width: cost_chart(
             costs, theme, against, title, NARROW_COST_PLOTS if width < NARROW else WIDE_COST_PLOTS, scale
         ),
         cost_table(costs, front),
+        reached,
     )
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:
-    """Return accuracy against traffic and against time, if they were recorded."""
+    """Return accuracy against traffic and against time, if they were recorded.
+
+    The first has the cost to reach ``USUAL_SHARE`` of the best as a further table.
+    """
     costs = curves.row_costs(source.store, source.comparison, setting, source.metric)
-    return [figure for against in AGAINST if (figure := cost_figure(source, costs, against)) is not None]
+    reached = reaching(source.store, source.comparison, setting, source.metric)
+    found: list[Figure] = []
+    for against in AGAINST:
+        figure = cost_figure(source, costs, against, reached=None if found else reached)
+        found += [] if figure is None else [figure]
+    return found
 
 
 VIEW = View("Cost", figures, "None of these runs has recorded its traffic or time.")

@@ -1,4 +1,4 @@
-"""Accuracy over the fields that take several values: each method over one field, and all combinations."""
+"""Accuracy over the fields that take several values: all methods over one, each of them, all combinations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from fedcore.plots.sweep import parallel_chart, sweep_line_chart
 from fedcore.reports.views.view import ChartFigure, Figure, View, ViewSource
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, Metric
-from fedcore.results.sweeps import SweepFamily, sweep_families, sweep_lines
+from fedcore.results.sweeps import (
+    SweepFamily,
+    SweepLine,
+    joint_families,
+    sweep_families,
+    sweep_lines,
+    whose_shots,
+)
 
 MAX_LINES = 12
 
@@ -39,9 +46,24 @@ def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFig
     )
 
 
+def joint_figure(families: Sequence[SweepFamily], field: str, metric: Metric) -> ChartFigure:
+    """Return accuracy over one field, a line per method; of shots, the title says whose they are."""
+    lines = [line for family in families for line in sweep_lines(family, field)]
+    whose = whose_shots(families) if field == "data.shots" else ""
+    title = f"All methods over {field_phrase(field)}" + (f" of {whose}" if whose else "")
+    return _lines_figure(f"sweep-all-{field}", title, lines, field, metric)
+
+
 def line_figure(family: SweepFamily, field: str, metric: Metric) -> ChartFigure:
     """Return accuracy over one field, a line per value of the others, ``MAX_LINES`` at most."""
     lines = sweep_lines(family, field)[:MAX_LINES]
+    title = f"{family.title} over {field_phrase(field)}"
+    return _lines_figure(f"sweep-{family.title}-{field}", title, lines, field, metric)
+
+
+def _lines_figure(
+    name: str, title: str, lines: Sequence[SweepLine], field: str, metric: Metric
+) -> ChartFigure:
     cells = [
         (line.label, value_text(field, x), stat)
         for line in lines
@@ -55,23 +77,34 @@ def line_figure(family: SweepFamily, field: str, metric: Metric) -> ChartFigure:
         "n": [stat.n for _, _, stat in cells],
     }
     return ChartFigure(
-        f"sweep-{family.title}-{field}",
-        f"{family.title} over {field_phrase(field)}",
+        name,
+        title,
         lambda theme, width: sweep_line_chart(lines, theme, field, METRICS[metric]),
         columns,
     )
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:
-    """Return every method of a setting over the first of its fields, and all combinations."""
+    """Return all methods and every method over the first of its fields, and all combinations.
+
+    Values of a swept field such as shots are settings of their own: what is over several settings is drawn
+    with the first of them. Without a sweep, rows of different settings are no family.
+    """
     comparison, metric = source.comparison, source.metric
-    only = replace(
-        comparison, rows=comparison.rows_in(setting), settings={setting: comparison.settings[setting]}
-    )
-    families = families_of(only, metric)
+    order = list(comparison.settings)
+    if not any(e.config.sweep for e in comparison.experiments):
+        comparison = replace(
+            comparison, rows=comparison.rows_in(setting), settings={setting: comparison.settings[setting]}
+        )
+    families = [
+        family
+        for family in families_of(comparison, metric)
+        if min(order.index(row.group.setting) for row in family.rows) == order.index(setting)
+    ]
     if not families:
         return []
     return [
+        *(joint_figure(same, field, metric) for field, same in joint_families(families).items()),
         *(line_figure(family, family.fields[0], metric) for family in families),
         parallel_figure(families, metric),
     ]

@@ -73,6 +73,30 @@ def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, tmp_p
     assert "8 held-out domains" in plan_line(app)
 
 
+def test_the_protocol_of_new_classes_is_chosen_by_name_for_a_folder_of_ones_own(
+    open_page: Opened, tmp_path: Path, folder: Path
+) -> None:
+    app = own(open_page("new", preset="demo"), folder)
+    protocol = widget(app, "Protocol", "selectbox")
+    assert protocol.options == ["all classes", "base-to-new classes"]
+    app = protocol.select("base-to-new classes").run()
+    assert widget(app, "Order of the classes", "selectbox").value == "label"
+    assert not app.error and "runs**" in plan_line(app)
+    button(app, "Launch").click().run()
+    config = Store(tmp_path / "runs.db").experiments.get(1).config
+    assert (config.data.name, config.data.training_classes) == ("folder", "base")
+
+
+def test_a_held_out_domain_can_be_tested_whole(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("new", preset="demo")
+    assert "Images of a held-out domain" not in [w.label for w in app.selectbox]
+    app = widget(app, "Held-out domains").set_value(["rot15"]).run()
+    app = widget(app, "Images of a held-out domain", "selectbox").select("all of them").run()
+    assert not app.error
+    button(app, "Launch").click().run()
+    assert Store(tmp_path / "runs.db").experiments.get(1).config.held_out_share == "all"
+
+
 def test_domains_of_another_data_set_are_forgotten(open_page: Opened) -> None:
     app = more_of_the_data(open_page("new", preset="demo"))
     widget(app, "Held-out domains").set_value(["rot15"])

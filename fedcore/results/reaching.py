@@ -1,0 +1,128 @@
+"""The cost to reach a share of the best accuracy of a setting: rounds, traffic and time.
+
+The best is the highest mean of the setting's rows in the reported round. A seed has reached a share of it in
+the first evaluated round in which its test accuracy is at least so high; with held-out domains that is the
+mean over the seed's runs. This describes the curves: no reported round is selected by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.curves import ByRound, cumulative_cost, scores_by_round
+from fedcore.results.metrics import METRICS, Metric, complete_seeds
+from fedcore.results.statistics import Stat, group_by, mean_known, spread
+from fedcore.store import Store
+
+SHARES = (80, 90, 95, 99)
+"""Shares of the best accuracy, per cent."""
+USUAL_SHARE = 95
+ReachCost = Literal["rounds", "megabytes", "seconds"]
+
+
+@dataclass(frozen=True)
+class SeedReach:
+    """The cost of one seed until it reached the target, mean over its runs; None if it never did.
+
+    Attributes:
+        runs: their numbers.
+        rounds: the first evaluated round that reached it; 0 is before training.
+        megabytes: traffic of all clients, up and down; None too if it was not measured.
+        seconds: of training and aggregation; None too if they were not measured.
+    """
+
+    seed: int
+    runs: tuple[int, ...]
+    rounds: int | None
+    megabytes: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a row of a comparison needed to reach the target, seed by seed."""
+
+    row: ComparisonRow
+    seeds: tuple[SeedReach, ...]
+
+    @property
+    def reached(self) -> int:
+        """The number of seeds that reached it."""
+        return sum(seed.rounds is not None for seed in self.seeds)
+
+    def stat(self, cost: ReachCost) -> Stat | None:
+        """Return mean and spread of a cost over the seeds that reached the target."""
+        return spread(getattr(seed, cost) for seed in self.seeds)
+
+    @property
+    def text(self) -> str:
+        """How many seeds reached it: ``3 of 5``, ``never``."""
+        return f"{self.reached} of {len(self.seeds)}" if self.reached else "never"
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The rows of a setting on their way to a share of its best accuracy.
+
+    Attributes:
+        best: the label of the row with the highest mean.
+        target: accuracy to reach, per cent.
+    """
+
+    metric: Metric
+    share: int
+    best: str
+    target: float
+    rows: tuple[Reach, ...]
+
+    @property
+    def title(self) -> str:
+        return (
+            f"Cost to reach {self.share} % of the best: {METRICS[self.metric]} of {self.target:.1f} %, that "
+            f"of {self.best} times {self.share / 100:g}"
+        )
+
+
+def reaching(
+    store: Store, comparison: Comparison, setting: str, metric: Metric, share: int = USUAL_SHARE
+) -> Reaching | None:
+    """Return what each row of a setting needed to reach a share of its best mean; None without curves.
+
+    Args:
+        share: per cent of the best. Rows that were evaluated on other test sets are left out.
+    """
+    rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
+    ids = [result.run.id for row in rows for result in row.runs]
+    scores = scores_by_round(store, ids, metric)
+    if not any(scores.values()):
+        return None
+    best = max(rows, key=lambda row: row.stats[metric].mean)
+    target = best.stats[metric].mean * share / 100
+    costs = [cumulative_cost(store, ids, axis) for axis in ("megabytes", "seconds")]
+    return Reaching(
+        metric, share, best.label, target, tuple(_reach(row, scores, *costs, target) for row in rows)
+    )
+
+
+def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
+    seeds = group_by((result.run for result in complete_seeds(row.runs)), lambda run: run.seed)
+    found = []
+    for seed, runs in sorted(seeds.items()):
+        common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
+        means = ((r, mean_known(scores[run.id][r] for run in runs)) for r in common)
+        # rounding of the mean must not make the best row miss 100 % of itself
+        at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
+        mb, time = (
+            None if at is None else mean_known(_until(cost[run.id], at) for run in runs)
+            for cost in (megabytes, seconds)
+        )
+        found.append(SeedReach(seed, tuple(run.id for run in runs), at, mb, time))
+    return Reach(row, tuple(found))
+
+
+def _until(costs: dict[int, float], at: int) -> float | None:
+    """Return the cost up to and including a round; 0 before training, None if it was not measured."""
+    known = [cost for round_, cost in costs.items() if round_ <= at]
+    return known[-1] if known else (0.0 if at == 0 else None)

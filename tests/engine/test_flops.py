@@ -1,0 +1,32 @@
+"""Operations are counted as they are executed: a linear head has those of its two matrix products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcore.clip.specs import backbone_spec
+from fedcore.config import Experiment, expand
+from fedcore.data import catalog
+from fedcore.engine.flops import FlopCount, count_flops
+from fedcore.progress import result_of
+
+
+def counted(folder: Path, method: dict[str, object], rounds: int = 2) -> FlopCount:
+    experiment = Experiment(
+        data={"name": "shapes", "shots": 4, "domains": ["photo"]},
+        partition={"kind": "iid", "clients": 2},
+        methods=[method],
+        rounds=rounds,
+    )
+    return result_of(count_flops(expand(experiment)[0], folder, "cpu"))
+
+
+def test_a_linear_head_has_the_operations_of_its_two_products(tmp_path: Path):
+    """Two clients take one step: the scores, and the gradient of the head, 2 n d K each."""
+    classes, width = len(catalog.facts("shapes").classes), backbone_spec("mini-vit").embed_dim
+    samples = 4 * classes
+    found = counted(tmp_path, {"name": "clip-fc", "config": {"batch_size": samples, "local_epochs": 1}})
+    assert (found.clients, found.steps) == (2, 2)
+    assert found.total == sum(found.by_operation.values()) == 2 * 2 * (2 * samples * width * classes)
+    nothing = counted(tmp_path, {"name": "zero-shot"})
+    assert (nothing.total, nothing.steps) == (0, 0)

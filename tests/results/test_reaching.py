@@ -1,0 +1,111 @@
+"""The cost to reach a share of the best, and the harmonic mean of global and personal accuracy."""
+
+from __future__ import annotations
+
+import csv
+import io
+from fractions import Fraction
+
+import pytest
+
+from fedcore.records.events import Entity, RoundFinished, Started
+from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.reports.views.cost import figures
+from fedcore.reports.views.view import ViewSource
+from fedcore.results.comparison import Comparison, compare
+from fedcore.results.curves import mean_curves
+from fedcore.results.reaching import reaching
+from fedcore.results.summary import offered_metrics, summarise
+from fedcore.store import Store
+from tests.support import fill
+
+OWN = {  # correct of 20 by round, of both clients alike
+    ("fedot", 1): (8, 10, 16, 18),
+    ("fedot", 2): (8, 15, 17, 20),
+    ("promptfl", 1): (8, 8, 12, 18),
+    ("promptfl", 2): (8, 8, 12, 14),
+    ("zero-shot", 1): (8,),
+    ("zero-shot", 2): (8,),
+}
+GLOBAL = 12
+"""Correct of 20 with the global model, in every round."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Each round costs 2 MB up and 1 MB down and takes 3 s; the second round was not evaluated."""
+    db = tmp_path_factory.mktemp("runs") / "runs.db"
+    methods = ("fedot", "promptfl", "zero-shot")
+    _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1, 2), rounds=4))
+    names = ((0, "global", "global"), (1, "client", "a"), (2, "client", "b"))
+    for writer, (seed, method) in zip(writers, ((s, m) for s in (1, 2) for m in methods), strict=True):
+        writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=4, environment={}))
+        evaluated = dict(zip((0, 1, 3, 4), OWN[method, seed], strict=False))
+        for round_ in range(5 if method != "zero-shot" else 1):
+            cells = ()
+            if round_ in evaluated:
+                own = [fill.cell(i, i, evaluated[round_], 20) for i in (1, 2)]
+                cells = (*own, *(fill.cell(0, i, GLOBAL, 20) for i in (1, 2)))
+            measured = {"seconds_train": 2.0, "seconds_aggregate": 1.0, "bytes_up": 2_000_000,
+                        "bytes_down": 1_000_000} if round_ else {}  # fmt: skip
+            writer.write_round(RoundFinished(round=round_, cells=cells, **measured))
+        writer.claim.finish("done")
+    return Store(db)
+
+
+@pytest.fixture(scope="module")
+def comparison(store: Store) -> Comparison:
+    return compare(store, [1])
+
+
+def test_a_seed_has_reached_the_target_in_the_first_evaluated_round_that_is_so_good(
+    store: Store, comparison: Comparison
+):
+    """The best is FedOT with 95 %; 80 % of it are 76 %, which are 16 of 20."""
+    (setting,) = comparison.settings
+    found = reaching(store, comparison, setting, "personal", 80)
+    assert found is not None and (found.best, found.target) == ("FedOT", pytest.approx(76))
+    by_method = {reach.row.method: reach for reach in found.rows}
+    fedot, promptfl, zero = (by_method[m] for m in ("fedot", "promptfl", "zero-shot"))
+    assert [(s.rounds, s.megabytes, s.seconds) for s in fedot.seeds] == [(3, 9.0, 9.0), (3, 9.0, 9.0)]
+    assert [s.rounds for s in promptfl.seeds] == [4, None] and promptfl.text == "1 of 2"
+    assert promptfl.stat("megabytes").mean == 12 and promptfl.stat("seconds").n == 1
+    assert zero.text == "never" and zero.stat("rounds") is None
+    low = reaching(store, comparison, setting, "personal", 40)
+    assert low is not None and [s.rounds for s in low.rows[0].seeds] == [0, 0]
+    assert [s.megabytes for s in low.rows[0].seeds] == [0, 0], "before training nothing was sent"
+    whole = reaching(store, comparison, setting, "personal", 100)
+    assert whole is not None and [s.rounds for s in whole.rows[0].seeds] == [None, 4]
+    assert reaching(store, comparison, setting, "new") is None
+
+
+def test_report_and_export_have_the_costs(store: Store, comparison: Comparison):
+    (setting,) = comparison.settings
+    drawn = figures(ViewSource(store, comparison, "personal"), setting)
+    titles = [title for figure in drawn for title, _ in figure.numbers()]
+    assert len([t for t in titles if t.startswith("Cost to reach 95 % of the best")]) == 1
+    with checked_comparison(store, [1], ComparisonChoices(metric="personal")) as checked:
+        rows = list(csv.DictReader(io.StringIO(WRITERS["costs", "csv"](checked))))
+    assert len(rows) == 3 * 2 * 4
+    of = {(r["method"], r["seed"], r["share"]): r for r in rows}
+    assert of["promptfl", "2", "80"]["reached"] == "false" and of["promptfl", "2", "80"]["seconds"] == ""
+    reached = of["fedot", "1", "80"]
+    assert (reached["rounds"], reached["megabytes"], reached["seconds"]) == ("3", "9.0", "9.0")
+
+
+def test_the_harmonic_mean_of_global_and_personal_is_of_each_run_and_shown_on_request(
+    store: Store, comparison: Comparison
+):
+    row = next(row for row in comparison.rows if row.method == "fedot")
+    g = Fraction(GLOBAL, 20)
+    of_seeds = [2 / (1 / g + 1 / Fraction(own, 20)) for own in (18, 20)]
+    assert row.stats["dual"].mean == pytest.approx(float(100 * sum(of_seeds) / 2), rel=1e-12)
+    of_means = 2 / (1 / g + 1 / Fraction(19, 20))
+    assert row.stats["dual"].mean != pytest.approx(float(100 * of_means), abs=1e-3), "another number"
+    assert "dual" in offered_metrics(comparison.rows)
+    (plain,), (chosen,) = (
+        summarise(comparison, tested=(), metric=metric).tables for metric in ("personal", "dual")
+    )
+    assert "dual" not in plain.metrics and "dual" in chosen.metrics
+    line = mean_curves(store, comparison, plain.setting, "dual")[0]
+    assert line.y[-1] == pytest.approx(row.stats["dual"].mean)
