@@ -79,9 +79,10 @@ class Reaching:
 
     @property
     def title(self) -> str:
+        best = 100 * self.target / self.share
         return (
-            f"Cost to reach {self.share} % of the best: {METRICS[self.metric]} of {self.target:.1f} %, that "
-            f"of {self.best} times {self.share / 100:g}"
+            f"Cost to reach {self.share} % of the best: {METRICS[self.metric]} {self.target:.1f} % "
+            f"({self.best} has {best:.1f} %)"
         )
 
 

@@ -70,7 +70,7 @@ def _reached(found: Reaching | None, metric: Metric, setting: str) -> None:
     st.html(markup.table_html(header, rows, f"{found.title} on {setting}"))
     st.caption(
         "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
-        "sample standard deviation over the seeds that reach it; a row that no seed reaches has none."
+        "sample standard deviation over the seeds that reach it; where no seed does, there is no cost."
     )
 
 

@@ -181,7 +181,7 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "FedOT" in printed and printed.count("\n") > 2
     for table, kind in (
-        *((table, "csv") for table in ("domains", "configs", "breakdowns", "rounds", "clients")),
+        *((table, "csv") for table in ("domains", "configs", "breakdowns", "costs", "rounds", "clients")),
         ("summary", "latex"),
         ("summary", "json"),
         ("experiment", "json"),
