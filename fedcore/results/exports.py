@@ -236,7 +236,7 @@ def summary_csv(summary: Summary) -> str:
 
 def costs_csv(store: Store, comparison: Comparison, metric: Metric) -> str:
     """Return the costs to reach shares of the best as CSV, a row per method, seed and share."""
-    return _table_csv(cost_rows(store, comparison, metric), COST_COLUMNS)
+    return rows_csv(cost_rows(store, comparison, metric), COST_COLUMNS)
 
 
 def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:
