@@ -101,10 +101,9 @@ def reaching(
         return None
     best = max(rows, key=lambda row: row.stats[metric].mean)
     target = best.stats[metric].mean * share / 100
-    costs = [cumulative_cost(store, ids, axis) for axis in ("megabytes", "seconds")]
-    return Reaching(
-        metric, share, best.label, target, tuple(_reach(row, scores, *costs, target) for row in rows)
-    )
+    traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
+    reached = tuple(_reach(row, scores, traffic, time, target) for row in rows)
+    return Reaching(metric, share, best.label, target, reached)
 
 
 def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
