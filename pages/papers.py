@@ -7,18 +7,19 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.papers.published import PAPERS, PublishedValue
+from fedcore.papers import adding, audits, library
+from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import export
 from fedcore.papers.tables.cells import STATUSES, counts_text
-from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
+from fedcore.papers.tables.layout import PrintedTable, tables
+from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
-from fedcore.results.metrics import RULES
-from pages.papers_view import chart, fill, grid, state
+from pages.papers_view import about, chart, fill, grid, pairs, state
 from pages.papers_view.table import table_html
 from pages.widgets import markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
-VIEWS = ("Tables", "Map")
+VIEWS = ("Tables", "Baselines", "Map")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
     "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
@@ -36,16 +37,17 @@ REHEARSAL = (
 
 def choose_table() -> PrintedTable:
     """Draw the choice of a paper and one of its tables, kept in the URL."""
-    books = {table.name: book for book in BOOKS for table in tables(book)}
+    books = {table.name: book for book in library.works() for table in tables(book)}
     asked = st.query_params.get("table", st.session_state.get("papers_last", ""))
     if "paper_shown" not in st.session_state and asked in books:
         st.session_state["paper_shown"], st.session_state["table_shown"] = books[asked], asked
+    if st.session_state.get("paper_shown") not in library.works():
+        st.session_state["paper_shown"] = library.works()[0]
     left, right = st.columns([2, 3], vertical_alignment="bottom")
     with left:
-        book = st.segmented_control(
-            "Paper", list(BOOKS), default=None if "paper_shown" in st.session_state else "fedot",
-            required=True, key="paper_shown", format_func=lambda name: PAPERS[name].title,
-        )  # fmt: skip
+        book = st.selectbox(
+            "Paper", library.works(), key="paper_shown", format_func=lambda name: library.find(name).title
+        )
     named = {table.name: table for table in tables(book)}
     if st.session_state.get("table_shown") not in named:
         st.session_state["table_shown"] = next(iter(named))
@@ -70,7 +72,7 @@ def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[Published
         row = table.panels[int(numbers[0])].rows[int(numbers[1])]
         printed = [table.values[i] for i in row.cells if i is not None]
         return f"{table.title}: {', '.join(row.heads)}", printed
-    return f"{PAPERS[table.paper].title}, {table.title}", list(table.values)
+    return f"{library.find(table.paper).title}, {table.title}", list(table.values)
 
 
 @markup.fragment
@@ -79,12 +81,14 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     snapshot = state.now(session.store(), rehearsal)
     by_value = snapshot.cells(table.values)
     cells = [by_value[value] for value in table.values]
-    st.markdown(
-        f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
-        f"{markup.md(counts_text([c.status for c in cells]))}."
-    )
+    runs = has_runs(table.paper)
+    if runs:
+        st.markdown(
+            f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
+            f"{markup.md(counts_text([c.status for c in cells]))}."
+        )
     with st.container(horizontal=True):
-        if st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
+        if runs and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         st.download_button(
             "CSV", lambda: export.csv_text(cells, snapshot.cost),
@@ -96,7 +100,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
             "text/x-tex", icon=":material/download:", on_click="ignore", key="papers_latex",
             help="Each cell contains the printed value, ours and the difference",
         )  # fmt: skip
-    chosen = grid.draw(table_html(table, by_value, snapshot.cost), "papers_table")
+    chosen = grid.draw(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     about = st.session_state.get(fill.OPEN)
@@ -123,9 +127,9 @@ def watched_map(rehearsal: bool) -> None:
     st.markdown(f"**{markup.md(chart.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
     if st.session_state.get("as_tables"):
         rows = [
-            {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}
+            {"paper": library.find(t.paper).title, "table": t.title, "values": len(t.values)}
             | {status: [c.status for c in cells[t.name]].count(status) for status in STATUSES}
-            for book in BOOKS
+            for book in library.works()
             for t in tables(book)
         ]
         st.dataframe(rows, hide_index=True, key="papers_counts")
@@ -135,7 +139,7 @@ def watched_map(rehearsal: bool) -> None:
         chosen = grid.draw(html, "papers_map")
         if chosen is not None:
             name = chosen.partition(" ")[2]
-            book = next(book for book in BOOKS if name in {t.name for t in tables(book)})
+            book = next(book for book in library.works() if name in {t.name for t in tables(book)})
             st.session_state["papers_goto"] = (book, name)
             st.rerun()
     follow(snapshot, [c for of_table in cells.values() for c in of_table if c.active])
@@ -143,6 +147,8 @@ def watched_map(rehearsal: bool) -> None:
 
 def page() -> None:
     """Draw the page."""
+    for error in adding.use(session.store().path):
+        markup.show_error(error)
     goto = st.session_state.pop("papers_goto", None)
     if goto is not None:
         st.session_state["papers_view"], st.session_state["paper_shown"] = "Tables", goto[0]
@@ -164,17 +170,25 @@ def page() -> None:
     if view == "Map":
         watched_map(rehearsal)
         return
+    if view == "Baselines":
+        pairs.watched_pair(pairs.choose_pair())
+        return
     table = choose_table()
-    paper = PAPERS[table.paper]
+    paper = library.find(table.paper)
     st.caption(
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
-        f"Reported round of the paper: {RULES[paper.rule]}."
+        f"Reported round of the paper: {paper.rule_text}."
     )
-    if session.is_narrow():  # the whole text would push the table off the screen
+    about.why_not_run(table)
+    if not has_runs(table.paper):
+        pass
+    elif session.is_narrow():  # the whole text would push the table off the screen
         st.caption(IN_SHORT, help=WHAT_IT_MEANS)
     else:
         st.caption(WHAT_IT_MEANS)
     watched_table(table, rehearsal)
+    about.found(table)
+    about.notes(table)
 
 
 session.through_app()

@@ -150,15 +150,13 @@ def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> 
 
 def evidence_text(supported: Mapping[Reason, Sequence[PublishedValue]]) -> str:
     """Return the comparable values, one line each, below the evidence that makes them so."""
-    from fedcore.papers.comparability import FILE
-
     blocks = []
     for reason, values in supported.items():
         lines = [
             (v.source, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, v.value)
             for v in values
         ]
-        blocks.append(f"{FILE.name}, line {reason.line}: {reason.text}\n{_columns(lines, left=7)}")
+        blocks.append(f"{reason.place}: {reason.text}\n{_columns(lines, left=7)}")
     count = len({value for values in supported.values() for value in values})
     return "\n\n".join([*blocks, f"{count} comparable values"])
 

@@ -15,7 +15,9 @@ from typer.main import get_command
 import fedcore
 from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printable_output
 
-for _module in ("experiments", "serving", "results", "bundles", "database", "data", "catalog"):
+for _module in (
+    "experiments", "serving", "results", "bundles", "database", "data", "catalog", "papers",
+):  # fmt: skip
     import_module(f"fedcore.cli.{_module}")  # adds its commands, which the help lists in this order
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")

@@ -370,9 +370,9 @@ SHARED = {
 
 
 class Reproduces(Part):
-    """Published values that an experiment reproduces: rows of ``fedcore/assets/published``."""
+    """Published values that an experiment reproduces: lines of a paper's ``values.csv``."""
 
-    paper: str = Field(description="File of the published values, e.g. fedot")
+    paper: str = Field(description="Key of the paper, e.g. fedot")
     table: str = Field(description="Table as the paper numbers it, e.g. 1")
     dataset: str = Field("", description="Data set as printed; empty: all data sets of the table")
     setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")

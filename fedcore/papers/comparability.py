@@ -1,4 +1,4 @@
-"""Whether a run measures the quantity that a paper prints, by ``assets/published/comparability.csv``.
+"""Whether a run measures the quantity that a paper prints, by the ``reasons.csv`` of the paper's folder.
 
 The coverage counts how many of the published values FedLens can run, and how many of these are comparable.
 """
@@ -6,24 +6,31 @@ The coverage counts how many of the published values FedLens can run, and how ma
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
 from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
-from fedcore.papers.published import CATALOG, FOLDER, PAPERS, PublishedValue, load_all
+from fedcore.papers.library import REASONS_FILE, Paper
+from fedcore.papers.published import CATALOG, PublishedValue, load_all
+from fedcore.paths import read_text
 from fedcore.results.metrics import RunResult
-from fedcore.results.printed import Comparability, ComparabilityState
+from fedcore.results.printed import STATES, Comparability, ComparabilityState
 
-FILE = FOLDER / "comparability.csv"
-MATCHED = ("paper", "table", "dataset", "setting", "method", "target", "metric")
-"""Columns that select the values of a reason: empty for all, else names that may contain ``*``."""
+MATCHED = ("edition", "table", "dataset", "setting", "method", "target", "metric")
+"""Columns that select the values of a reason: empty for all, else names that may contain ``*``.
+
+``edition`` is the key of the paper or of another edition of it (``Paper.edition_of``).
+"""
+COLUMNS = (*MATCHED, "test_images", "state", "unmeasured", "reason")
 _STATE: TypeAdapter[ComparabilityState] = TypeAdapter(ComparabilityState)
 NO_EVIDENCE = "no evidence shows that the paper's value and ours are the same quantity"
 OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
@@ -31,9 +38,10 @@ OTHER_TEST_SETS = "these runs were not tested on as many images as the paper: "
 
 @dataclass(frozen=True, eq=False)
 class Reason:
-    """A line of the file: a reason for or against comparing runs with some published values.
+    """A line of a ``reasons.csv``: a reason for or against comparing runs with some published values.
 
     Attributes:
+        work: key of the paper.
         line: its line number.
         patterns: column of ``MATCHED`` -> the names that it lists.
         test_images: domain -> images in the paper's test set. A reason against comparing does not hold for a
@@ -42,6 +50,7 @@ class Reason:
         unmeasured: the state until a run has reported its counts; None: the same as ``state``.
     """
 
+    work: str
     line: int
     patterns: Mapping[str, tuple[str, ...]]
     test_images: Mapping[str, int]
@@ -49,9 +58,17 @@ class Reason:
     unmeasured: ComparabilityState | None
     text: str
 
+    @property
+    def place(self) -> str:
+        """The file and the line, such as ``fedot/reasons.csv, line 20``."""
+        return f"{self.work}/{REASONS_FILE}, line {self.line}"
+
     def is_about(self, value: PublishedValue) -> bool:
         return all(
-            any(_matches(getattr(value, column), name) for name in names)
+            any(
+                _matches(value.paper if column == "edition" else getattr(value, column), name)
+                for name in names
+            )
             for column, names in self.patterns.items()
         )
 
@@ -72,26 +89,57 @@ def _matches(text: str, pattern: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-@cache
-def reasons() -> tuple[Reason, ...]:
-    """Return the lines of the file, in its order."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Reason(
-                line=line,
-                patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
-                test_images={k: int(n) for k, n in (part.split("=") for part in row["test_images"].split())},
-                state=_STATE.validate_python(row["state"]),
-                unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
-                text=row["reason"],
+@library.cached
+def reasons(work: str) -> tuple[Reason, ...]:
+    """Return the reasons of a paper and its editions, in the order of the file."""
+    return read_reasons(library.find(work))
+
+
+def read_reasons(paper: Paper) -> tuple[Reason, ...]:
+    """Read the ``reasons.csv`` of a paper's folder; without the file there are none.
+
+    Raises:
+        FedLensError: naming the file, the line and the column, and what to do.
+    """
+    file = paper.folder / REASONS_FILE
+    if not file.exists():
+        return ()
+    lines = csv.DictReader(io.StringIO(read_text(file, f"a {REASONS_FILE}", "folder")))
+    if tuple(lines.fieldnames or ()) != COLUMNS:
+        raise FedLensError(f"{file}, line 1: the columns must be {','.join(COLUMNS)}", "folder")
+    found = []
+    for line, row in enumerate(lines, start=2):
+        if None in row or None in row.values():
+            raise FedLensError(
+                f"{file}, line {line}: it has not {len(COLUMNS)} cells; quote commas", "folder"
             )
-            for line, row in enumerate(csv.DictReader(file), start=2)
-        )
+        try:
+            found.append(
+                Reason(
+                    work=paper.work,
+                    line=line,
+                    patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
+                    test_images={
+                        k: int(n) for k, n in (part.split("=") for part in row["test_images"].split())
+                    },
+                    state=_STATE.validate_python(row["state"]),
+                    unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
+                    text=row["reason"],
+                )
+            )
+        except ValueError as error:
+            raise FedLensError(
+                f"{file}, line {line}: state and unmeasured are one of {', '.join(STATES)}, and test_images "
+                "such as 'photo=334 sketch=785'",
+                "folder",
+            ) from error
+    return tuple(found)
 
 
-@cache
+@library.cached
 def _reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
-    return tuple(reason for reason in reasons() if reason.is_about(value))
+    work = library.find(value.paper).work
+    return tuple(reason for reason in reasons(work) if reason.is_about(value))
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:
@@ -106,7 +154,7 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
     return _comparability(value, None if test_images is None else tuple(test_images.items()))
 
 
-@lru_cache(maxsize=8192)
+@library.cached
 def _comparability(value: PublishedValue, test_images: tuple[tuple[str, int], ...] | None) -> Comparability:
     images = None if test_images is None else dict(test_images)
     result = Comparability()
@@ -163,7 +211,7 @@ def coverage(
     counts: dict[tuple[str, str], Counter[CoverageColumn]] = {}
     for value in load_all() if values is None else values:
         counts.setdefault((value.paper, value.table), Counter())[_column(value)] += 1
-    papers = list(PAPERS)
+    papers = list(library.papers())
 
     def place(key: tuple[str, str]) -> tuple[int, int, str]:
         paper, table = key

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, registry
+from fedcore.papers import library
 from fedcore.papers.published import (
     BEST_BLOCKS,
     COCOOP_FORMS,
@@ -59,7 +60,10 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
         return NoEquivalent("no run", reason)
     if value.method in PRINTED_ONLY:
         return NoEquivalent("method", PRINTED_ONLY[value.method])
-    ours = _BY_PAPER[value.paper.removesuffix("_conference")](value)
+    paper = library.find(value.paper)
+    if paper.work not in _BY_PAPER:
+        return NoEquivalent("method", paper.why_not(value.table))
+    ours = _BY_PAPER[paper.work](value)
     if ours is None or ours.name not in _method_names():
         return NoEquivalent("method", f"{value.method} is not implemented")
     return ours
@@ -71,9 +75,9 @@ def _method_names() -> frozenset[str]:
 
 
 def _reason_for_no_run(value: PublishedValue) -> str | None:
-    if value.dataset == "avg of five" or value.metric == "Performance (%)":
+    if value.dataset.startswith("avg") or value.metric == "Performance (%)":
         return "a mean over several data sets"
-    if value.metric.startswith("trainable parameters"):
+    if "parameters" in value.metric:
         return "a count, not a run"
     if value.metric.startswith("Infer. Time"):
         return "a time on the authors' machine"

@@ -1,21 +1,19 @@
-"""The values that the four papers print in their tables, and the names that they print.
-
-The values are read from ``fedcore/assets/published``.
-"""
+"""The values that papers print in their tables (``values.csv``), and the names that the four print."""
 
 from __future__ import annotations
 
 import csv
+import io
+import math
 from dataclasses import dataclass
-from functools import cache
 
 from fedcore.config import BackboneConfig, CohortConfig, Experiment, backbone_names
 from fedcore.errors import FedLensError
-from fedcore.paths import ASSETS
+from fedcore.papers import library
+from fedcore.papers.library import VALUES_FILE, Paper
+from fedcore.paths import read_text
 from fedcore.results.metrics import Rule
 from fedcore.results.statistics import Stat
-
-FOLDER = ASSETS / "published"
 
 BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
 """FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
@@ -115,31 +113,13 @@ DOMAINS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Paper:
-    """A paper: its title, and how it selects the round that it reports."""
-
-    title: str
-    rule: Rule
-
-
-PAPERS = {
-    "fedot": Paper("FedOT", "best"),
-    "fedot_conference": Paper("FedOT, conference version", "best"),
-    "sdfed": Paper("SDFed", "mean10"),
-    "fedalign": Paper("FedAlign", "last"),
-    "feddeap": Paper("FedDEAP", "last"),
-}
-"""The papers by the names of their files."""
-
-
-@dataclass(frozen=True)
 class PublishedValue:
     """One value of a paper's table, in per cent unless its metric says otherwise.
 
     ``table`` to ``metric`` are as printed, and so is an average, even if it is not the mean of its row.
 
     Attributes:
-        paper: key of ``PAPERS``.
+        paper: key of its paper (``library``).
         target: the domain of the value, or ``avg``.
         std: None if the paper prints none.
     """
@@ -168,34 +148,91 @@ class PublishedValue:
     @property
     def source(self) -> str:
         """The paper and its table, such as ``FedOT, Table 1``."""
-        return f"{PAPERS[self.paper].title}, Table {self.table}"
+        paper = library.find(self.paper)
+        return f"{paper.title}, {paper.title_of(self.table)}"
 
     @property
     def rule(self) -> Rule:
-        """The rule by which the paper selects the round that it reports."""
-        return PAPERS[self.paper].rule
+        """The rule by which the paper selects the round that it reports; the last round if it names none."""
+        return library.find(self.paper).reported_round or "last"
 
 
-@cache
+COLUMNS = ("table", "dataset", "setting", "backbone", "method", "target", "metric", "value", "std")
+"""Columns of ``values.csv``; ``dataset``, ``setting``, ``backbone`` and ``std`` may be empty."""
+OPTIONAL = ("dataset", "setting", "backbone", "std")
+LARGEST_VALUES = 20_000
+"""Number of values of one source that are read; the largest that ships has 2,440."""
+
+
+@library.cached
 def load(paper: str) -> tuple[PublishedValue, ...]:
     """Return a paper's values in the file's order."""
-    if paper not in PAPERS:
-        raise FedLensError(f"no published values of '{paper}'; choose {', '.join(PAPERS)}", "reproduces")
-    with (FOLDER / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            PublishedValue(
-                paper,
-                **{k: v for k, v in row.items() if k not in ("value", "std")},
-                value=float(row["value"]),
-                std=float(row["std"]) if row["std"] else None,
-            )
-            for row in csv.DictReader(file)
+    return read_values(library.find(paper))
+
+
+def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
+    """Read the ``values.csv`` of a paper's folder.
+
+    Raises:
+        FedLensError: naming the file, the line and the column, and what to do.
+    """
+    file = paper.folder / VALUES_FILE
+    text = read_text(file, f"a paper's folder, which has a {VALUES_FILE}", "folder")
+    return values_from(csv.DictReader(io.StringIO(text)), paper.key, str(file))
+
+
+def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[PublishedValue, ...]:
+    """Return the values of a CSV file with the columns of ``COLUMNS``.
+
+    Args:
+        where: name of the file for errors.
+    """
+    head = lines.fieldnames or []
+    wrong = [name for name in COLUMNS if name not in head] or [name for name in head if name not in COLUMNS]
+    if wrong:
+        what = "is missing" if wrong[0] in COLUMNS else "is not a column of values"
+        raise FedLensError(
+            f"{where}, line 1: '{wrong[0]}' {what}; the columns are {','.join(COLUMNS)}", wrong[0]
         )
+    found: list[PublishedValue] = []
+    for row in lines:
+        line = f"{where}, line {lines.line_num}"
+        if None in row or None in row.values():
+            raise FedLensError(
+                f"{line}: it has not {len(head)} cells; quote a cell that holds a comma", "values"
+            )
+        empty = [name for name in COLUMNS if name not in OPTIONAL and not row[name].strip()]
+        if empty:
+            raise FedLensError(f"{line}: {empty[0]} is empty; write it as printed", empty[0])
+        texts = {name: row[name].strip() for name in COLUMNS[:-2]}
+        value = _number(row["value"], f"{line}: value")
+        std = _number(row["std"], f"{line}: std") if row["std"].strip() else None
+        if std is not None and std < 0:
+            raise FedLensError(f"{line}: std is {row['std']}; a spread is not negative", "std")
+        found.append(PublishedValue(paper, **texts, value=value, std=std))
+        if len(found) > LARGEST_VALUES:
+            raise FedLensError(f"{where}: it has more than {LARGEST_VALUES:,} values; divide it", "values")
+    if not found:
+        raise FedLensError(f"{where}: it has no values; add a line per printed value", "values")
+    return tuple(found)
 
 
+def _number(text: str, where: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise FedLensError(
+            f"{where} is {text.strip()!r:.40}; write a number such as 83.21", "value"
+        ) from None
+    return number
+
+
+@library.cached
 def load_all() -> tuple[PublishedValue, ...]:
     """Return the values of all papers, one paper after another."""
-    return tuple(value for paper in PAPERS for value in load(paper))
+    return tuple(value for paper in library.papers() for value in load(paper))
 
 
 def printed_backbone(experiment: Experiment) -> str:
@@ -219,7 +256,7 @@ def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:
         ]
         if not matching:
             raise FedLensError(
-                f"no value in table {entry.table} of {entry.paper} matches; see fedcore/assets/published",
+                f"no value in table {entry.table} of {entry.paper} matches; see the paper's {VALUES_FILE}",
                 f"reproduces.{i}",
             )
         values.update(dict.fromkeys(matching))

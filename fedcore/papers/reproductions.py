@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
+from fedcore.papers import library
 from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.equivalents import (
     NoEquivalent,
@@ -18,7 +19,7 @@ from fedcore.papers.equivalents import (
     variant_runs,
 )
 from fedcore.papers.measures import after_aggregation
-from fedcore.papers.published import PAPERS, PublishedValue, values_of
+from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import Recorded
 from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
@@ -186,7 +187,7 @@ def _add(
                 published.value,
                 published.std,
                 published.method,
-                PAPERS[published.paper].title,
+                library.find(published.paper).title,
                 published.table,
                 published.rule,
                 _comparability_of_row(published, group, comparison.rule),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fedcore.papers.published import PAPERS
+from fedcore.papers import library
 from fedcore.papers.tables.cells import MEASURED, STATUSES, CellStatus, TableCell, counts_text
-from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
+from fedcore.papers.tables.layout import PrintedTable, tables
 from pages.widgets.markup import esc
 
 STEP, SIDE = 8, 6
@@ -36,11 +36,11 @@ CellsByTable = Mapping[str, Sequence[TableCell]]
 def map_html(cells: CellsByTable, dark: bool, rehearsal: bool) -> str:
     """Return the marks of all values, grouped by paper and table; each table is a button."""
     papers = []
-    for book in BOOKS:
+    for book in library.works():
         statuses = [cell.status for table in tables(book) for cell in cells[table.name]]
         drawn = "".join(_table(table, cells[table.name], dark) for table in tables(book))
         papers.append(
-            f"<section><h3>{esc(PAPERS[book].title)}: {esc(share_text(statuses, rehearsal))}</h3>"
+            f"<section><h3>{esc(library.find(book).title)}: {esc(share_text(statuses, rehearsal))}</h3>"
             f'<div class="map">{drawn}</div></section>'
         )
     return f'<div class="papers">{"".join(papers)}</div>'

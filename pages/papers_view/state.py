@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.jobs import forecast
-from fedcore.papers import mini
+from fedcore.papers import adding, library, mini
 from fedcore.papers.published import CATALOG, PublishedValue
 from fedcore.papers.recorded import Recorded
 from fedcore.papers.tables.availability import Availability, find_available
@@ -48,7 +48,8 @@ class Snapshot:
 
 
 def now(store: Store, rehearsal: bool) -> Snapshot:
-    """Read the current state of a store."""
+    """Read the current state of a store, and the papers that were added to it."""
+    adding.use(store.path)
     digest = progress.activity_digest(store)
     return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal))
 
@@ -67,13 +68,13 @@ def _memory(store: Store) -> Memory:
 
 def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
     """Return the cells of all papers by table."""
-    return _every_cell(snapshot.store, snapshot.digest, snapshot.rehearsal, snapshot)
+    return _every_cell(snapshot.store, snapshot.digest, snapshot.rehearsal, library.version(), snapshot)
 
 
 # Streamlit leaves arguments with an underscore out of the key, which the others determine
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=4, ttl=SECONDS, show_spinner=False)
 def _every_cell(
-    store: Store, digest: str, rehearsal: bool, _snapshot: Snapshot
+    store: Store, digest: str, rehearsal: bool, papers: int, _snapshot: Snapshot
 ) -> dict[str, list[TableCell]]:
     found = {}
     for table in all_tables():

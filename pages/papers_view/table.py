@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+from fedcore.papers.audits import Finding
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
+from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import about, counted
 from pages.widgets.markup import esc
 
@@ -17,16 +19,23 @@ CellsByValue = Mapping[PublishedValue, TableCell]
 Cost = Callable[[TableCell], float | None]
 
 
-def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost) -> str:
-    """Return all panels of a table, each of which can be scrolled sideways."""
-    panels = (_panel(table, number, by_value, cost) for number in range(len(table.panels)))
+FindingsOf = Callable[[PublishedValue], Sequence[Finding]]
+
+
+def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:
+    """Return all panels of a table, each of which can be scrolled sideways.
+
+    Args:
+        found: what the audits say about a value.
+    """
+    panels = (_panel(table, number, by_value, cost, found) for number in range(len(table.panels)))
     return "".join(panels)
 
 
-def _panel(table: PrintedTable, number: int, by_value: CellsByValue, cost: Cost) -> str:
+def _panel(table: PrintedTable, number: int, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:
     panel = table.panels[number]
     label = ", ".join(filter(None, (table.title, panel.title)))
-    rows = "".join(_rows(table, panel, number, by_value, cost))
+    rows = "".join(_rows(table, panel, number, by_value, cost, found))
     title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
     return (
         f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
@@ -49,7 +58,12 @@ def _head(panel: PrintedPanel) -> str:
 
 
 def _rows(
-    table: PrintedTable, panel: PrintedPanel, number: int, by_value: CellsByValue, cost: Cost
+    table: PrintedTable,
+    panel: PrintedPanel,
+    number: int,
+    by_value: CellsByValue,
+    cost: Cost,
+    found: FindingsOf,
 ) -> Sequence[str]:
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
@@ -70,7 +84,7 @@ def _rows(
             else:
                 named = (panel.title, *row.heads, *panel.columns[j])
                 cell = by_value[table.values[position]]
-                cells.append(_cell(cell, position, j, first, named, cost(cell)))
+                cells.append(_cell(cell, position, j, first, named, cost(cell), found(cell.value)))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return lines
 
@@ -93,7 +107,13 @@ def _spans(heads: Sequence[Heads]) -> list[list[int]]:
 
 
 def _cell(
-    cell: TableCell, position: int, column: int, first: bool, named: Sequence[str], seconds: float | None
+    cell: TableCell,
+    position: int,
+    column: int,
+    first: bool,
+    named: Sequence[str],
+    seconds: float | None,
+    found: Sequence[Finding],
 ) -> str:
     css, style = ["first"] if first else [], ""
     if cell.gap:
@@ -105,12 +125,16 @@ def _cell(
         css.append("progress")
     ours, more = our_line(cell), cost_line(cell, seconds)
     where = ", ".join(filter(None, named))
-    said = f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}"
+    audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
+    said = ". ".join([f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}", *audited])
     return (
         f'<td class="{" ".join(css)}"{style} data-column="{column}">'
         f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
         f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{ours}</span>'
         + (f'<span class="cost">{esc(more)}</span>' if more else "")
+        + "".join(
+            f'<span class="audit">⚠ {esc(kind)}</span>' for kind in dict.fromkeys(f.kind for f in found)
+        )
         + "</button></td>"
     )
 
@@ -127,6 +151,8 @@ def our_line(cell: TableCell) -> str:
             "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> {_evidence(cell)}"
         )
         return value + esc(progress_text(cell))
+    if cell.source is None and not has_runs(cell.value.paper):
+        return ""  # the text above the table says why
     words = {
         "can be run": f"▷ {counted(len(cell.missing), 'run')}",
         "needs weights": "▷ needs weights",

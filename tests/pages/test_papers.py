@@ -158,13 +158,13 @@ def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
 
 def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> None:
     app = open_page("papers", papers_view="Map", rehearsal="true")
-    assert any("of 3,568 rehearsed" in text.value for text in app.markdown)
+    assert any("of 9,223 rehearsed" in text.value for text in app.markdown)
     html = grid(app)
     assert html.count('data-choice="table ') == len(all_tables())
     app.session_state["as_tables"] = True
     app.run()
     table = app.dataframe[0].value
-    assert table["values"].sum() == 3568
+    assert table["values"].sum() == 9223
     assert table["rehearsed"].sum() == sum(s == "rehearsed" for s in _standings(filled_table))
 
 

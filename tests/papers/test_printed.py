@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment
-from fedcore.papers import published
-from fedcore.papers.published import PAPERS
+from fedcore.papers import library, published
 from fedcore.papers.reproductions import column_of, printed_values, reproductions
 from fedcore.results import exports as tables
 from fedcore.results import latex
@@ -62,7 +61,7 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
     found = printed_values(comparison, [experiment])
     read = {
         (
-            PAPERS[b.published.paper].title,
+            library.find(b.published.paper).title,
             b.published.table,
             b.published.method,
             column_of(b.published),

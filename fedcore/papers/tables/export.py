@@ -7,7 +7,8 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
-from fedcore.papers.published import PAPERS, PublishedValue
+from fedcore.papers import library
+from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
 from fedcore.results.latex import tex
@@ -42,7 +43,7 @@ def _line(cell: TableCell, seconds: float | None) -> list[object]:
     numbers = ["", "", ""] if stat is None else [stat.mean, "" if stat.std is None else stat.std, stat.n]
     rehearsed = cell.status == "rehearsed"
     return [
-        PAPERS[value.paper].title,
+        library.find(value.paper).title,
         value.table,
         value.dataset,
         value.setting,
@@ -89,7 +90,7 @@ def _latex_panel(
 ) -> list[str]:
     width = len(panel.rows[0].heads)
     cells = [by_value[table.values[i]] for row in panel.rows for i in row.cells if i is not None]
-    parts = (PAPERS[table.paper].title, table.title, panel.title)
+    parts = (library.find(table.paper).title, table.title, panel.title)
     title = f"{tex(', '.join(filter(None, parts)))}: {tex(table.caption)}"
     lines = [
         r"\begin{table}",

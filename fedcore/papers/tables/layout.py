@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
-from fedcore.papers.published import FOLDER, PublishedValue, load
+from fedcore.papers import library
+from fedcore.papers.library import Paper, TableNotes
+from fedcore.papers.published import PublishedValue, load
 
-BOOKS: dict[str, tuple[str, ...]] = {
-    "fedot": ("fedot", "fedot_conference"),
-    "sdfed": ("sdfed",),
-    "fedalign": ("fedalign",),
-    "feddeap": ("feddeap",),
-}
-"""Paper -> its files of published values."""
 Heads = tuple[str, ...]
 """The headings of a row or column, outermost first."""
 
@@ -116,41 +111,75 @@ class Headings:
         return self.values[i].setting.partition(", ")[2]
 
 
-@cache
-def _layouts() -> dict[str, dict[str, dict[str, str]]]:
-    """Return the captions and headings of all tables, by paper and table."""
-    return tomllib.loads((FOLDER / "tables.toml").read_text(encoding="utf-8"))
-
-
-@cache
-def tables(book: str) -> tuple[PrintedTable, ...]:
-    """Return the tables of one of the four papers, in the order of the paper.
-
-    Args:
-        book: key of ``BOOKS``.
-    """
-    found = []
-    for paper in BOOKS[book]:
-        by_table: dict[str, list[PublishedValue]] = {}
-        for value in load(paper):
-            by_table.setdefault(value.table, []).append(value)
-        order = sorted(by_table, key=lambda name: (int(name) if name.isdecimal() else 0, name != "main"))
-        found += [_table(paper, name, by_table[name]) for name in order]
+@library.cached
+def tables(work: str) -> tuple[PrintedTable, ...]:
+    """Return the tables of a paper and its other editions, in the order of the paper."""
+    found: list[PrintedTable] = []
+    for paper in library.editions(work):
+        found += tables_of(paper, load(paper.key))
     return tuple(found)
 
 
+def tables_of(paper: Paper, values: Sequence[PublishedValue]) -> list[PrintedTable]:
+    """Lay out the values of a source."""
+    by_table: dict[str, list[PublishedValue]] = {}
+    for value in values:
+        by_table.setdefault(value.table, []).append(value)
+    return [_table(paper, name, by_table[name]) for name in sorted(by_table, key=table_order)]
+
+
+def table_order(name: str) -> tuple[bool, int, str]:
+    """Sort key for the tables of a source: 1, 1a, 2, 10, A.1; named ones in front in the file's order."""
+    number = re.match(r"(\d+)(.*)", name)
+    if number:
+        return True, int(number[1]), number[2]
+    return (True, 10_000, name) if re.match(r"[A-Z]\.\d", name) else (False, 0, "")
+
+
+@library.cached
 def all_tables() -> tuple[PrintedTable, ...]:
     """Return the tables of all papers."""
-    return tuple(table for book in BOOKS for table in tables(book))
+    return tuple(table for work in library.works() for table in tables(work))
 
 
-def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
+def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
+    """Return the headings of a table that gives none: those of its fields that have several values.
+
+    Methods are rows. Base and new accuracies stand side by side, below each other for several data sets.
+    """
+    several = {
+        name for name in ("dataset", "setting", "backbone", "target", "metric")
+        if len({getattr(value, name) for value in values}) > 1
+    }  # fmt: skip
+    metrics = {(value.metric, value.target) for value in values}
+    if len({metric for metric, _ in metrics}) == len(metrics):
+        several.discard("target")  # such as the metric "base accuracy" with the target "base"
+    elif len({target for _, target in metrics}) == len(metrics):
+        several.discard("metric")
+    panels = "dataset" if {"dataset", "metric"} <= several else ""
+    rows = [name for name in ("setting", "backbone") if name in several]
+    columns = [name for name in ("dataset", "target", "metric") if name in several and name != panels]
+    return {
+        "panels": panels,
+        "rows": " ".join([*rows, "method"]),
+        "columns": " ".join(columns) or "metric",
+    }
+
+
+def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
     headings = Headings(values)
-    layout = _layouts()[paper][table]
-    row_names, column_names = layout.get("rows", "method"), layout.get("columns", "dataset target")
+    notes = paper.tables.get(table, TableNotes())
+    layout = _default_layout(values)
+    if notes.rows or notes.columns:
+        layout |= {
+            "panels": notes.panels,
+            "rows": notes.rows or "method",
+            "columns": notes.columns or "dataset",
+        }
+    row_names, column_names = layout["rows"], layout["columns"]
     panels: dict[Heads, list[int]] = {}
     for i in range(len(values)):
-        panels.setdefault(headings.of(layout.get("panels", ""), i), []).append(i)
+        panels.setdefault(headings.of(layout["panels"], i), []).append(i)
     place_in = {i: (headings.of(row_names, i), headings.of(column_names, i)) for i in range(len(values))}
     made = []
     for heads, members in panels.items():
@@ -159,10 +188,11 @@ def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedT
         at = {place_in[i]: i for i in members}
         cells = [PrintedRow(row, tuple(at.get((row, column)) for column in columns)) for row in rows]
         made.append(PrintedPanel(", ".join(heads), tuple(columns), tuple(cells)))
-    conference = "Conference version, " if paper == "fedot_conference" else ""
-    number = f"Table {table}" if table.isdecimal() else f"{table} results" if table == "main" else table
-    title = f"{conference}{number}"
-    return PrintedTable(paper, table, title, layout["caption"], tuple(values), tuple(made))
+    title = paper.title_of(table)
+    if paper.edition_of:
+        edition = paper.title.partition(", ")[2] or paper.title
+        title = f"{edition[0].upper()}{edition[1:]}, {title}"
+    return PrintedTable(paper.key, table, title, notes.caption, tuple(values), tuple(made))
 
 
 def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedcore.config import Experiment, RunConfig
-from fedcore.papers import mini
+from fedcore.papers import library, mini
 from fedcore.papers.equivalents import NoEquivalent, VariantRun, equivalent, find_variant, variant_runs
 from fedcore.papers.experiments import published
 from fedcore.papers.measures import held_out_of
-from fedcore.papers.published import PublishedValue, values_of
+from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Part
 
 
@@ -72,7 +72,7 @@ def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantR
     return experiment, variant_runs(experiment)
 
 
-@cache
+@library.cached
 def _presets_of_values() -> dict[PublishedValue, list[str]]:
     """Return the presets whose experiments name each value, tables before figures."""
     found: dict[PublishedValue, list[str]] = {}
@@ -83,7 +83,7 @@ def _presets_of_values() -> dict[PublishedValue, list[str]]:
     return found
 
 
-@cache
+@library.cached
 def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoEquivalent:
     """Return the runs that give a value, or the reason why none can."""
     ours = equivalent(value)
@@ -94,3 +94,9 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
         if isinstance(variant, VariantRun):
             return RunSource(preset, variant.index, rehearsal)
     return NoEquivalent("no run", "no preset has this method in this setting")
+
+
+@library.cached
+def has_runs(paper: str) -> bool:
+    """Return whether FedLens can run some of a paper's values."""
+    return any(isinstance(source_of(value), RunSource) for value in load(paper))

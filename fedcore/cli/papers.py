@@ -1,0 +1,152 @@
+"""``papers list``, ``add``, ``remove``, ``pairs``, ``pair`` and ``audit``: printed values of all sources."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcore.cli.common import DONE, NOT_DONE, Database, application, command
+from fedcore.errors import FedLensError, did_you_mean
+from fedcore.paths import user_path
+from fedcore.progress import counted
+
+if TYPE_CHECKING:
+    from fedcore.papers.published import PublishedValue
+
+papers = typer.Typer(help="List, add, remove, compare or audit papers with printed values.")
+application.add_typer(papers, name="papers")
+
+
+def _use(db: Path | None) -> Path:
+    """Read the papers added to a database, report those that cannot be read, and return its path."""
+    from fedcore.papers import adding
+    from fedcore.store import Store
+
+    path = Path(Store(db).path)
+    for error in adding.use(path):
+        print(f"left out: {error}", file=sys.stderr)
+    return path
+
+
+@command("list", papers)
+def list_papers(db: Database = None) -> int:
+    """List the papers, with the number of their values."""
+    from fedcore.papers import library
+    from fedcore.papers.published import load
+
+    _use(db)
+    for key, paper in library.papers().items():
+        added = "" if paper.ships else f"  added, {paper.folder}"
+        print(f"{key:<24} {len(load(key)):>5}  {paper.kind:<12}  {paper.title}, {paper.citation}{added}")
+    return DONE
+
+
+@command("add", papers)
+def add(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
+    db: Database = None,
+) -> int:
+    """Check a paper's folder, copy it beside the database, and audit its values."""
+    from fedcore.papers import adding
+    from fedcore.papers.published import load
+
+    path = _use(db)
+    paper, found = adding.add(user_path(folder, "folder"), path)
+    for finding in found:
+        print(f"{finding.kind}: {_place(finding.value)}: {finding.text}")
+    print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
+    return DONE
+
+
+@command("remove", papers)
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An added paper")], db: Database = None
+) -> int:
+    """Delete a paper that was added to the database."""
+    from fedcore.papers import adding
+
+    adding.remove(name, _use(db))
+    return DONE
+
+
+@command("pairs", papers)
+def pairs(
+    of: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Only pairs that two of these papers print")
+    ] = None,
+    db: Database = None,
+) -> int:
+    """List the pairs of baseline and data set that more than one source prints."""
+    from fedcore.papers import library, literature
+
+    _use(db)
+    for name in of or ():
+        library.find(name, "name")
+    found = list(literature.several().values())
+    if of:
+        found = literature.of_work(found, {library.find(name).work for name in of})
+    for pair in found:
+        print(pair.text)
+    count = counted(len(found), "pair")
+    print(f"{count} of baseline and data set printed by more than one source")
+    return DONE
+
+
+@command("pair", papers)
+def pair(
+    baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET")],
+    db: Database = None,
+) -> int:
+    """Show what every source prints for a baseline on a data set, and in which setting."""
+    from fedcore.papers import audits, library, literature, names
+
+    _use(db)
+    every = literature.pairs()
+    if (baseline, dataset) not in every:
+        known = {f"{b} on {d}" for b, d in every}
+        otherwise = "`fedlens papers pairs` lists those of several sources"
+        meant = did_you_mean(f"{baseline} on {dataset}", known, otherwise)
+        raise FedLensError(f"no source prints {baseline} on {dataset}; {meant}", "baseline")
+    shown = every[baseline, dataset]
+    print(shown.text)
+    for value in shown.values:
+        paper = library.find(value.paper)
+        setting = literature.protocol_text(names.protocol(value))
+        print(
+            f"{value.text:>15}  {names.quantity(value)}, {value.source} ({paper.kind}), "
+            f"{value.backbone or 'backbone not stated'}; {setting or 'setting not stated'}"
+        )
+        for finding in audits.findings_of(value):
+            print(f"{'':>15}  {finding.kind}: {finding.text}")
+    return DONE
+
+
+@command("audit", papers)
+def audit(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
+    db: Database = None,
+) -> int:
+    """List what the audits find; the exit status is 1 if they find something in the named paper."""
+    from fedcore.papers import audits, library
+
+    _use(db)
+    if name is not None:
+        library.find(name, "name")
+    found = [f for value, of in audits.findings().items() if name in (None, value.paper) for f in of]
+    for finding in found:
+        print(f"{finding.kind}: {_place(finding.value)}: {finding.text}")
+    counts = Counter(finding.kind for finding in found)
+    for kind, meaning in audits.KINDS.items():
+        if counts[kind]:
+            print(f"{counts[kind]:>5} {kind}: {meaning}")
+    return NOT_DONE if found and name is not None else DONE
+
+
+def _place(value: PublishedValue) -> str:
+    parts = (value.source, value.dataset, value.setting, value.method, value.target, value.metric)
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,174 @@
+"""Papers that a user adds: read from a folder beside the database, checked, and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcore.cache.durable import write_whole
+from fedcore.errors import FedLensError
+from fedcore.papers import audits, library
+from fedcore.papers.comparability import read_reasons
+from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, VALUES_FILE, Paper, added_folder
+from fedcore.papers.published import COLUMNS, LARGEST_VALUES, PublishedValue, read_values, values_from
+
+_seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
+
+
+def use(db: str | Path) -> list[FedLensError]:
+    """Read the papers that were added to a database, again only if one of their files has changed.
+
+    Returns: what is wrong with those that cannot be read, which are left out.
+    """
+    folder = added_folder(db)
+    files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
+    stamp = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    before = next(iter(_seen.items()), ("", ((), [])))
+    if before == (str(folder), (stamp, before[1][1])):
+        return before[1][1]
+    papers, errors = {}, []
+    for file in (f for f in files if f.name == PAPER_FILE):
+        try:
+            papers[file.parent.name] = check(file.parent)[0]
+        except FedLensError as error:
+            errors.append(error)
+    _seen.clear()
+    _seen[str(folder)] = stamp, errors
+    if papers or any(not paper.ships for paper in library.papers().values()):
+        library.set_added(papers)
+    return errors
+
+
+def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
+    """Read and check all files of a paper's folder.
+
+    Raises:
+        FedLensError: naming the file, the line and the column, and what to do.
+    """
+    paper = library.read_paper(folder)
+    if paper.key in library.shipped():
+        raise FedLensError(f"{folder}: '{paper.key}' comes with FedLens; rename the folder", "folder")
+    values = read_values(paper)
+    unknown = sorted(set(paper.tables) - {value.table for value in values})
+    if unknown:
+        raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
+    read_reasons(paper)
+    return paper, values
+
+
+def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
+    """Copy a paper's folder beside a database, and return what the audits say about its values.
+
+    A paper of the same key that was added before is replaced.
+    """
+    paper, _ = check(folder)
+    place = added_folder(db) / paper.key
+    if folder.resolve() != place.resolve():
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE):
+                if (folder / name).exists():
+                    write_whole(place / name, (folder / name).read_bytes())
+        except OSError as error:
+            raise FedLensError(
+                f"cannot write {place}: {error.strerror}; choose another folder", "db"
+            ) from error
+    use(db)
+    found = audits.findings()
+    return paper, [finding for value, of in found.items() if value.paper == paper.key for finding in of]
+
+
+def remove(key: str, db: str | Path) -> None:
+    """Delete a paper that was added to a database."""
+    paper = library.find(key, "name")
+    if paper.ships:
+        raise FedLensError(f"'{key}' comes with FedLens and cannot be removed", "name")
+    shutil.rmtree(paper.folder)
+    use(db)
+
+
+def key_of(title: str) -> str:
+    """Return the name of a folder for a paper's title."""
+    key = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")[:40]
+    if not KEY.fullmatch(key):
+        raise FedLensError("the title has no letter or digit that a folder's name can use; add one", "title")
+    return key
+
+
+def toml_text(
+    fields: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, str]],
+    settings: Mapping[str, Mapping[str, str]],
+) -> str:
+    """Return the text of a ``paper.toml``."""
+    kept = {name: value for name, value in fields.items() if value not in ("", None)}
+    lines = [
+        f"{name} = {value if isinstance(value, int) else _quoted(value)}" for name, value in kept.items()
+    ]
+    for section, parts in (("tables", tables), ("settings", settings)):
+        for name, of_part in parts.items():
+            lines += ["", f"[{section}.{_quoted(name)}]"]
+            lines += [f"{field} = {_quoted(text)}" for field, text in of_part.items() if text]
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    # a string of JSON is one of TOML, but for DEL, which JSON does not escape
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def csv_text(values: Sequence[PublishedValue]) -> str:
+    """Return the text of a ``values.csv``."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for v in values:
+        std = "" if v.std is None else repr(v.std)
+        writer.writerow(
+            [v.table, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, repr(v.value), std]
+        )
+    return file.getvalue()
+
+
+def write(
+    key: str,
+    fields: Mapping[str, Any],
+    values: Sequence[PublishedValue],
+    tables: Mapping[str, Mapping[str, str]],
+    settings: Mapping[str, Mapping[str, str]],
+    db: str | Path,
+) -> tuple[Paper, list[audits.Finding]]:
+    """Write a paper's folder beside a database; tables that it has already and that are not given stay.
+
+    Raises:
+        FedLensError: and nothing is written if the fields or values are refused.
+    """
+    place = added_folder(db) / key
+    given = {value.table for value in values}
+    if (place / VALUES_FILE).exists():
+        paper, before = check(place)
+        values = [*(v for v in before if v.table not in given), *values]
+        old = paper.model_dump(exclude_defaults=True)
+        tables = {**{t: notes for t, notes in old.get("tables", {}).items() if t not in given}, **tables}
+        settings = {**old.get("settings", {}), **settings}
+    elif key in library.papers():
+        raise FedLensError(f"a paper '{key}' exists; choose another title", "title")
+    if len(values) > LARGEST_VALUES:
+        raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
+    paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, PAPER_FILE)
+    text = csv_text([replace(value, paper=paper.key) for value in values])
+    values_from(csv.DictReader(io.StringIO(text)), key, VALUES_FILE)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        write_whole(place / VALUES_FILE, text.encode())
+        write_whole(place / PAPER_FILE, toml_text(fields, tables, settings).encode())
+    except OSError as error:
+        raise FedLensError(f"cannot write {place}: {error.strerror}", "db") from error
+    return add(place, db)

@@ -1,0 +1,51 @@
+"""What printed values contradict: their own table, their source, their test set, or other sources.
+
+An audit proves no mistake. It names what cannot be, or what is unlikely, in a sentence beside the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fedcore.papers import library
+from fedcore.papers.audits import across, fractions, parts
+from fedcore.papers.audits.finding import KINDS, Finding
+from fedcore.papers.published import PublishedValue, load, load_all
+
+__all__ = ["KINDS", "Finding", "findings", "findings_of", "inside"]
+
+
+@library.cached
+def findings() -> dict[PublishedValue, tuple[Finding, ...]]:
+    """Return the findings of all audits on all papers, by the value that they are about."""
+    found: list[Finding] = []
+    for paper in library.papers():
+        found += inside(load(paper))
+    found += across.identical(load_all())
+    found += across.far_apart(load_all())
+    return _by_value(found)
+
+
+def inside(values: Sequence[PublishedValue]) -> list[Finding]:
+    """Return the findings of the audits that need one source alone."""
+    return [
+        *parts.means(values),
+        *parts.combinations(values),
+        *parts.unstated_averages(values),
+        *parts.printed_twice(values),
+        *parts.swapped_columns(values),
+        *fractions.impossible_shares(values),
+        *fractions.impossible_spreads(values),
+    ]
+
+
+def findings_of(value: PublishedValue) -> tuple[Finding, ...]:
+    """Return the findings about a value."""
+    return findings().get(value, ())
+
+
+def _by_value(found: Iterable[Finding]) -> dict[PublishedValue, tuple[Finding, ...]]:
+    by_value: dict[PublishedValue, tuple[Finding, ...]] = {}
+    for finding in found:
+        by_value[finding.value] = (*by_value.get(finding.value, ()), finding)
+    return by_value

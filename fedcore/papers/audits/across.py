@@ -1,0 +1,256 @@
+"""Values of several sources: equal to the last digit, shifted by a constant, or far apart in one setting.
+
+Zero-shot CLIP is left out of the search for equal values, because nothing is trained and equal values are
+what independent measurements give.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from fedcore.papers import library, literature, names
+from fedcore.papers.audits.finding import Finding
+from fedcore.papers.published import PublishedValue
+
+Place = tuple[str, str, str]
+"""Data set, target and quantity of a cell."""
+LAST_DIGIT, NEIGHBOURHOOD = 0.01, 1.0
+"""What two printed values may differ by to look equal, and the points around a value in which its neighbours
+are counted."""
+BY_CHANCE = 0.01
+"""Rows are called identical if chance would give fewer such coincidences than this among all comparisons."""
+FEWEST_SHIFTED, SHIFT_ROUNDING = 3, 0.011
+FAR_POINTS, FAR_SPREADS, FAR_ANYWAY = 3.0, 3.0, 8.0
+"""Values are far apart from so many points on, if these are also so many of their standard deviations; from
+8 points on in any case, since a +- of ten points and more is that of clients and not of seeds."""
+STATED = ("backbone", "training", "classes", "partition", "clients")
+"""Parts of a setting that must not contradict each other in one nominal setting. Rounds may differ."""
+USUAL_SHOTS = "16"
+"""Images per class that a source which states none is taken to use, as nearly all of the field do."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The accuracies of a baseline in one setting of a source, those that follow from others left out."""
+
+    paper: str
+    baseline: str
+    cells: Mapping[Place, PublishedValue]
+
+    @property
+    def title(self) -> str:
+        return library.find(self.paper).title
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Two rows with equal cells.
+
+    Attributes:
+        expected: the number of row pairs, among all that were compared, that chance would make so equal.
+    """
+
+    first: _Row
+    second: _Row
+    shared: int
+    equal: tuple[Place, ...]
+    expected: float
+
+
+def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
+    found: dict[tuple[str, ...], dict[Place, PublishedValue]] = defaultdict(dict)
+    for value in values:
+        baseline, dataset = names.baseline(value), names.dataset(value)
+        if baseline == names.ZERO_SHOT or not dataset or not names.is_accuracy(value):
+            continue
+        if library.find(value.paper).metrics[value.metric].parts:
+            continue
+        place = dataset, _domain(value.target), _half(names.quantity(value))
+        found[value.paper, baseline, value.setting, value.backbone].setdefault(place, value)
+    for cells in found.values():
+        averaged = {(d, q) for d, target, q in cells if target}
+        for place in [p for p in cells if not p[1] and (p[0], p[2]) in averaged]:
+            del cells[place]  # an average follows from its domains
+    return [_Row(key[0], key[1], cells) for key, cells in found.items() if cells]
+
+
+def _half(quantity: str) -> str:
+    """Return the half of the classes that a quantity is about; empty for all others.
+
+    A value may be copied into a table of another quantity, but not from one half of the classes to the other.
+    """
+    return quantity if quantity in ("base classes", "new classes") else ""
+
+
+def _domain(target: str) -> str:
+    """Return the domain of a target by its first letter, as sources abbreviate it; empty for a whole set."""
+    return "" if target in ("avg", "all", "base", "new") else target[:1].upper()
+
+
+def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
+    rows = _rows(values)
+    by_baseline: dict[str, list[_Row]] = defaultdict(list)
+    printed: dict[Place, list[float]] = defaultdict(list)
+    for row in rows:
+        by_baseline[row.baseline].append(row)
+        for place, value in row.cells.items():
+            printed[place].append(value.value)
+    for numbers in printed.values():
+        numbers.sort()
+    compared = [
+        (first, second, shared)
+        for group in by_baseline.values()
+        for first, second in combinations(group, 2)
+        if first.paper != second.paper and (shared := [p for p in first.cells if p in second.cells])
+    ]
+    found = []
+    for first, second, shared in compared:
+        equal = tuple(p for p in shared if first.cells[p].value == second.cells[p].value)
+        chances = [_chance(printed[p], first.cells[p].value) for p in shared]
+        tail = _tail(len(shared), len(equal), sum(chances) / len(chances))
+        found.append(_Match(first, second, len(shared), equal, tail * len(compared)))
+    return found
+
+
+def _chance(printed: Sequence[float], value: float) -> float:
+    """Return the chance that an independent value equals this one, from the density of values around it."""
+    near = bisect_right(printed, value + NEIGHBOURHOOD) - bisect_left(printed, value - NEIGHBOURHOOD)
+    density = near / (len(printed) + 1) / (2 * NEIGHBOURHOOD)
+    return min(1.0, LAST_DIGIT * max(density, 1 / 100))
+
+
+def _tail(cells: int, equal: int, chance: float) -> float:
+    """Return the probability that at least so many of some cells are equal by chance."""
+    return sum(math.comb(cells, k) * chance**k * (1 - chance) ** (cells - k) for k in range(equal, cells + 1))
+
+
+def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield values that equal another source's to the last digit, and rows that differ by a constant only.
+
+    The same row in two sources counts as identical if chance would hardly give as many equal cells anywhere
+    among all rows that are compared; an equality that chance explains is called so.
+    """
+    matches = _matches(values)
+    certain = {
+        (frozenset((m.first.paper, m.second.paper)), m.first.baseline)
+        for m in matches
+        if m.expected < BY_CHANCE
+    }
+    copied: dict[PublishedValue, dict[str, _Match]] = defaultdict(dict)
+    chance: dict[PublishedValue, _Match] = {}
+    for match in matches:
+        work = {library.find(row.paper).work for row in (match.first, match.second)}
+        if len(work) == 1:  # editions of one work print the same values
+            continue
+        for row, other in ((match.first, match.second), (match.second, match.first)):
+            for place in match.equal:
+                value = row.cells[place]
+                if (frozenset((row.paper, other.paper)), row.baseline) in certain:
+                    copied[value][other.title] = match
+                elif value not in chance or chance[value].expected > match.expected:
+                    chance[value] = match
+    for value, by_title in copied.items():
+        best = min(by_title.values(), key=lambda m: m.expected)
+        yield Finding(
+            value,
+            "identical",
+            f"{value.value:.2f} is printed to the last digit by {_listed(sorted(by_title))} too "
+            f"({len(best.equal)} of {best.shared} cells of the row are equal): quoted or copied, and not "
+            "measured again",
+        )
+    for value, match in chance.items():
+        if value not in copied:
+            other = match.second if match.first.paper == value.paper else match.first
+            yield Finding(
+                value,
+                "perhaps chance",
+                f"{value.value:.2f} is printed by {other.title} too, in {len(match.equal)} of {match.shared} "
+                "shared cells of the row. Perhaps chance: among all rows that were compared, chance gives "
+                f"about {_about(match.expected)} such equalities",
+            )
+    yield from _shifted(matches)
+
+
+def _about(expected: float) -> str:
+    return f"{expected:.2f}" if expected < 1 else f"{expected:,.0f}"
+
+
+def _listed(titles: Sequence[str]) -> str:
+    shown = ", ".join(titles[:4])
+    return shown + (f" and {len(titles) - 4} more" if titles[4:] else "")
+
+
+def _shifted(matches: Sequence[_Match]) -> Iterator[Finding]:
+    """Yield rows that differ by a constant between two sources that are equal in another row."""
+    equal_rows = {
+        (m.first.paper, m.second.paper): m.first.baseline
+        for m in matches
+        if len(m.equal) == m.shared >= FEWEST_SHIFTED
+    }
+    for match in matches:
+        papers = match.first.paper, match.second.paper
+        if papers not in equal_rows or match.equal or match.shared < FEWEST_SHIFTED:
+            continue
+        places = [p for p in match.first.cells if p in match.second.cells]
+        shifts = [match.first.cells[p].value - match.second.cells[p].value for p in places]
+        shift = sum(shifts) / len(shifts)
+        if max(abs(s - shift) for s in shifts) > SHIFT_ROUNDING:
+            continue
+        for row, other, sign in ((match.first, match.second, 1), (match.second, match.first, -1)):
+            for value in row.cells.values():
+                yield Finding(
+                    value,
+                    "shifted",
+                    f"every cell of this row is {abs(shift):.2f} {'above' if sign * shift > 0 else 'below'} "
+                    f"that of {other.title}, which is equal in the row of {equal_rows[papers]}",
+                )
+
+
+def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield values that are far from another source's for the same baseline, data and stated setting."""
+    groups: dict[tuple[str, ...], list[PublishedValue]] = defaultdict(list)
+    for value in values:
+        dataset = names.dataset(value)
+        if dataset and names.is_accuracy(value):
+            place = names.baseline(value), dataset, _domain(value.target), names.quantity(value)
+            groups[place].append(value)
+    for group in groups.values():
+        if len({library.find(v.paper).work for v in group}) < 2:
+            continue
+        settings = [literature.setting_of(value) for value in group]
+        for i, value in enumerate(group):
+            others = [
+                group[j]
+                for j in range(len(group))
+                if library.find(group[j].paper).work != library.find(value.paper).work
+                and _one_setting(settings[i], settings[j])
+                and _is_far(value, group[j])
+            ]
+            if others:
+                other = max(others, key=lambda v: abs(v.value - value.value))
+                yield Finding(
+                    value,
+                    "far apart",
+                    f"prints {value.text}, and {other.source} {other.text} for the same setting as far as "
+                    f"both state it: {abs(value.value - other.value):.2f} points apart",
+                )
+
+
+def _one_setting(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    """Return whether two settings do not contradict each other in what both state."""
+    return (
+        first["detail"] == second["detail"]
+        and (first["shots"] or USUAL_SHOTS) == (second["shots"] or USUAL_SHOTS)
+        and all(first[part] == second[part] for part in STATED if first[part] and second[part])
+    )
+
+
+def _is_far(first: PublishedValue, second: PublishedValue) -> bool:
+    spreads = [v.std or 0.0 for v in (first, second) if library.find(v.paper).spread_of(v.table) == "std"]
+    distance = abs(first.value - second.value)
+    return distance >= min(FAR_ANYWAY, max(FAR_POINTS, FAR_SPREADS * math.hypot(*spreads)))

@@ -1,0 +1,104 @@
+"""Accuracies that no test set of the stated size gives, and spreads that the number of runs cannot have.
+
+An accuracy is a number of right answers over the size of the test set, and a mean over n runs one over n
+times that size; the test of means for granularity (GRIM; Brown and Heathers, 2017) applies that to printed
+digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from fedcore.papers import library, names
+from fedcore.papers.audits.finding import Finding
+from fedcore.papers.audits.parts import rounding
+from fedcore.papers.library import FOLDER
+from fedcore.papers.published import PublishedValue
+
+POWER = 0.5
+"""The largest share of all values that may pass for the test to be made: above, it would say little."""
+SINGLE_ROUNDING = 0.005
+"""Half of the last digit of the accuracies of single runs, which logs print before they are averaged."""
+_FILE = FOLDER / "test_sets.csv"
+
+
+@cache
+def test_sets() -> dict[tuple[str, str, str], int]:
+    """Return the images of the test sets: name of the sets, data set and quantity -> number."""
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        return {
+            (row["test_sets"], row["dataset"], row["quantity"]): int(row["images"])
+            for row in csv.DictReader(file)
+        }
+
+
+def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield accuracies that no whole number of right answers gives in the stated number of runs."""
+    for value in values:
+        stated = names.protocol(value)
+        images = test_sets().get((stated.tested_on, names.dataset(value), names.quantity(value)))
+        if images is None or stated.runs is None:
+            continue
+        nearest = nearest_shares(value, images, stated.runs)
+        if nearest:
+            runs = "a run" if stated.runs == 1 else f"the mean of {stated.runs} runs"
+            low, high = nearest
+            yield Finding(
+                value,
+                "impossible share",
+                f"{value.value:g} is no accuracy of {runs} on the {images:,} test images of these classes; "
+                f"the nearest are {low:.2f} and {high:.2f}",
+            )
+
+
+def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
+    """Return the possible accuracies around a printed one that cannot be; None if it can be, or may be.
+
+    Args:
+        images: size of the test set.
+        runs: number of runs behind the value.
+    """
+    step = 100 / (images * runs)
+    margin = rounding(value) + (SINGLE_ROUNDING if runs > 1 else 0) + 1e-9
+    if 2 * margin > POWER * step:
+        return None
+    below = math.floor(value.value / step) * step
+    possible = value.value - below <= margin or below + step - value.value <= margin
+    # logs that print one decimal give means of such numbers
+    tenths = value.value * 10 * runs
+    if possible or (runs > 1 and abs(tenths - round(tenths)) <= 10 * runs * rounding(value)):
+        return None
+    return below, below + step
+
+
+def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield +- that the stated number of runs, or the range from 0 to 100 per cent, does not allow."""
+    for value in values:
+        if value.std is None or not names.is_accuracy(value):
+            continue
+        paper = library.find(value.paper)
+        stated, kind = paper.protocol_of(value.table, value.setting), paper.spread_of(value.table)
+        runs, mean = stated.runs if stated.seeds else None, value.value
+        if kind == "range":
+            if value.std > mean or mean + value.std > 100:
+                yield Finding(
+                    value,
+                    "impossible ±",
+                    f"prints {value.text}; as the distance to the smallest or largest accuracy, which the "
+                    "source says it is, it would leave the range from 0 to 100",
+                )
+        elif runs == 1 and value.std > 0:
+            yield Finding(value, "impossible ±", f"prints {value.text} for a single run, which has no spread")
+        else:
+            count = runs or 2
+            largest = math.sqrt(count / (count - 1) * mean * (100 - mean)) if 0 < mean < 100 else 0.0
+            if kind == "std" and value.std > largest + rounding(value) + SINGLE_ROUNDING:
+                yield Finding(
+                    value,
+                    "impossible ±",
+                    f"prints {value.text}; {count} accuracies between 0 and 100 with this mean have a "
+                    f"standard deviation of at most {largest:.2f}",
+                )

@@ -1,0 +1,338 @@
+"""Values that a source prints together: means and their parts, repetitions, and the order of columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations as pairs_of
+
+from fedcore.papers import library, names
+from fedcore.papers.audits.finding import Finding
+from fedcore.papers.library import Formula, MetricNotes
+from fedcore.papers.published import PublishedValue, load
+
+HALF_DIGIT = 0.5
+MOSTLY = 0.9
+"""Share of a source's rows in which two columns have one order, from which on the other order is odd."""
+SOURCE = "ImageNet"
+"""Data set that models are trained on for others; some averages over the others include it."""
+FEWEST_ROWS = 3
+Key = tuple[object, ...]
+
+
+def is_average(dataset: str) -> bool:
+    """Return whether the printed data set is an average over several."""
+    return dataset.startswith("avg")
+
+
+def rounding(value: PublishedValue) -> float:
+    """Return how far the exact value may be from a printed one: half of the last digit of its column."""
+    return HALF_DIGIT * 10.0 ** -_digits(value.paper).get(_column(value), 2)
+
+
+def _column(value: PublishedValue) -> Key:
+    return value.table, value.metric, is_average(value.dataset) or value.target == "avg"
+
+
+@library.cached
+def _digits(paper: str) -> dict[Key, int]:
+    """Return the largest number of decimals in each column, since trailing zeros may not be printed."""
+    digits: dict[Key, int] = {}
+    for value in load(paper):
+        decimals = len(repr(value.value).partition(".")[2].rstrip("0"))
+        digits[_column(value)] = max(decimals, digits.get(_column(value), 0))
+    return digits
+
+
+def _harmonic(numbers: Sequence[float]) -> float:
+    return len(numbers) / sum(1 / x for x in numbers) if all(x > 0 for x in numbers) else 0.0
+
+
+def _combined(numbers: Sequence[float]) -> float:
+    return (numbers[0] + _harmonic(numbers[1:])) / 2
+
+
+FORMULAS: dict[Formula, Callable[[Sequence[float]], float]] = {
+    "harmonic mean": _harmonic,
+    "mean of the first and the harmonic mean of the others": _combined,
+}
+SHORT: dict[Formula, str] = {
+    "harmonic mean": "the harmonic mean",
+    "mean of the first and the harmonic mean of the others": "the combined metric",
+}
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def follows(
+    printed: PublishedValue, parts: Sequence[PublishedValue], rule: Callable[[Sequence[float]], float]
+) -> bool:
+    """Return whether a printed value can be a rule's result for the exact values behind printed parts.
+
+    The rules grow with each part, so that their smallest and largest results are those of the smallest and
+    largest parts that round to what is printed.
+    """
+    low = rule([part.value - rounding(part) for part in parts])
+    high = rule([part.value + rounding(part) for part in parts])
+    margin = rounding(printed) + 1e-9
+    return low - margin <= printed.value <= high + margin
+
+
+def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[Key, list[PublishedValue]]:
+    """Group values by all that identifies them except some fields."""
+    every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
+    kept = [name for name in every if name not in fields]
+    rows: dict[Key, list[PublishedValue]] = defaultdict(list)
+    for value in values:
+        rows[tuple(getattr(value, name) for name in kept)].append(value)
+    return rows
+
+
+def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield averages over domains or data sets that are not the mean of the values that they average."""
+    for row in _rows(values, "target").values():
+        averages = [v for v in row if v.target == "avg"]
+        domains = [v for v in row if v.target not in ("avg", "all", "base", "new")]
+        if len(averages) == 1 and len(domains) > 1:
+            yield from _not_the_mean(averages[0], domains, "domains")
+    for row in _rows(_without_parts(values), "dataset", "setting").values():
+        averages = [v for v in row if is_average(v.dataset)]
+        for average in averages:
+            parts = _averaged(average, [v for v in row if not is_average(v.dataset)])
+            others = [v for v in parts if v.dataset != SOURCE]
+            if len(parts) > 1 and not (0 < len(others) < len(parts) and follows(average, others, _mean)):
+                yield from _not_the_mean(average, parts, "data sets")
+
+
+def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
+    """Leave out the values that ``combinations`` judges by the metrics that they are computed from."""
+    notes = library.find(values[0].paper).metrics if values else {}
+    printed = {(*_place(value), value.metric) for value in values}
+    return [
+        v
+        for v in values
+        if not (parts := notes.get(v.metric, MetricNotes()).parts)
+        or not all((*_place(v), part) in printed for part in parts)
+    ]
+
+
+def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:
+    """Return the values of the row that an average is over: those of its setting, or one per data set."""
+    same = [v for v in row if v.setting == average.setting]
+    if "(" in average.dataset:
+        named = average.dataset.partition("(")[2].rstrip(")").split(", ")
+        same = [v for v in same if v.dataset in named]
+    chosen = same if len(same) > 1 else list(row)
+    if average.setting == "cross-data-set" or len({v.dataset for v in chosen}) < len(chosen):
+        chosen = same
+    return chosen if _counts_agree(average.dataset, len(chosen)) else []
+
+
+_NUMBERS = {"three": 3, "five": 5, "seven": 7, "nine": 9, "ten": 10, "eleven": 11}
+
+
+def _counts_agree(dataset: str, count: int) -> bool:
+    stated = next((n for word, n in _NUMBERS.items() if f"of {word}" in dataset), None)
+    return stated in (None, count)
+
+
+def _not_the_mean(average: PublishedValue, parts: Sequence[PublishedValue], what: str) -> Iterator[Finding]:
+    if not follows(average, parts, _mean):
+        mean = _mean([part.value for part in parts])
+        yield Finding(
+            average,
+            "does not follow",
+            f"prints {average.value:.2f} as the average, and the mean of its {len(parts)} {what} "
+            f"is {mean:.2f}",
+        )
+
+
+def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield harmonic means, and other metrics computed from metrics, that do not follow from their parts."""
+    if not values:
+        return
+    formulas = {m: n for m, n in library.find(values[0].paper).metrics.items() if n.parts}
+    by_metric: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
+    for value in values:
+        by_metric[_place(value)][value.metric] = value
+    for place, row in by_metric.items():
+        for metric, notes in formulas.items():
+            if metric in row and all(part in row for part in notes.parts):
+                yield from _does_not_combine(place, row, metric, notes, values)
+
+
+def _place(value: PublishedValue) -> Key:
+    """Return what a metric and the metrics that it is computed from have in common."""
+    domain = "" if value.target in ("avg", "base", "new", "all") else value.target
+    return value.table, value.dataset, value.setting, value.backbone, value.method, domain
+
+
+def _does_not_combine(
+    place: Key,
+    row: dict[str, PublishedValue],
+    metric: str,
+    notes: MetricNotes,
+    values: Sequence[PublishedValue],
+) -> Iterator[Finding]:
+    printed, parts = row[metric], [row[part] for part in notes.parts]
+    rule = FORMULAS[notes.formula]
+    if follows(printed, parts, rule):
+        return
+    given = rule([part.value for part in parts])
+    named = f"{SHORT[notes.formula]} of {', '.join(f'{p.value:.2f}' for p in parts)} is {given:.2f}"
+    if is_average(printed.dataset):
+        single = _averaged(printed, _same_row(printed, values))
+        if len(single) > 1 and follows(printed, single, _mean):
+            yield Finding(
+                printed, "other rule",
+                f"prints {printed.value:.2f}, the mean of {len(single)} values of the data sets; {named}",
+            )  # fmt: skip
+            return
+    copied = _copied(parts, values)
+    yield Finding(printed, "does not follow", f"prints {printed.value:.2f}, and {named}{copied}")
+
+
+def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield averages over data sets that the table does not name and that the other rows of the table reveal.
+
+    The first k data sets of the source, in its order, are taken if most rows of the table follow from them.
+    """
+    if not values:
+        return
+    metrics = library.find(values[0].paper).metrics
+    unnamed = [
+        v for v in values if v.dataset in names.AVERAGES and metrics.get(v.metric, MetricNotes()).parts
+    ]
+    datasets = list(dict.fromkeys(v.dataset for v in values if names.dataset(v)))
+    single = {(v.method, v.metric, v.dataset): v for v in reversed(values) if names.dataset(v)}
+    for column in _rows(unnamed, "method").values():
+        notes = metrics[column[0].metric]
+        best: tuple[int, list[str], dict[PublishedValue, float]] = 0, [], {}
+        for count in range(2, len(datasets) + 1):
+            chosen, given, right = datasets[:count], {}, 0
+            for value in column:
+                parts = [[single.get((value.method, part, d)) for d in chosen] for part in notes.parts]
+                if all(p is not None for row in parts for p in row):
+                    mean = [_mean([p.value for p in row if p is not None]) for row in parts]
+                    given[value] = FORMULAS[notes.formula](mean)
+                    right += abs(given[value] - value.value) <= 2 * rounding(value) + 1e-9
+            if right > best[0]:
+                best = right, chosen, given
+        right, chosen, given = best
+        if right < max(FEWEST_ROWS, len(column) / 2):
+            continue
+        for value, number in given.items():
+            if abs(number - value.value) > 2 * rounding(value) + 1e-9:
+                yield Finding(
+                    value, "does not follow",
+                    f"prints {value.value:.2f}, and {SHORT[notes.formula]} of the means over "
+                    f"{', '.join(chosen)} is {number:.2f}; {right} other rows of the table follow from these",
+                )  # fmt: skip
+
+
+def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list[PublishedValue]:
+    """Return the values of the same row of the source for single data sets, in its other tables too."""
+    found: dict[str, PublishedValue] = {}
+    for v in values:
+        same = (v.method, v.metric, v.target) == (printed.method, printed.metric, printed.target)
+        single = v.dataset and not is_average(v.dataset) and v.setting == printed.setting
+        if same and single and (v.table == printed.table or v.dataset not in found):
+            found[v.dataset] = v
+    return list(found.values())
+
+
+def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -> str:
+    """Return which part the same table prints for another data set too; empty if it prints none."""
+    for part in parts:
+        for v in values:
+            if (
+                v.value == part.value
+                and v.dataset != part.dataset
+                and (v.table, v.method, v.metric, v.setting)
+                == (part.table, part.method, part.metric, part.setting)
+            ):
+                return (
+                    f"; its {part.metric} {part.value:.2f} is also that of {v.dataset}, perhaps a copied cell"
+                )
+    return ""
+
+
+def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield values that the source prints again, for the same setting, with other digits or another +-."""
+    rows: dict[Key, list[PublishedValue]] = defaultdict(list)
+    for value in values:
+        rows[value.dataset, value.setting, value.backbone, value.method, value.target, value.metric].append(
+            value
+        )
+    for row in rows.values():
+        distinct = {(v.value, v.std): v for v in row}
+        if len(distinct) < 2 or len({v.table for v in row}) < 2:
+            continue
+        for value in row:
+            others = [v for v in distinct.values() if (v.value, v.std) != (value.value, value.std)]
+            other = next((v for v in others if v.table != value.table), None)
+            both = other is not None and None not in (value.std, other.std)
+            if other is not None and (value.value != other.value or both):
+                yield Finding(
+                    value, "printed twice",
+                    f"prints {value.text} here and {other.text} in "
+                    f"{library.find(value.paper).title_of(other.table)}",
+                )  # fmt: skip
+
+
+def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
+    """Yield rows in which two metrics are in the other order than in the source's other tables.
+
+    A table is named if most of its rows of a method have the odd order, and those that have the usual one are
+    rows that another table prints too.
+    """
+    if not values:
+        return
+    notes = library.find(values[0].paper).metrics
+    rows: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
+    for value in values:
+        if not notes.get(value.metric, MetricNotes()).parts:
+            rows[_place(value)][value.metric] = value
+    metrics = sorted({m for row in rows.values() for m in row})
+    for first, second in pairs_of(metrics, 2):
+        both = [row for row in rows.values() if first in row and second in row]
+        for family in dict.fromkeys(_family(row[first]) for row in both):
+            of_family = [row for row in both if _family(row[first]) == family]
+            yield from _in_the_odd_order(first, second, of_family)
+
+
+def _family(value: PublishedValue) -> str:
+    """Return a method without its variant: ``FedMGP`` for ``FedMGP (COS)``."""
+    return value.method.partition(" (")[0]
+
+
+def _in_the_odd_order(
+    first: str, second: str, rows: Sequence[Mapping[str, PublishedValue]]
+) -> Iterator[Finding]:
+    by_table: dict[str, list[Mapping[str, PublishedValue]]] = defaultdict(list)
+    for row in rows:
+        by_table[row[first].table].append(row)
+    for above, below in ((first, second), (second, first)):  # the usual order
+        odd = {
+            t: [r for r in of_table if r[above].value < r[below].value] for t, of_table in by_table.items()
+        }
+        outside = [
+            r for t, of_table in by_table.items() if len(odd[t]) <= len(of_table) / 2 for r in of_table
+        ]
+        usual = [r for r in outside if r[above].value > r[below].value]
+        if len(usual) < max(FEWEST_ROWS, MOSTLY * len(outside)):
+            continue
+        printed = {(r[above].value, r[below].value) for r in usual}
+        for table, of_table in by_table.items():
+            rest = [(r[above].value, r[below].value) for r in of_table if r not in odd[table]]
+            if not (len(of_table) / 2 < len(odd[table]) < len(of_table)) or not printed.issuperset(rest):
+                continue
+            for row in odd[table]:
+                text = (
+                    f"{above} {row[above].value:.2f} is below {below} {row[below].value:.2f} here, and above "
+                    f"it in {len(usual)} of {len(outside)} rows of the other tables, one of which this table "
+                    "repeats: perhaps the columns are swapped"
+                )
+                yield from (Finding(row[metric], "perhaps swapped", text) for metric in (above, below))

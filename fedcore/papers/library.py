@@ -1,0 +1,306 @@
+"""The papers whose printed values FedLens knows: a folder each, those that ship and those that a user added.
+
+A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
+(``comparability``) and ``runs.toml`` (``printed_runs``). docs/papers.md describes the format.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+
+from fedcore.errors import FedLensError, did_you_mean
+from fedcore.paths import ASSETS, read_text
+from fedcore.results.metrics import RULES, Rule
+
+FOLDER = ASSETS / "published"
+"""The papers that ship."""
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE = "paper.toml", "values.csv", "reasons.csv", "runs.toml"
+FOLDER_VARIABLE = "FEDLENS_PAPERS"
+"""Environment variable that names the folder of added papers; by default it lies beside the database."""
+KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
+SourceKind = Literal["paper", "README", "results file", "third party"]
+KINDS: dict[SourceKind, str] = {
+    "paper": "the text of the paper",
+    "README": "the README of its authors' repository",
+    "results file": "a file of results in a repository",
+    "third party": "a summary by somebody else",
+}
+"""Kind of source -> its meaning, the most reliable first."""
+SpreadKind = Literal["std", "range", "not stated"]
+SPREADS: dict[SpreadKind, str] = {
+    "std": "standard deviation over seeds",
+    "range": "largest and smallest value of a client",
+    "not stated": "not stated",
+}
+"""Kind of a printed +- -> its meaning."""
+Formula = Literal["harmonic mean", "mean of the first and the harmonic mean of the others"]
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CACHED: list[Callable[[], None]] = []
+
+
+def cached(function: Callable[P, R]) -> Callable[P, R]:
+    """Cache the results of a function that reads the papers, until one is added or changed."""
+    remembered = cache(function)
+    _CACHED.append(remembered.cache_clear)
+    return remembered  # type: ignore[return-value]  # mypy reads cache's arguments as hashable objects
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class Protocol(_Part):
+    """What a source says about the runs behind its values, in its own terms; empty where it says nothing."""
+
+    training: str = Field("", description="federated, centralised or zero-shot")
+    classes: str = Field("", description="Classes or domains that are trained on and tested on")
+    shots: str = Field("", description="Training images per class")
+    partition: str = Field("", description="How clients divide the data")
+    clients: str = ""
+    participation: str = ""
+    rounds: str = ""
+    seeds: str = Field("", description="Number of runs behind a value")
+    selection: str = Field("", description="The round that is reported")
+    origin: str = Field("", description="Who measured the values: re-run here, or quoted from where")
+    detail: str = Field("", description="What else tells these runs from others of the source")
+    tested_on: str = Field("", description="Name of the test sets in test_sets.csv, whose sizes are known")
+
+    def over(self, general: Protocol) -> Protocol:
+        """Return this protocol, with what it leaves open taken from a more general one."""
+        return Protocol(
+            **{**general.model_dump(exclude_defaults=True), **self.model_dump(exclude_defaults=True)}
+        )
+
+    @property
+    def runs(self) -> int | None:
+        """The number of runs behind a value, if it is stated; a zero-shot value has one."""
+        if self.seeds.isdecimal():
+            return int(self.seeds)
+        return 1 if self.training == "zero-shot" else None
+
+
+class TableNotes(_Part):
+    """A table: its caption, and the headings of its panels, rows and columns (``tables.layout``)."""
+
+    title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
+    caption: str = ""
+    panels: str = ""
+    rows: str = Field("", description="Headings of the rows; with the columns empty: laid out by default")
+    columns: str = ""
+    spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
+    why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
+    protocol: Protocol = Protocol()
+
+
+class MetricNotes(_Part):
+    """A printed metric: the quantity it is, and how the source computes it from other metrics."""
+
+    quantity: str = ""
+    parts: tuple[str, ...] = ()
+    formula: Formula = "harmonic mean"
+
+
+class Paper(_Part):
+    """A source of printed values, as its ``paper.toml`` describes it.
+
+    Attributes:
+        key: the name of its folder.
+        title: short name for headings.
+        reported_round: how the source selects the round that it reports, as runs of FedLens do; None if it
+            does not say.
+        edition_of: key of the paper of which this is another edition. The two are shown together and count
+            as one source.
+        own: names of the source's own methods; its values of all other methods are of baselines.
+        names: printed name -> normal name, where it means something else than in ``names.csv``.
+        left_out: what was not transcribed, or left out as doubtful, and why.
+    """
+
+    key: str = ""
+    folder: Path = Path()
+    title: str = Field(min_length=1, max_length=80)
+    full_title: str = ""
+    citation: str = Field(min_length=1)
+    year: int | None = None
+    link: str = ""
+    licence: str = Field(min_length=1)
+    kind: SourceKind
+    read_from: str = ""
+    place: int = Field(1000, description="Order among the papers")
+    edition_of: str = ""
+    own: tuple[str, ...] = ()
+    reported_round: Rule | None = None
+    spread: SpreadKind = "std"
+    why_not_run: str = ""
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    names: dict[str, str] = {}
+    protocol: Protocol = Protocol()
+    settings: dict[str, Protocol] = {}
+    metrics: dict[str, MetricNotes] = {}
+    tables: dict[str, TableNotes] = {}
+    _protocols: dict[tuple[str, str], Protocol] = PrivateAttr(default_factory=dict)
+
+    @field_validator("title", "citation", "licence")
+    @classmethod
+    def _not_blank(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("is empty")
+        return text.strip()
+
+    @property
+    def work(self) -> str:
+        """Key of the work that this is an edition of; editions count as one source."""
+        return self.edition_of or self.key
+
+    @property
+    def rule_text(self) -> str:
+        """The round that the source reports, in words."""
+        if self.reported_round is not None:
+            return RULES[self.reported_round]
+        return self.protocol.selection or "not stated"
+
+    @property
+    def ships(self) -> bool:
+        """Whether it came with FedLens."""
+        return self.folder.parent == FOLDER
+
+    def protocol_of(self, table: str, setting: str) -> Protocol:
+        """Return the protocol of a setting, completed by that of its table and of the whole source."""
+        if (table, setting) not in self._protocols:
+            of_table = self.tables.get(table, TableNotes()).protocol.over(self.protocol)
+            self._protocols[table, setting] = self.settings.get(setting, Protocol()).over(of_table)
+        return self._protocols[table, setting]
+
+    def title_of(self, table: str) -> str:
+        """Return a table's name in words: ``Table 1a`` for ``1a``, others as the source names them."""
+        notes = self.tables.get(table)
+        if notes is not None and notes.title:
+            return notes.title
+        return f"Table {table}" if re.match(r"\d|[A-Z]\.\d", table) else table
+
+    def spread_of(self, table: str) -> SpreadKind:
+        """Return the kind of the +- in a table."""
+        notes = self.tables.get(table)
+        return (notes.spread if notes else None) or self.spread
+
+    def why_not(self, table: str) -> str:
+        """Return why FedLens cannot run a table that no runs are given for."""
+        notes = self.tables.get(table)
+        return (notes.why_not_run if notes else "") or self.why_not_run or "no runs are given for this table"
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.folder))
+
+
+def read_paper(folder: Path) -> Paper:
+    """Read the ``paper.toml`` of a folder.
+
+    Raises:
+        FedLensError: naming the file and the field or line, and what to do.
+    """
+    file = folder / PAPER_FILE
+    if not KEY.fullmatch(folder.name):
+        raise FedLensError(
+            f"{folder}: the folder's name is the paper's key; use lower-case letters, digits and _", "folder"
+        )
+    try:
+        fields = tomllib.loads(read_text(file, f"a paper's folder, which has a {PAPER_FILE}", "folder"))
+    except tomllib.TOMLDecodeError as error:
+        raise FedLensError(f"{file}: {error}; mend that line", "folder") from error
+    return paper_from(fields, folder, str(file))
+
+
+def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:
+    """Return a paper with the fields of a ``paper.toml``."""
+    for own in ("key", "folder"):
+        if own in fields:
+            raise FedLensError(f"{where}: '{own}' is the folder's name; remove the field", own)
+    try:
+        return Paper(**fields, key=folder.name, folder=folder)
+    except ValidationError as error:
+        raise _explained(error, where) from error
+
+
+def _explained(error: ValidationError, where: str) -> FedLensError:
+    """Return the first error of a ``paper.toml`` in one line: the field, what is wrong and what to do."""
+    first = error.errors()[0]
+    field, kind = ".".join(map(str, first["loc"])), first["type"]
+    if kind == "missing":
+        return FedLensError(f"{where}: {field} is missing; add it", field)
+    if kind == "extra_forbidden":
+        known = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
+        remedy = did_you_mean(str(first["loc"][-1]), known, "docs/papers.md lists the fields")
+        return FedLensError(f"{where}: unknown field {field}; {remedy}", field)
+    if field == "kind":
+        return FedLensError(f"{where}: kind must be one of {', '.join(get_args(SourceKind))}", field)
+    return FedLensError(f"{where}: {field}: {first['msg']}; mend it", field)
+
+
+@cache
+def shipped() -> dict[str, Paper]:
+    """Return the papers that come with FedLens by key, in their order."""
+    found = [read_paper(file.parent) for file in FOLDER.glob(f"*/{PAPER_FILE}")]
+    return {paper.key: paper for paper in sorted(found, key=lambda p: (p.place, p.title.lower(), p.key))}
+
+
+class _Added:
+    """The papers that were added to the database which this process serves."""
+
+    papers: ClassVar[dict[str, Paper]] = {}
+    version: ClassVar[int] = 0
+
+
+def added_folder(db: str | Path) -> Path:
+    """Return the folder of added papers: FEDLENS_PAPERS, else ``runs.db.papers`` beside ``runs.db``."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named).expanduser() if named else Path(f"{db}.papers")
+
+
+def set_added(added: Mapping[str, Paper]) -> None:
+    """Replace the added papers, and forget all results that depend on the papers."""
+    _Added.papers = dict(added)
+    _Added.version += 1
+    for clear in _CACHED:
+        clear()
+
+
+def version() -> int:
+    """Return a number that changes when an added paper does."""
+    return _Added.version
+
+
+@cached
+def papers() -> Mapping[str, Paper]:
+    """Return all papers by key: those that ship, then the added ones."""
+    return MappingProxyType({**shipped(), **_Added.papers})
+
+
+def find(key: str, field: str | None = "reproduces") -> Paper:
+    """Return the paper of a key."""
+    known = papers()
+    if key not in known:
+        meant = did_you_mean(key, known, "`fedlens papers list` lists them")
+        raise FedLensError(f"no published values of '{key}'; {meant}", field)
+    return known[key]
+
+
+def editions(work: str) -> list[Paper]:
+    """Return a paper and its other editions."""
+    return [paper for paper in papers().values() if paper.work == work]
+
+
+def works() -> list[str]:
+    """Return the keys of the papers that are not editions of another one."""
+    return [paper.key for paper in papers().values() if not paper.edition_of]

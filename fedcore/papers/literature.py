@@ -1,0 +1,163 @@
+"""The values of a baseline on a data set from all sources, and in what their protocols differ.
+
+Nothing is averaged over sources: they measure different things even where their settings look alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedcore.papers import library, names
+from fedcore.papers.library import KINDS, Protocol, SourceKind
+from fedcore.papers.published import PublishedValue, load_all
+from fedcore.progress import counted
+
+DIFFERENCES = {
+    "quantity": "what is measured",
+    "backbone": "the backbone",
+    "training": "the kind of training",
+    "classes": "the classes or domains",
+    "partition": "how clients divide the data",
+    "clients": "the number of clients",
+    "shots": "the images per class",
+    "rounds": "the rounds",
+    "detail": "a detail of the setting",
+}
+"""Part of a value's setting -> its name in the reasons for a spread, in their order."""
+NUMBERS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A baseline on a data set, with every value that a source prints for it.
+
+    Attributes:
+        values: ordered by kind of source, the most reliable first, then by source and table.
+    """
+
+    baseline: str
+    dataset: str
+    values: tuple[PublishedValue, ...]
+
+    @property
+    def works(self) -> list[str]:
+        """Keys of the sources; editions of one work count once."""
+        return list(dict.fromkeys(library.find(value.paper).work for value in self.values))
+
+    @property
+    def comparable_values(self) -> list[PublishedValue]:
+        """The accuracies over the whole data set, without those of a single domain."""
+        whole = [v for v in self.values if v.target in ("avg", "all", "base", "new") and names.is_accuracy(v)]
+        return whole or [v for v in self.values if names.is_accuracy(v)]
+
+    @property
+    def text(self) -> str:
+        """The spread and its reasons: ``PromptFL on Food101: five sources, 71.31 to 92.67, because ...``."""
+        values = [v.value for v in self.comparable_values]
+        sources = number(len(self.works), "source")
+        if not values:
+            return f"{self.baseline} on {self.dataset}: {sources}, no accuracy."
+        low, high = min(values), max(values)
+        spread = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        reasons = list(differences(self.comparable_values))
+        if low == high:
+            why = ""
+        elif reasons:
+            why = ", because the values differ in " + _listed(reasons)
+        else:
+            why = ", although no stated part of their settings differs"
+        return f"{self.baseline} on {self.dataset}: {sources}, {spread}{why}."
+
+    @property
+    def kinds(self) -> dict[SourceKind, int]:
+        """The number of sources of each kind that occurs."""
+        counts = Counter(library.find(work).kind for work in self.works)
+        return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+
+def number(count: int, noun: str) -> str:
+    """Return a count with its noun, in words up to twelve: ``five sources``."""
+    text = counted(count, noun)
+    return f"{NUMBERS[count]} {text.partition(' ')[2]}" if count < len(NUMBERS) else text
+
+
+def setting_of(value: PublishedValue) -> dict[str, str]:
+    """Return the parts of a value's setting by key of ``DIFFERENCES``; empty where nothing is said."""
+    stated = names.protocol(value)
+    own = {"quantity": names.quantity(value), "backbone": value.backbone}
+    return {part: own[part] if part in own else getattr(stated, part) for part in DIFFERENCES}
+
+
+def differences(values: Sequence[PublishedValue]) -> dict[str, list[str]]:
+    """Return in what the settings of some values differ: ``{"the backbone": ["RN50", "ViT-B-16"]}``."""
+    settings = [setting_of(value) for value in values]
+    found = {}
+    for part, title in DIFFERENCES.items():
+        variants = sorted({s[part] for s in settings if s[part]}, key=_natural)
+        if len(variants) > 1:
+            found[title] = variants
+    return found
+
+
+def _natural(text: str) -> tuple[float, str]:
+    return (float(text), "") if text.replace(".", "", 1).isdecimal() else (float("inf"), text)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+@library.cached
+def pairs() -> dict[tuple[str, str], Pair]:
+    """Return the values of every baseline on every data set, by their normal names."""
+    found: dict[tuple[str, str], list[PublishedValue]] = {}
+    for value in load_all():
+        data = names.dataset(value)
+        if data:
+            found.setdefault((names.baseline(value), data), []).append(value)
+    kinds = list(KINDS)
+    order = {key: (kinds.index(paper.kind), i) for i, (key, paper) in enumerate(library.papers().items())}
+    return {
+        key: Pair(*key, tuple(sorted(values, key=lambda v: order[v.paper])))
+        for key, values in sorted(found.items(), key=lambda item: (item[0][0].lower(), item[0][1].lower()))
+    }
+
+
+@library.cached
+def several() -> dict[tuple[str, str], Pair]:
+    """Return the pairs of baseline and data set that more than one source prints."""
+    return {key: pair for key, pair in pairs().items() if len(pair.works) > 1}
+
+
+def of_work(found: Iterable[Pair], works: Iterable[str]) -> list[Pair]:
+    """Return the pairs that more than one of some sources print."""
+    wanted = set(works)
+    return [pair for pair in found if len(wanted & set(pair.works)) > 1]
+
+
+def protocol_text(protocol: Protocol) -> str:
+    """Return a protocol in one line; empty if the source says nothing."""
+    parts = [
+        protocol.training, protocol.classes, protocol.partition,
+        protocol.clients and f"{protocol.clients} clients",
+        protocol.participation and f"{protocol.participation} take part",
+        protocol.shots and f"{protocol.shots} shots", protocol.rounds and f"{protocol.rounds} rounds",
+        protocol.detail, protocol.origin,
+    ]  # fmt: skip
+    return ", ".join(filter(None, parts))

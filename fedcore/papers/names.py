@@ -1,0 +1,70 @@
+"""One name for what sources print in several ways: baselines, data sets and quantities."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+
+from fedcore.papers import library
+from fedcore.papers.library import FOLDER, Protocol
+from fedcore.papers.published import PublishedValue
+
+ZERO_SHOT = "zero-shot CLIP"
+AVERAGES = ("", "not stated")
+"""Data sets that are none, besides those that begin with ``avg``."""
+_FILE = FOLDER / "names.csv"
+
+
+@cache
+def _names() -> dict[tuple[str, str], str]:
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        return {(row["kind"], row["printed"]): row["normal"] for row in csv.DictReader(file)}
+
+
+def normal(kind: str, printed: str, paper: str) -> str:
+    """Return the normal name of a printed one; the printed one if it has no other.
+
+    Args:
+        kind: ``method`` or ``dataset``.
+        paper: key of the source, whose own meaning of a name comes first.
+    """
+    own = library.find(paper).names
+    return own.get(printed) or _names().get((kind, printed), printed)
+
+
+def baseline(value: PublishedValue) -> str:
+    """Return the normal name of a value's method."""
+    return normal("method", value.method, value.paper)
+
+
+def dataset(value: PublishedValue) -> str:
+    """Return the normal name of a value's data set; empty if it is an average or not stated."""
+    printed = value.dataset
+    return "" if printed in AVERAGES or printed.startswith("avg") else normal("dataset", printed, value.paper)
+
+
+def quantity(value: PublishedValue) -> str:
+    """Return what a value measures, in words that are equal for all sources."""
+    notes = library.find(value.paper).metrics.get(value.metric)
+    return (notes.quantity if notes else "") or value.metric
+
+
+def is_accuracy(value: PublishedValue) -> bool:
+    """Return whether a value is an accuracy in per cent, and not a count, a time or a ratio."""
+    notes = library.find(value.paper).metrics.get(value.metric)
+    named = "accuracy" in value.metric or bool(notes and notes.quantity)
+    return named and 0 <= value.value <= 100
+
+
+def protocol(value: PublishedValue) -> Protocol:
+    """Return what the source says about the runs behind a value.
+
+    Zero-shot CLIP is trained nowhere, so that shots, clients and rounds of its table do not concern it.
+    """
+    paper = library.find(value.paper)
+    stated = paper.protocol_of(value.table, value.setting)
+    if baseline(value) != ZERO_SHOT:
+        return stated
+    return Protocol(
+        training="zero-shot", classes=stated.classes, tested_on=stated.tested_on, detail=stated.detail
+    )

@@ -1,0 +1,206 @@
+"""A table as it is printed, pasted or uploaded, and the printed values that its cells and columns mean."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcore.errors import FedLensError
+from fedcore.papers.published import COLUMNS, PublishedValue, values_from
+
+Role = Literal["method", "dataset", "setting", "target", "metric", "backbone", "value", "ignored"]
+ROLES: dict[Role, str] = {
+    "value": "values of",
+    "method": "method",
+    "dataset": "data set",
+    "setting": "setting",
+    "target": "domain or class group",
+    "metric": "metric",
+    "backbone": "backbone",
+    "ignored": "left out",
+}
+LARGEST = 2_000
+"""Lines of a pasted table."""
+_NUMBER = re.compile(
+    r"^[*_↑↓\s]*(?P<value>-?\d+(?:[.,]\d+)?)\s*%?\s*(?:(?:±|\+-|\+/-|\\pm|\(|\$\\pm\$)\s*(?P<std>\d+(?:[.,]\d+)?)\)?)?[*_↑↓\s]*$"
+)
+_EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column of a printed table holds.
+
+    Attributes:
+        role: "value" for accuracies; the others name the values of their line.
+        dataset, target, metric: of a column of values, where no other column says.
+    """
+
+    role: Role
+    dataset: str = ""
+    target: str = "avg"
+    metric: str = ""
+
+
+@dataclass(frozen=True)
+class PastedTable:
+    """The cells of a pasted table: one line of headings, then the lines."""
+
+    head: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has the columns of ``values.csv``, one value a line."""
+        return set(COLUMNS) == set(self.head)
+
+
+def read(text: str) -> PastedTable:
+    """Read a table that was copied from a page, a spreadsheet, Markdown, LaTeX or a CSV file.
+
+    Raises:
+        FedLensError: naming the line and what to do.
+    """
+    lines = [line.rstrip("\r\n") for line in text.strip("\n").splitlines() if line.strip()]
+    if len(lines) < 2:
+        raise FedLensError("paste a line of headings and at least one line of values", "table")
+    if len(lines) > LARGEST:
+        raise FedLensError(
+            f"the table has {len(lines):,} lines; divide it into tables of {LARGEST:,}", "table"
+        )
+    rows = _rows(lines)
+    width = len(rows[0])
+    for number, row in enumerate(rows, start=1):
+        if len(row) != width:
+            raise FedLensError(
+                f"line {number} has {len(row)} cells and the headings {width}; add or remove a separator, or "
+                "quote a cell that contains one",
+                "table",
+            )
+    if width < 2:
+        raise FedLensError("the table has one column; separate cells by tabs, commas, | or &", "table")
+    return PastedTable(tuple(rows[0]), tuple(map(tuple, rows[1:])))
+
+
+def _rows(lines: Sequence[str]) -> list[list[str]]:
+    first = lines[0]
+    if "|" in first:
+        rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+        return [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    if "&" in first:
+        rules = r"\\(?:top|mid|bottom|h|c)(?:rule|line)(?:\{[^}]*\})?"
+        cleaned = [re.sub(rules, "", line).replace(r"\\", "").strip() for line in lines]
+        plain = [re.sub(r"\\(?:textbf|underline|textit)\{([^{}]*)\}", r"\1", line) for line in cleaned]
+        return [[cell.strip().replace(r"\%", "%") for cell in line.split("&")] for line in plain if line]
+    if "\t" in first:
+        return [[cell.strip() for cell in line.split("\t")] for line in lines]
+    separator = ";" if first.count(";") > first.count(",") else ","
+    return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
+
+
+def guess(table: PastedTable) -> list[Column]:
+    """Guess what the columns hold: those of numbers hold values, others name methods, data sets and more."""
+    columns: list[Column] = []
+    for i, title in enumerate(table.head):
+        cells = [line[i] for line in table.lines if line[i] not in _EMPTY]
+        numeric = cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2
+        if numeric:
+            average = title.lower().strip(". ") in ("avg", "average", "mean")
+            columns.append(Column("value", dataset="avg" if average else title))
+            continue
+        taken = {column.role for column in columns}
+        named: dict[str, Role] = {
+            "data": "dataset",
+            "setting": "setting",
+            "backbone": "backbone",
+            "domain": "target",
+        }
+        role: Role = next((r for word, r in named.items() if word in title.lower()), "method")
+        columns.append(Column(role if role not in taken else "ignored"))
+    return columns
+
+
+def values(
+    table: PastedTable, columns: Sequence[Column], common: Mapping[str, str], paper: str
+) -> list[PublishedValue]:
+    """Return the values of a pasted table.
+
+    Args:
+        columns: what each column holds.
+        common: ``table``, and ``dataset``, ``setting``, ``backbone`` and ``metric`` where no column says.
+
+    Raises:
+        FedLensError: naming the line and column, and what to do.
+    """
+    if table.is_long:
+        file = io.StringIO()
+        csv.writer(file).writerows([table.head, *table.lines])
+        file.seek(0)
+        return list(values_from(csv.DictReader(file), paper, "the table"))
+    roles = [column.role for column in columns]
+    if "method" not in roles:
+        raise FedLensError("say which column names the method", "columns")
+    if "value" not in roles:
+        raise FedLensError("say which columns hold values", "columns")
+    for role in set(roles) - {"value", "ignored"}:
+        if roles.count(role) > 1:
+            raise FedLensError(f"two columns are the {ROLES[role]}; leave one out", "columns")
+    found: list[PublishedValue] = []
+    places: dict[tuple[str, ...], str] = {}
+    for number, line in enumerate(table.lines, start=2):
+        named: dict[str, str] = {
+            role: line[i] for i, role in enumerate(roles) if role not in ("value", "ignored")
+        }
+        if not named["method"]:
+            raise FedLensError(f"line {number}: the method is empty; write it into every line", "table")
+        for i, column in enumerate(columns):
+            if column.role != "value" or line[i] in _EMPTY:
+                continue
+            value = _value(line[i], number, table.head[i], named, column, common, paper)
+            place = tuple(getattr(value, name) for name in COLUMNS[:-2])
+            if place in places:
+                raise FedLensError(
+                    f"line {number}, column '{table.head[i]}': the same method, data set, target and metric "
+                    f"as in {places[place]}; give one of them another setting, target or metric",
+                    "table",
+                )
+            places[place] = f"line {number}, column '{table.head[i]}'"
+            found.append(value)
+    if not found:
+        raise FedLensError("no cell holds a value; check what the columns hold", "columns")
+    return found
+
+
+def _value(
+    cell: str,
+    number: int,
+    head: str,
+    named: Mapping[str, str],
+    column: Column,
+    common: Mapping[str, str],
+    paper: str,
+) -> PublishedValue:
+    read_as = _NUMBER.match(cell)
+    if read_as is None:
+        raise FedLensError(
+            f"line {number}, column '{head}': {cell!r:.40} is no number; write 83.21 or 83.21 ± 0.14, or - "
+            "if nothing is printed",
+            "table",
+        )
+    std = read_as["std"]
+    return PublishedValue(
+        paper,
+        common["table"],
+        named.get("dataset") or column.dataset or common.get("dataset", ""),
+        named.get("setting") or common.get("setting", ""),
+        named.get("backbone") or common.get("backbone", ""),
+        named["method"],
+        named.get("target") or column.target or "avg",
+        named.get("metric") or column.metric or common.get("metric") or "accuracy",
+        float(read_as["value"].replace(",", ".")),
+        float(std.replace(",", ".")) if std else None,
+    )

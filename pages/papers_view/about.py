@@ -1,0 +1,76 @@
+"""What a source says about itself and about its tables, and what the audits found in a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import streamlit as st
+
+from fedcore.papers import audits, library, literature
+from fedcore.papers.audits import KINDS
+from fedcore.papers.library import Paper
+from fedcore.papers.tables.layout import PrintedTable
+from fedcore.papers.tables.sources import has_runs
+from fedcore.progress import counted
+from pages.widgets import markup
+
+
+def source_line(paper: Paper) -> str:
+    """Return citation, link and kind of a source as Markdown."""
+    link = f" [{markup.md(paper.link)}]({paper.link})." if paper.link.startswith("https://") else ""
+    return f"{markup.md(paper.citation)}; read from {library.KINDS[paper.kind]}.{link}"
+
+
+def why_not_run(table: PrintedTable) -> None:
+    """Say why FedLens cannot run a table, where it can run nothing of its source."""
+    if not has_runs(table.paper):
+        reason = library.find(table.paper).why_not(table.table)
+        st.info(f"Not run here: {markup.md(reason)}.", icon=":material/block:")
+
+
+def notes(table: PrintedTable) -> None:
+    """Draw the source, the protocol of the table's settings, notes and what was left out, folded."""
+    paper = library.find(table.paper)
+    with st.expander("Source, settings and notes", icon=":material/info:"):
+        st.markdown(f"**{markup.md(paper.full_title or paper.title)}.** {source_line(paper)}")
+        if paper.read_from:
+            st.markdown(f"Read from: {markup.md(paper.read_from)}.")
+        st.markdown(f"Licence: {markup.md(paper.licence)}")
+        rows = [
+            [markup.esc(setting or "-"), markup.esc(text)]
+            for setting in dict.fromkeys(value.setting for value in table.values)
+            if (text := literature.protocol_text(paper.protocol_of(table.table, setting)))
+        ]
+        if rows:
+            st.html(markup.table_html([("Setting", "name"), ("Protocol", "prose")], rows, "Settings"))
+        if any(value.std is not None for value in table.values):
+            st.markdown(f"±: {library.SPREADS[paper.spread_of(table.table)]}.")
+        for note in paper.notes:
+            st.markdown(f"- {markup.md(note)}")
+        for note in paper.left_out:
+            st.markdown(f"- Left out: {markup.md(note)}")
+
+
+def found(table: PrintedTable) -> None:
+    """List what the audits found in a table, each in a sentence."""
+    findings = [f for value in dict.fromkeys(table.values) for f in audits.findings_of(value)]
+    if not findings:
+        st.caption("The audits found nothing in this table.")
+        return
+    counts = Counter(finding.kind for finding in findings)
+    text = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+    with st.expander(f"Audits: {text}", icon=":material/rule:"):
+        st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(KINDS[k])}." for k in KINDS if counts[k]))
+        rows = [
+            [markup.esc(_cell(finding)), markup.esc(finding.kind), markup.esc(finding.text)]
+            for finding in findings
+        ]
+        header = [("Cell", "prose"), ("Audit", "name"), ("Finding", "prose")]
+        st.html(markup.table_html(header, rows, f"Findings of the audits: {counted(len(rows), 'row')}"))
+
+
+def _cell(finding: audits.Finding) -> str:
+    value = finding.value
+    parts: Sequence[str] = (value.dataset, value.setting, value.method, value.target, value.metric)
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,151 @@
+"""The view Baselines of the page Papers: what all sources print for a baseline on a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from fedcore.papers import audits, library, literature, names
+from fedcore.papers.literature import Pair
+from fedcore.papers.published import PublishedValue
+from fedcore.papers.tables.cells import TableCell
+from fedcore.papers.tables.layout import tables
+from fedcore.plots.chart import Chart
+from fedcore.plots.strip import Point, strip
+from fedcore.progress import counted
+from pages.papers_view import grid, state
+from pages.papers_view.state import Snapshot
+from pages.papers_view.table import our_line
+from pages.widgets import charts, markup, session
+from pages.widgets.markup import esc
+
+NO_AVERAGES = (
+    "Sources measure different things even where their settings look alike, so nothing is averaged over "
+    "them. A dash means that the source does not say."
+)
+COLUMNS = (
+    "Source", "Table", "Printed", "Ours", "Backbone", "Training and clients", "Images per class", "Rounds",
+    "Selection", "Runs", "Kind of source", "Audits",
+)  # fmt: skip
+SHOWN_VARIANTS = 8
+
+
+def choose_pair() -> Pair:
+    """Draw the choice of a baseline and a data set, kept in the URL; those of several sources come first."""
+    every, several = literature.pairs(), literature.several()
+    left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
+    with right:
+        only = st.toggle(
+            "Several sources", value=True, key="pairs_several",
+            help=f"{len(several)} of {len(every):,} pairs of baseline and data set have more than one source",
+        )  # fmt: skip
+    offered = several if only else every
+    asked = (st.query_params.get("baseline", ""), st.query_params.get("dataset", ""))
+    if asked in every and "pair_baseline" not in st.session_state:
+        st.session_state["pair_baseline"], st.session_state["pair_dataset"] = asked
+        offered = offered if asked in offered else every
+    baselines = sorted({b for b, _ in offered}, key=lambda b: (-_count(several, b), b.lower()))
+    if st.session_state.get("pair_baseline") not in baselines:
+        st.session_state["pair_baseline"] = "PromptFL" if "PromptFL" in baselines else baselines[0]
+    with left:
+        baseline = st.selectbox("Baseline", baselines, key="pair_baseline")
+    datasets = [d for b, d in offered if b == baseline]
+    if st.session_state.get("pair_dataset") not in datasets:
+        st.session_state["pair_dataset"] = "Food101" if "Food101" in datasets else datasets[0]
+    with middle:
+        dataset = st.selectbox(
+            "Data set", datasets, key="pair_dataset",
+            format_func=lambda d: f"{d} ({counted(len(every[baseline, d].works), 'source')})",
+        )  # fmt: skip
+    st.query_params["baseline"], st.query_params["dataset"] = baseline, dataset
+    return every[baseline, dataset]
+
+
+def _count(several: dict[tuple[str, str], Pair], baseline: str) -> int:
+    return sum(b == baseline for b, _ in several)
+
+
+@markup.fragment
+def watched_pair(pair: Pair) -> None:
+    """Draw the values of a pair with their protocols, grouped by what they measure."""
+    snapshot = state.now(session.store(), rehearsal=False)
+    st.markdown(f"**{markup.md(pair.text)}**")
+    kinds = ", ".join(f"{n} {'README' if k == 'README' else k}" for k, n in pair.kinds.items())
+    st.caption(f"Sources by kind: {markup.md(kinds)}. {NO_AVERAGES}")
+    differ = literature.differences(pair.comparable_values)
+    if differ:
+        rows = [[esc(part.capitalize()), esc(_shown(variants))] for part, variants in differ.items()]
+        with st.expander("In what the settings differ", icon=":material/difference:"):
+            st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
+    if len(pair.comparable_values) > 1:
+        charts.draw(_chart(pair), "pair_chart")
+    cells = snapshot.cells(pair.values)
+    chosen = grid.draw(_table(pair, cells, snapshot), "pair_table")
+    if chosen is not None:
+        name = chosen.partition(" ")[2]
+        work = next(w for w in library.works() if name in {t.name for t in tables(w)})
+        st.session_state["papers_goto"] = (work, name)
+        st.rerun()
+
+
+def _shown(variants: Sequence[str]) -> str:
+    more = f" and {len(variants) - SHOWN_VARIANTS} more" if variants[SHOWN_VARIANTS:] else ""
+    return " | ".join(variants[:SHOWN_VARIANTS]) + more
+
+
+def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapshot) -> str:
+    groups: dict[str, list[PublishedValue]] = {}
+    for value in dict.fromkeys(pair.values):
+        groups.setdefault(names.quantity(value), []).append(value)
+    head = "".join(f'<th scope="col">{esc(column)}</th>' for column in COLUMNS)
+    body = []
+    for quantity, values in groups.items():
+        numbers = [v.value for v in values]
+        low, high = min(numbers), max(numbers)
+        spread = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        title = (
+            f"{quantity}: {counted(len({library.find(v.paper).work for v in values}), 'source')}, {spread}"
+        )
+        body.append(f'<tr class="group"><th colspan="{len(COLUMNS)}" scope="colgroup">{esc(title)}</th></tr>')
+        body += [_row(value, cells[value]) for value in values]
+    return (
+        f'<div class="scroll pairs" tabindex="0" role="region" aria-label="{esc(pair.text)}">'
+        f'<table aria-label="{esc(pair.baseline)} on {esc(pair.dataset)}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _row(value: PublishedValue, cell: TableCell) -> str:
+    paper, stated = library.find(value.paper), names.protocol(value)
+    named = next((t.name for t in tables(paper.work) if t.paper == paper.key and t.table == value.table), "")
+    target = "" if value.target in ("avg", "all", "base", "new") else f" ({value.target})"
+    clients = literature.protocol_text(stated.model_copy(update={"shots": "", "rounds": ""}))
+    selection = stated.selection or (paper.rule_text if paper.reported_round else "")
+    said = (
+        value.backbone, clients, stated.shots, stated.rounds, selection, stated.seeds, paper.kind,
+    )  # fmt: skip
+    found = "<br>".join(f"⚠ {esc(f.kind)}: {esc(f.text)}" for f in audits.findings_of(value))
+    texts = [
+        f'<td><button data-choice="table {esc(named)}" tabindex="-1">{esc(paper.title)}</button></td>',
+        f"<td>{esc(paper.title_of(value.table))}{esc(target)}</td>",
+        f'<td class="number"><b>{esc(value.text)}</b></td>',
+        f'<td class="number">{our_line(cell) if cell.source is not None else "-"}</td>',
+        *(f"<td>{esc(text or '-')}</td>" for text in said),
+        f"<td>{found or '-'}</td>",
+    ]
+    return f"<tr>{''.join(texts)}</tr>"
+
+
+def _chart(pair: Pair) -> Chart:
+    points = [
+        Point(
+            library.find(v.paper).title,
+            names.quantity(v),
+            v.value,
+            ", ".join(filter(None, (v.source, v.setting, v.backbone or "backbone not stated"))),
+        )
+        for v in pair.comparable_values
+    ]
+    alt = f"{pair.text} A mark per printed value, a row per source; the marker tells what is measured."
+    return strip(points, "Printed accuracy (%)", session.theme(), alt)

@@ -1,0 +1,193 @@
+"""The audits find every contradiction that is known of the printed values, and nothing in sound ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from fedcore.papers import audits, library, names, published
+from fedcore.papers.audits import across, fractions, parts
+from fedcore.papers.published import PublishedValue
+from tests.support.papers import value_of
+
+
+def texts(kind: str, paper: str, **fields: str) -> list[str]:
+    """The sentences of one kind of finding about the values of a source with these fields."""
+    return [
+        finding.text
+        for value in published.load(paper)
+        if all(getattr(value, name) == text for name, text in fields.items())
+        for finding in audits.findings_of(value)
+        if finding.kind == kind
+    ]
+
+
+FAR = (
+    ("fedmgp", {"table": "11", "method": "PromptFL", "target": "avg"}, "14.79 ± 14.18", "24.48"),
+    ("pfedmoap", {"table": "3", "method": "PromptFL", "target": "avg"}, "24.48", "14.79 ± 14.18"),
+    ("sdfed", {"table": "1", "dataset": "Caltech101", "method": "FedOTP", "backbone": "RN50"}, "92.15",
+     "97.02"),
+    ("apex", {"table": "2", "dataset": "FGVCAircraft", "method": "CoCoOp", "target": "new"}, "26.82",
+     "32.77"),
+    ("transagent", {"dataset": "EuroSAT", "method": "MaPLe", "target": "base"}, "83.90", "94.07"),
+    ("transagent", {"dataset": "EuroSAT", "method": "MaPLe", "target": "new"}, "66.00", "73.23"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("paper", "fields", "mine", "theirs"), FAR)
+def test_values_far_apart_under_one_stated_setting_are_named(paper, fields, mine, theirs) -> None:
+    (text,) = set(texts("far apart", paper, **fields))
+    assert text.startswith(f"prints {mine}") and theirs in text
+
+
+def test_a_copied_row_is_identical_and_an_equality_of_one_cell_is_perhaps_chance() -> None:
+    for paper, other in (("trip", "PLAN"), ("plan", "TRIP")):
+        copied = texts("identical", paper, method="FedCLIP")
+        assert len(copied) == 4 and all(other in text and "4 of 4 cells" in text for text in copied)
+    for paper, fields in (
+        ("sdfed", {"dataset": "Caltech101", "method": "FedOTP", "backbone": "ViT-B-16", "table": "1"}),
+        ("pfedmoap", {"dataset": "Caltech101", "method": "FedOTP", "table": "1"}),
+        ("feddeap", {"dataset": "PACS", "method": "FedCLIP", "target": "p", "table": "1"}),
+    ):
+        assert not texts("identical", paper, **fields)
+        (text,) = texts("perhaps chance", paper, **fields)
+        assert "Perhaps chance" in text
+
+
+def test_rows_that_differ_by_a_constant_are_shifted() -> None:
+    for paper, direction in (("plan", "below"), ("plam", "above")):
+        shifted = texts("shifted", paper, method="FedMaPLe")
+        assert len(shifted) == 4 and all(f"is 0.28 {direction}" in text for text in shifted)
+        assert not texts("shifted", paper, method="PromptFL")
+
+
+FOLLOWS = (
+    ("promptsrc_readme", {"method": "ProDA", "metric": "harmonic mean"},
+     "prints 76.65, and the harmonic mean of 81.56, 75.83 is 78.59"),
+    ("apex", {"table": "9", "dataset": "Caltech101", "method": "MaPLe"},
+     "its base accuracy 95.61 is also that of OxfordPets, perhaps a copied cell"),
+    ("fedmgp", {"table": "3", "method": "FedMGP"},
+     "prints 88.34, and the combined metric of the means over OxfordPets, Flowers102, DTD, Caltech101, "
+     "Food101 is 88.92"),
+    ("fast_pt", {"dataset": "DomainNet (top 10 classes)", "method": "FaST-PT"},
+     "prints 89.17 as the average, and the mean of its 6 domains is 89.34"),
+    ("normfit", {"table": "A.5", "method": "CoOp"},
+     "prints 63.95 as the average, and the mean of its 10 data sets is 63.75"),
+    ("rmadapter", {"dataset": "Flowers102", "method": "PromptSRC"},
+     "prints 85.71, and the harmonic mean of 97.27, 76.00 is 85.33"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("paper", "fields", "said"), FOLLOWS)
+def test_averages_that_do_not_follow_from_their_parts_are_named(paper, fields, said) -> None:
+    assert any(said in text for text in texts("does not follow", paper, **fields))
+
+
+def test_harmonic_means_are_counted_as_by_hand() -> None:
+    """Some sources print the mean of the harmonic means in their average rows."""
+    kinds = [
+        finding.kind
+        for value in published.load_all()
+        if value.metric == "harmonic mean"
+        for finding in audits.findings_of(value)
+        if finding.kind in ("does not follow", "other rule") and "harmonic mean of" in finding.text
+    ]
+    assert kinds.count("other rule") == 17 and kinds.count("does not follow") > 40
+
+
+def test_averages_by_another_rule_printed_twice_and_swapped_columns() -> None:
+    assert len(texts("other rule", "fedmgp", table="1a", metric="CM")) == 6
+    assert texts("printed twice", "normfit", table="A.4", method="CoOp") == [
+        "prints 63.75 here and 63.95 in Table A.5"
+    ]
+    assert "97.07 in Table 9" in texts("printed twice", "fedmgp", table="1e", metric="CM", method="FedMGP")[0]
+    swapped = [
+        v for v in published.load("fedmgp") if any(f.kind == "perhaps swapped" for f in audits.findings_of(v))
+    ]
+    assert {v.table for v in swapped} == {"14", "15", "16"} and {v.metric for v in swapped} == {
+        "local",
+        "base",
+    }
+    assert not any("τ =1.0" in v.method for v in swapped), "the row that other tables print too"
+
+
+def test_a_misprint_in_a_mean_or_harmonic_mean_is_always_found() -> None:
+    """Every printed row that follows stops following when its mean is moved by three last digits."""
+    rows = [v for v in published.load("fedot") if v.table in ("6", "8", "10")]
+    odd = {f.value for f in parts.means(rows)}
+    averages = [v for v in rows if v.target == "avg" and v not in odd]
+    moved = [replace(v, value=round(v.value + 0.03, 2)) if v in averages else v for v in rows]
+    assert len({f.value for f in parts.means(moved)} - odd) == len(averages) > 100
+
+
+def test_a_share_is_possible_exactly_if_some_number_of_right_answers_gives_it() -> None:
+    """Compared with counting, for every value of two decimals and test sets of 97, 408 and 1,053 images."""
+    value = next(v for v in published.load("maple_readme"))
+    for images, runs in product((97, 408, 1053), (1,)):
+        possible = {round(100 * right / images, 2) for right in range(images + 1)}
+        for number in np.round(np.arange(50, 60, 0.01), 2):
+            printed = replace(value, value=float(number))
+            neighbours = {number, round(number - 0.01, 2), round(number + 0.01, 2)}
+            if number in possible:
+                assert fractions.nearest_shares(printed, images, runs) is None
+            elif not neighbours & possible:
+                low, high = fractions.nearest_shares(printed, images, runs)
+                assert low < number < high and high - low == pytest.approx(100 / images)
+    assert fractions.nearest_shares(value, 50_000, 1) is None, "any value of two decimals is possible"
+
+
+def test_zero_shot_accuracies_fit_the_test_sets_and_a_changed_digit_does_not() -> None:
+    sizes = fractions.test_sets()
+    checked = [
+        v
+        for v in published.load("apex")
+        if v.setting == "zero-shot" and ("coop", v.dataset, names.quantity(v)) in sizes
+    ]
+    assert len(checked) > 60 and not list(fractions.impossible_shares(checked))
+    flowers = next(v for v in checked if v.dataset == "Flowers102" and v.target == "base")
+    assert flowers.value == 72.08, "759 of 1,053"
+    (finding,) = fractions.impossible_shares([replace(flowers, value=72.12)])
+    assert "72.12 is no accuracy of a run on the 1,053 test images" in finding.text
+    assert "72.08 and 72.17" in finding.text
+
+
+def test_spreads_that_the_number_of_runs_cannot_have() -> None:
+    value = value_of("pfedmoap", table="1", dataset="DTD", method="CoOp")
+    assert value.std is not None and not list(fractions.impossible_spreads([value]))
+    (finding,) = fractions.impossible_spreads([replace(value, value=99.0, std=20.0)])
+    assert (
+        "3 accuracies between 0 and 100 with this mean have a standard deviation of at most 12.19"
+        in finding.text
+    )
+    alone = next(v for v in published.load("licocoop_reproduction") if v.setting == "seed 1")
+    (finding,) = fractions.impossible_spreads([replace(alone, std=0.3)])
+    assert "a single run" in finding.text
+    assert "6.29 ± 6.45" in texts("impossible ±", "fedmgp", table="11", target="Sketch", method="PromptFL")[0]
+
+
+def test_the_chance_of_equal_cells_is_the_binomial_tail() -> None:
+    assert across._tail(3, 0, 0.2) == pytest.approx(1)
+    assert across._tail(3, 1, 0.2) == pytest.approx(1 - 0.8**3)
+    assert across._tail(3, 3, 0.2) == pytest.approx(0.2**3)
+
+
+def test_sound_values_give_no_finding() -> None:
+    """A made-up table whose averages and harmonic means are computed, not printed wrong."""
+    paper = library.find("apex")
+    made = []
+    for method, base, new in (("A", 80.0, 70.0), ("B", 90.0, 60.0)):
+        harmonic = round(2 / (1 / base + 1 / new), 2)
+        for target, metric, number in (
+            ("base", "base accuracy", base),
+            ("new", "new accuracy", new),
+            ("avg", "harmonic mean", harmonic),
+        ):
+            made.append(
+                PublishedValue(paper.key, "X", "DTD", "x", "ViT-B-16", method, target, metric, number, None)
+            )
+    assert audits.inside(made) == []
+    wrong = [replace(v, value=v.value + 0.05) if v.metric == "harmonic mean" else v for v in made]
+    assert {f.kind for f in audits.inside(wrong)} == {"does not follow"}
