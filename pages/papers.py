@@ -14,12 +14,12 @@ from fedcore.papers.tables.cells import STATUSES, counts_text
 from fedcore.papers.tables.layout import PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
-from pages.papers_view import about, chart, fill, grid, pairs, state
+from pages.papers_view import about, add, chart, fill, grid, pairs, state
 from pages.papers_view.table import table_html
 from pages.widgets import markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
-VIEWS = ("Tables", "Baselines", "Map")
+VIEWS = ("Tables", "Baselines", "Map", "Add a paper")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
     "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
@@ -167,8 +167,14 @@ def page() -> None:
     queued = st.session_state.pop("papers_queued", 0)
     if queued:
         st.toast(f"{counted(queued, 'run')} queued", icon=":material/playlist_add_check:")
+    added = st.session_state.pop("papers_added", "")
+    if added:
+        st.toast(markup.md(added), icon=":material/library_add_check:")
     if view == "Map":
         watched_map(rehearsal)
+        return
+    if view == "Add a paper":
+        add.draw()
         return
     if view == "Baselines":
         pairs.watched_pair(pairs.choose_pair())

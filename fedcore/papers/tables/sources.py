@@ -99,4 +99,5 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
 @library.cached
 def has_runs(paper: str) -> bool:
     """Return whether FedLens can run some of a paper's values."""
-    return any(isinstance(source_of(value), RunSource) for value in load(paper))
+    known = paper in library.papers()  # a draft is not
+    return known and any(isinstance(source_of(value), RunSource) for value in load(paper))
