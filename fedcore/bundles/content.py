@@ -221,7 +221,7 @@ def read_counts(text: str) -> dict[CellKey, Count]:
 
 def sampling(run: RunConfig) -> str:
     """Return what decides the samples of a run's clients: data, partition, held-out domain and seed."""
-    fields = {"data", "partition", "transfer", "held_out", "held_out_share", "seed"}
+    fields = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
     return run.model_dump_json(include=fields)
 
 

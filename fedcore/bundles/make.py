@@ -258,7 +258,7 @@ class _RunMaker:
         from fedcore.engine.prepare import prepare_inputs
 
         try:
-            images = yield from self.hasher.images(config.data)
+            images = yield from self.hasher.images(config)
             classes = prepare_inputs(config, images).trained_classes
             samples = yield from samples_of(config, self.hasher)
         except FedLensError:

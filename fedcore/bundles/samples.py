@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcore.bundles.content import Sample
-from fedcore.config import DataConfig, RunConfig
+from fedcore.config import RunConfig
 from fedcore.data.image_files import map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.slow_work import prepare_then
 from fedcore.data.splits import split
-from fedcore.engine.prepare import prepare_inputs, read_images
+from fedcore.engine.prepare import load_images, prepare_inputs
 from fedcore.progress import Progress, Work
 from fedcore.records.codes import SPLITS, TEST, TRAIN, VALIDATION
 
@@ -42,12 +42,12 @@ class Hasher:
     _sets: dict[str, ImageSet] = field(default_factory=dict)
     _hashes: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def images(self, data: DataConfig) -> Work[ImageSet]:
-        """Read a data set, with its images at full size."""
-        full = data.model_copy(update={"decode": "full"})
-        key = full.model_dump_json()
+    def images(self, run: RunConfig) -> Work[ImageSet]:
+        """Read the data set of a run, with its images at full size."""
+        full = run.model_copy(update={"data": run.data.model_copy(update={"decode": "full"})})
+        key = full.model_dump_json(include={"data", "further_data"})
         if key not in self._sets:
-            self._sets[key], _ = yield from prepare_then(lambda: read_images(full, 0))
+            self._sets[key], _ = yield from prepare_then(lambda: load_images(full))
         return self._sets[key]
 
     def hashes(self, images: ImageSet, rows: np.ndarray) -> Work[list[str]]:
@@ -71,12 +71,13 @@ def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = No
     Raises:
         FedLensError: if the data set cannot be read, or does not have these clients.
     """
-    images = yield from hasher.images(run.data)
+    images = yield from hasher.images(run)
     inputs = prepare_inputs(run, images)
     held: dict[int, tuple[str, str]] = {}
     nobodys = [*inputs.assignment.domain_test]
-    if inputs.halves is not None:
-        nobodys += [inputs.halves.base_test, inputs.halves.new_test]
+    halved = [inputs.halves] if inputs.halves is not None else []
+    for half in (*halved, *(inputs.own.halves if inputs.own is not None else ())):
+        nobodys += [half.base_test, half.new_test]
     for rows in nobodys:
         held |= dict.fromkeys(rows.tolist(), ("", SPLITS[TEST]))
     for assignment in filter(None, (inputs.unseen, inputs.assignment)):
@@ -92,7 +93,7 @@ def samples_of_transfer(
 ) -> Work[list[Sample]]:
     """Return the samples of another data set on which a run is tested, see ``samples_of``."""
     other = run.transfer[number]
-    images = yield from hasher.images(other.data)
+    images = yield from hasher.images(run.model_copy(update={"data": other.data}))
     rows = np.flatnonzero(split(images, other.split, run.seed) == TEST)
     held = dict.fromkeys(rows.tolist(), ("", SPLITS[TEST]))
     return (yield from _described(images, hasher, held, test_sets or {}))

@@ -290,8 +290,9 @@ def _with_images(content: Content, verdict: Verdict, data: str | Path | None) ->
             done.add((space.samples, sampling(config)))
             is_own = space.samples == run.spaces[0].samples
             named = config.data if is_own else config.transfer[_transfer(run, space.samples)].data
-            if named.root is None and not catalog.entry(named.name).embedded:
-                absent.add(named.name)
+            needed = [named, *(other.data for other in config.further_data if is_own)]
+            if lacking := [d.name for d in needed if d.root is None and not catalog.entry(d.name).embedded]:
+                absent.update(lacking)
                 continue
             made = (
                 samples_of(config, hasher)
@@ -328,10 +329,11 @@ def _here(config: RunConfig, data: str | Path | None) -> RunConfig:
     """Return a config that finds its data on this machine; folders of other machines are left out."""
     embedded = catalog.entry(config.data.name).embedded
     root = None if embedded or data is None else str(data)
-    transfer = tuple(t.model_copy(update={"root": None}) for t in config.transfer)
-    return config.model_copy(
-        update={"data": config.data.model_copy(update={"root": root}), "transfer": transfer}
-    )
+    others = {
+        name: tuple(other.model_copy(update={"root": None}) for other in getattr(config, name))
+        for name in ("transfer", "further_data")
+    }
+    return config.model_copy(update={"data": config.data.model_copy(update={"root": root}), **others})
 
 
 def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:

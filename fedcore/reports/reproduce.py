@@ -129,8 +129,8 @@ def recipe(
             )
             for i in of_it
         )
-        data = _without_folder(experiment.config.data)
-        config = experiment.config.model_copy(update={"methods": methods, "data": data, "notes": ""})
+        changed = {"methods": methods, "notes": "", **_without_folders(experiment.config)}
+        config = experiment.config.model_copy(update=changed)
         experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
     labels = {row.label for row in comparison.rows}
     return Recipe(
@@ -195,9 +195,16 @@ def _portable(entry: MethodEntry, places: Mapping[str, str]) -> MethodEntry:
 
 
 def _portable_run(run: RunConfig, places: Mapping[str, str]) -> RunConfig:
-    transfer = tuple(map(_without_folder, run.transfer))
-    changed = {"method": _portable(run.method, places), "data": _without_folder(run.data)}
-    return run.model_copy(update={**changed, "transfer": transfer})
+    changed = {"method": _portable(run.method, places)}
+    return run.model_copy(update={**changed, **_without_folders(run)})
+
+
+def _without_folders(config: RunConfig | Experiment) -> dict[str, Any]:
+    return {
+        "data": _without_folder(config.data),
+        "further_data": tuple(map(_without_folder, config.further_data)),
+        "transfer": tuple(map(_without_folder, config.transfer)),
+    }
 
 
 def _without_folder(data: Any) -> Any:
