@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 import time
@@ -61,21 +62,28 @@ def _portable(row: exports.TidyRow) -> exports.TidyRow:
     return kept | p
 
 
-def record(db: Path, recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count]) -> None:
-    """Record the reported rounds of a bundle's runs into an empty database; run N gets the id N."""
+def record(
+    db: Path, recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count], digest: str = ""
+) -> None:
+    """Record the reported rounds of a bundle's runs into an empty database; run N gets the id N.
+
+    Args:
+        digest: of the bundle, which identifies its experiments and is named by a notice of each run.
+    """
     evidence_of = {run.number: run for run in evidence.runs}
     cells: dict[tuple[int, int], list[Cell]] = {}
     for (number, round_, model, test_set), count in sorted(counts.items()):
         cell = Cell(TEST, AFTER_AGGREGATION, model, test_set, count.correct, count.total, None)
         cells.setdefault((number, round_), []).append(cell)
     with writing(db) as database:
-        for experiment in recipe.experiments:
+        for place, experiment in enumerate(recipe.experiments):
             named = experiment.config.model_copy(update={"name": experiment.name})
-            experiment_id = insert_experiment(database, named)
+            identity = hashlib.sha256(f"{digest} {place}".encode()).hexdigest()[:32] if digest else None
+            experiment_id = insert_experiment(database, named, identity)
             for run in experiment.runs:
                 found = evidence_of[run.number]
                 reported = max((r.round for r in found.rounds), default=0)
-                row = _run_row(run, reported) | {"experiment_id": experiment_id}
+                row = _run_row(run, reported, digest) | {"experiment_id": experiment_id}
                 run_id = insert_row(database, "runs", row)
                 insert_entities(database, run_id, (e.entity() for e in found.entities))
                 for one in found.rounds:
@@ -86,9 +94,12 @@ def record(db: Path, recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey
                     database.execute("UPDATE runs SET best_round=? WHERE id=?", [reported, run_id])
 
 
-def _run_row(run: RunRecipe, reported: int) -> dict[str, object]:
+def _run_row(run: RunRecipe, reported: int, digest: str) -> dict[str, object]:
     config = run.config
     notices = [{"message": n.message, "repeats_exactly": n.repeats_exactly} for n in run.notices]
+    if digest:
+        text = f"imported from the bundle {digest}, which holds the reported round only"
+        notices.append({"message": text, "repeats_exactly": True})
     return {
         "method": config.method.name,
         "label": run.label,

@@ -5,6 +5,7 @@ Neither weights nor torch are needed. What is compared with what is written down
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,14 +31,16 @@ from fedcore.bundles.content import (
     read_samples,
     sampling,
 )
-from fedcore.bundles.numbers import number_files
+from fedcore.bundles.numbers import number_files, record
 from fedcore.config import RunConfig
 from fedcore.data import catalog
 from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.methods.consent import digest
-from fedcore.progress import Work, counted
+from fedcore.progress import Work, counted, result_of
 from fedcore.records.codes import SPLITS, TRAIN
 from fedcore.reports.reproduce import Recipe
+from fedcore.store import Store
+from fedcore.store.exchange.imports import Merged
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,23 @@ def read_content(archive: Archive) -> Content:
             if reported.predictions is not None:
                 predictions[run.number, reported.round] = archive.read(reported.predictions, PredictionFile)
     return Content(recipe, evidence, samples, predictions)
+
+
+def import_bundle(archive: Archive, store: Store) -> Merged:
+    """Record the runs of a bundle, with their reported rounds; a bundle that is here stays as it is.
+
+    Raises:
+        FedLensError: field ``bundle``, if its numbers do not follow from its evidence.
+    """
+    verdict = result_of(verify(archive, with_data=False))
+    if verdict.differences:
+        raise archive.fault(verdict.differences[0])
+    content, counts = read_content(archive), read_counts(archive.text(COUNTS))
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "runs.db"
+        Store(db).prepare()
+        record(db, content.recipe, content.evidence, counts, archive.manifest.digest)
+        return store.imports.database(db)
 
 
 def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool = True) -> Work[Verdict]:

@@ -202,7 +202,7 @@ def flops(
 
 @command("import")
 def import_results(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json|BUNDLE.zip")],
     experiment: Annotated[
         str | None,
         typer.Option(
@@ -216,17 +216,22 @@ def import_results(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Record results from a CSV file, or an exported JSON file.
+    """Record results from a CSV file, an exported JSON file, or a bundle.
 
     A CSV file has the columns method, seed, round, model, test_set, correct and total.
     """
     from fedcore.store import Store
 
-    if file.suffix.lower() == ".json":
+    if file.suffix.lower() in (".json", ".zip"):
         for field, value in (("experiment", experiment), ("dataset", dataset)):
             if value is not None:
-                raise FedLensError("leave this out: a JSON file names its experiments and data", field)
-        return _print_merged(Store(db).imports.json(file))
+                raise FedLensError("leave this out: the file names its experiments and data", field)
+        if file.suffix.lower() == ".json":
+            return _print_merged(Store(db).imports.json(file))
+        from fedcore.bundles.archive import open_bundle
+        from fedcore.bundles.verify import import_bundle
+
+        return _print_merged(import_bundle(open_bundle(file), Store(db)))
     if experiment is None:
         raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
     created = Store(db).imports.csv(file, experiment, dataset or "own data")

@@ -18,7 +18,7 @@ from fedcore.bundles.archive import Archive, open_bundle, read_bundle
 from fedcore.bundles.content import COUNTS, EVIDENCE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
 from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
-from fedcore.bundles.verify import Verdict, verify
+from fedcore.bundles.verify import Verdict, import_bundle, verify
 from fedcore.config import Experiment, parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
@@ -28,6 +28,7 @@ from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
 from fedcore.reports.page import report_html
 from fedcore.results import exports
+from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support.exported import exported
@@ -365,6 +366,22 @@ def test_a_page_holds_the_recipe_of_its_runs(trained: Path, tmp_path: Path) -> N
     page.write_text(page.read_text("utf-8").replace('"fedlens-recipe-1"', '"fedlens-recipe-9"'), "utf-8")
     with pytest.raises(FedLensError, match="holds no recipe"):
         read_source(page)
+
+
+def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
+    trained: Path, made: Made, tmp_path: Path
+) -> None:
+    other = Store(tmp_path / "other.db")
+    other.prepare()
+    merged = import_bundle(read_bundle(made.content), other)
+    assert merged.added == ("to be checked",)
+    assert import_bundle(read_bundle(made.content), other).present == merged.added, "once only"
+    ours, theirs = (compare(store, [1]) for store in (Store(trained), other))
+    assert list(ours.settings) == list(theirs.settings)
+    assert [(r.key, r.label, r.stats) for r in ours.rows] == [(r.key, r.label, r.stats) for r in theirs.rows]
+    assert made.manifest.digest in other.runs.get([1])[0].notices[-1].message
+    with pytest.raises(FedLensError, match="counts.csv: line"):
+        import_bundle(read_bundle(repacked(made.content, change_count)), other)
 
 
 def test_a_file_that_is_no_bundle_is_named(tmp_path: Path) -> None:
