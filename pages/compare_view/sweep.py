@@ -34,10 +34,23 @@ def draw(shown: ShownComparison) -> None:
         return
     for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
         st.markdown(markup.md(said))
-    for i, (field, same) in enumerate(sweeps.joint_families(families).items()):
+    joint = sweeps.joint_families(families)
+    for i, (field, same) in enumerate(joint.items()):
         figure = joint_figure(same, field, metric)
         st.markdown(f"**{markup.md(figure.title)}**")
         charts.draw_figure(figure, f"sweep_all_{i}", with_alt=True)
+    alone = [family for family in families if not any(family in same for same in joint.values())]
+    if alone:
+        one_method(alone, metric, colour_range(families))
+    figure = parallel_figure(families, metric)
+    st.markdown(f"**{figure.title}**")
+    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
+    st.caption("Drag along an axis to keep only the lines that pass through that range.")
+    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
+
+
+def one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[int, int]) -> None:
+    """Draw one of the methods that no chart of all methods has, over one of its fields and over two."""
     family = families[0]
     if len(families) > 1:
         index = st.selectbox(
@@ -46,12 +59,7 @@ def draw(shown: ShownComparison) -> None:
         family = families[index]
     over_one(family, metric)
     if len(family.fields) > 1:
-        over_two(family, metric, colour_range(families))
-    figure = parallel_figure(families, metric)
-    st.markdown(f"**{figure.title}**")
-    charts.draw_figure(figure, "sweep_parallel", with_alt=True)
-    st.caption("Drag along an axis to keep only the lines that pass through that range.")
-    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
+        over_two(family, metric, colours)
 
 
 def _name(families: Sequence[SweepFamily], index: int) -> str:

@@ -10,6 +10,8 @@ import pytest
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.plots.theme import Theme
+from fedcore.reports.views import sweep as sweep_view
+from fedcore.reports.views.view import ViewSource
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
 from fedcore.store import Recorder, Store
@@ -170,3 +172,28 @@ def test_figures_show_the_means_of_the_table(swept):
     assert list(dimensions["Dirichlet alpha"].ticktext) == ["0.1", "0.5"]
     assert list(dimensions["Blocks"].ticktext) == ["n/a", "1", "2"], "PromptFL has no blocks"
     assert f"from {min(means):.1f} to {max(means):.1f} %." in chart.alt
+
+
+def test_methods_over_one_field_share_a_chart_with_zero_shot_as_its_level_line(tmp_path):
+    """Shots are settings of their own, yet the page and the report draw them once, with the first."""
+    db = tmp_path / "runs.db"
+    content = an_experiment({"data.shots": (1, 4)}, ("zero-shot", "promptfl", "fedot")).model_dump()
+    content["data"] |= {"shots": 1, "shots_scope": "federation"}
+    fill.done(db, parse(content))
+    store = Store(db)
+    comparison = compare(store, [1])
+    families = sweep_view.families_of(comparison, "personal")
+    assert list(sweeps.joint_families(families)) == ["data.shots"]
+    figure = sweep_view.joint_figure(families, "data.shots", "personal")
+    assert figure.title == "All methods over shots per class of all clients together"
+    drawn = figure.chart(Theme(dark=False), 800).figure
+    by_name = {trace.name: list(trace.y) for trace in drawn.data}
+    means = {(g.method, g.config.data.shots): g.stats["personal"].mean for g in comparison.rows}
+    assert by_name == {
+        name: [means[method, 1], means[method, 4]]
+        for name, method in (("Zero-shot CLIP", "zero-shot"), ("PromptFL", "promptfl"), ("FedOT", "fedot"))
+    }
+    first, second = comparison.settings
+    source = ViewSource(store, comparison, "personal")
+    assert [f.name for f in sweep_view.figures(source, first)] == ["sweep-all-data.shots", "sweep"]
+    assert sweep_view.figures(source, second) == []

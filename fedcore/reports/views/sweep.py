@@ -85,7 +85,7 @@ def _lines_figure(
 
 
 def figures(source: ViewSource, setting: str) -> list[Figure]:
-    """Return all methods and every method over the first of its fields, and all combinations.
+    """Return all methods over one field, each other over the first of its fields, and all combinations.
 
     Values of a swept field such as shots are settings of their own: what is over several settings is drawn
     with the first of them. Without a sweep, rows of different settings are no family.
@@ -103,9 +103,11 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     ]
     if not families:
         return []
+    joint = joint_families(families)
+    alone = [family for family in families if not any(family in same for same in joint.values())]
     return [
-        *(joint_figure(same, field, metric) for field, same in joint_families(families).items()),
-        *(line_figure(family, family.fields[0], metric) for family in families),
+        *(joint_figure(same, field, metric) for field, same in joint.items()),
+        *(line_figure(family, family.fields[0], metric) for family in alone),
         parallel_figure(families, metric),
     ]
 
