@@ -117,6 +117,8 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     values["further_data"] = fields.further_data_fields(draft, values["data"], key, errors)
     values["partition"] = fields.partition_fields(draft.partition, values["data"], f"{key}.partition", errors)
     errors.place("partition")
+    values["transfer"] = fields.transfer_field(draft, values["data"], key)
+    errors.place("transfer")
     st.header("Model and methods")
     values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", errors)
     errors.place("backbone")

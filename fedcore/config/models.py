@@ -391,7 +391,9 @@ class Experiment(Part):
         description="Groups of clients with different backbones or training budgets; empty: all alike",
     )
     transfer: tuple[TransferConfig, ...] = Field(
-        (), description="Other data sets that the trained models are tested on; empty: none"
+        (),
+        title="also tested on",
+        description="Other data sets that the trained models are tested on; empty: none",
     )
     further_data: tuple[FurtherDataConfig, ...] = Field(
         (),

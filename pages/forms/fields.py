@@ -12,7 +12,7 @@ import streamlit as st
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
-from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
@@ -283,6 +283,35 @@ def partition_fields(
     return values
 
 
+def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[dict[str, object]]:
+    """Draw the choice of data sets that the trained models are only tested on.
+
+    Embedded data is offered; data with a folder comes from a file and stays until it is removed.
+    """
+    place = f"{key}.transfer"
+    chosen_before = st.session_state.get(place, ())
+    known: dict[str, dict[str, object]] = {
+        e.name: {"name": e.name}
+        for e in catalog.entries()
+        if e.embedded and (e.name != data["name"] or e.name in chosen_before)
+    }
+    written = {
+        f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
+        for other in draft.transfer
+    }
+    offered = known | written
+    chosen = st.multiselect(
+        field_title("transfer"),
+        list(offered),
+        default=list(written),
+        key=place,
+        placeholder="no other data",
+        help="Other data sets, on which nobody trains. The trained models are tested on each among its own "
+        "names. For data in a folder write a table [[transfer]] into the experiment's file.",
+    )
+    return [offered[name] for name in chosen]
+
+
 def backbone_names() -> list[str]:
     """Return the names of all CLIP models: built-in, common, then all others."""
     files = config_files()
@@ -364,7 +393,6 @@ def schedule_fields(
     values["held_out_share"] = draw("held_out_share") if values["held_out"] else draft.held_out_share
     errors.place_row(("held_out", "held_out_share", "time_limit", "keep_checkpoints"))
     values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves them
-    values["transfer"] = [other.model_dump() for other in draft.transfer]
     return values
 
 

@@ -87,6 +87,19 @@ def test_the_protocol_of_new_classes_is_chosen_by_name_for_a_folder_of_ones_own(
     assert (config.data.name, config.data.training_classes) == ("folder", "base")
 
 
+def test_other_data_to_test_on_is_chosen_by_name_and_that_of_a_file_stays(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    app = widget(open_page("new", preset="demo"), "Also tested on").set_value(["shapes"]).run()
+    assert not app.error and "rotated-digits" not in widget(app, "Also tested on").options
+    button(app, "Launch").click().run()
+    (other,) = Store(tmp_path / "runs.db").experiments.get(1).config.transfer
+    assert (other.name, other.root) == ("shapes", None)
+    app = upload(open_page("new", preset="demo"), demo(transfer=[{"name": "shapes", "split": "80/20"}]))
+    assert widget(app, "Also tested on").value == ["shapes"]
+    assert loads(app.code[0].value).transfer[0].split == "80/20"
+
+
 def test_a_held_out_domain_can_be_tested_whole(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", preset="demo")
     assert "Images of a held-out domain" not in [w.label for w in app.selectbox]
