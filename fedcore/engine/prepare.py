@@ -288,7 +288,7 @@ def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) 
         raise FedLensError(
             f"{method.about.title} cannot train clients that each predict among their own classes only: "
             f"{reason}; leave it out, or choose another protocol",
-            f"{field}.name",
+            field,
         )
     if getattr(config, "class_text", "template") == "description":
         raise FedLensError(

@@ -159,7 +159,7 @@ def _shared(row: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
         "row": hashlib.sha256(f"{row.setting}/{row.key}".encode()).hexdigest()[:8],
         "experiment": "; ".join(experiments),
         "data": data_titles(config),
-        "split": config.data.split,
+        "split": " + ".join(dict.fromkeys([config.data.split, *(d.split for d in config.further_data)])),
         "backbone": backbone_names(config),
         "partition": config.partition.kind,
         "clients": len(row.breakdowns.get("client", {})) or config.partition.clients,

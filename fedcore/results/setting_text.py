@@ -34,7 +34,7 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
         [
             _data(config, clients),
             *([further] if unseen else []),
-            *_split(config.data, rows),
+            *_split(config, rows),
             *_model(config),
             *_training(rows),
         ]
@@ -59,14 +59,18 @@ def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
         f"(alpha {partition.alpha or 0:g})",
         "pathological": f"with {counted(partition.classes_per_client or 1, 'class')}{each}",
         "dealt": "with disjoint classes, which are dealt out in blocks of equal size",
-        "blocks": f"with about {counted(partition.classes_per_client or 1, 'class')}{each} of one data set",
+        "blocks": f"with about {counted(partition.classes_per_client or 1, 'class')} of one data set{each}",
         "natural": "as the data set names them",
     }[partition.kind]
     return f"Data: {what}. The federation has {counted(len(clients), 'client')} {share}."
 
 
-def _split(data: DataConfig, rows: Sequence[ComparisonRow]) -> list[str]:
+def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
+    data = config.data
     said = [SPLITS[data.split]]
+    other = [d for d in (further.data for further in config.further_data) if d.split != data.split]
+    if other:
+        said = [f"{data_title(d)}: {SPLITS[d.split]}" for d in (data, *other)]
     if data.classes == "coop" and data.split != "coop":
         said.insert(0, "The classes are those of CoOp.")
     if data.training_classes == "base":

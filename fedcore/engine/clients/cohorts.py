@@ -24,7 +24,7 @@ from fedcore.methods.hyperparameters import MethodConfig
 
 @dataclass(frozen=True)
 class Cohort:
-    """Clients that share a backbone and a training budget.
+    """Clients that share a backbone and a training budget; or one client that predicts among its own classes.
 
     Its method and federation contain all clients of the run, so that indices mean the same everywhere; it
     trains and evaluates only its own clients.
