@@ -112,6 +112,17 @@ class MetricNotes(_Part):
     formula: Formula = "harmonic mean"
 
 
+METRICS = {
+    "accuracy": MetricNotes(),
+    "base accuracy": MetricNotes(quantity="base classes"),
+    "new accuracy": MetricNotes(quantity="new classes"),
+    "harmonic mean": MetricNotes(
+        quantity="harmonic mean of base and new", parts=("base accuracy", "new accuracy")
+    ),
+}
+"""Metrics that mean the same in all sources, unless one says otherwise."""
+
+
 class Paper(_Part):
     """A source of printed values, as its ``paper.toml`` describes it.
 
@@ -182,6 +193,10 @@ class Paper(_Part):
             of_table = self.tables.get(table, TableNotes()).protocol.over(self.protocol)
             self._protocols[table, setting] = self.settings.get(setting, Protocol()).over(of_table)
         return self._protocols[table, setting]
+
+    def metric(self, printed: str) -> MetricNotes:
+        """Return what the source says about a metric, else what the metric's name means everywhere."""
+        return self.metrics.get(printed) or METRICS.get(printed, MetricNotes())
 
     def title_of(self, table: str) -> str:
         """Return a table's name in words: ``Table 1a`` for ``1a``, others as the source names them."""

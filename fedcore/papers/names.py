@@ -45,15 +45,13 @@ def dataset(value: PublishedValue) -> str:
 
 def quantity(value: PublishedValue) -> str:
     """Return what a value measures, in words that are equal for all sources."""
-    notes = library.find(value.paper).metrics.get(value.metric)
-    return (notes.quantity if notes else "") or value.metric
+    return library.find(value.paper).metric(value.metric).quantity or value.metric
 
 
 def is_accuracy(value: PublishedValue) -> bool:
     """Return whether a value is an accuracy in per cent, and not a count, a time or a ratio."""
-    notes = library.find(value.paper).metrics.get(value.metric)
-    named = "accuracy" in value.metric or bool(notes and notes.quantity)
-    return named and 0 <= value.value <= 100
+    named = "accuracy" in value.metric or library.find(value.paper).metric(value.metric).quantity
+    return bool(named) and 0 <= value.value <= 100
 
 
 def protocol(value: PublishedValue) -> Protocol:

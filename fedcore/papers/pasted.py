@@ -28,6 +28,13 @@ LARGEST = 2_000
 _NUMBER = re.compile(
     r"^[*_↑↓\s]*(?P<value>-?\d+(?:[.,]\d+)?)\s*%?\s*(?:(?:±|\+-|\+/-|\\pm|\(|\$\\pm\$)\s*(?P<std>\d+(?:[.,]\d+)?)\)?)?[*_↑↓\s]*$"
 )
+AVERAGE = "avg"
+_HEADINGS: dict[str, Role] = {
+    "data": "dataset", "setting": "setting", "backbone": "backbone", "domain": "target", "metric": "metric",
+}  # fmt: skip
+"""Words in the heading of a column of texts -> what it names."""
+_GROUPS = {"base": "base", "seen": "base", "new": "new", "novel": "new", "unseen": "new"}
+"""First word of the heading of a column of values -> the group of classes."""
 _EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")
 
 
@@ -103,25 +110,35 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
 
 
 def guess(table: PastedTable) -> list[Column]:
-    """Guess what the columns hold: those of numbers hold values, others name methods, data sets and more."""
+    """Guess what the columns hold: those of numbers hold values, others name methods, data sets and more.
+
+    The heading of a column of values is a data set, or a metric if another column names the data sets.
+    """
     columns: list[Column] = []
     for i, title in enumerate(table.head):
         cells = [line[i] for line in table.lines if line[i] not in _EMPTY]
-        numeric = cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2
-        if numeric:
-            average = title.lower().strip(". ") in ("avg", "average", "mean")
-            columns.append(Column("value", dataset="avg" if average else title))
+        if cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2:
+            columns.append(_of_values(title))
             continue
         taken = {column.role for column in columns}
-        named: dict[str, Role] = {
-            "data": "dataset",
-            "setting": "setting",
-            "backbone": "backbone",
-            "domain": "target",
-        }
-        role: Role = next((r for word, r in named.items() if word in title.lower()), "method")
+        role: Role = next((role for word, role in _HEADINGS.items() if word in title.lower()), "method")
         columns.append(Column(role if role not in taken else "ignored"))
+    if any(column.role == "dataset" for column in columns):
+        columns = [
+            Column("value", "", _GROUPS.get(title.lower().split()[0], "avg"), title)
+            if column.role == "value" and column.dataset != AVERAGE
+            else column
+            for column, title in zip(columns, table.head, strict=True)
+        ]
     return columns
+
+
+def _of_values(title: str) -> Column:
+    if title.lower().strip(". ") in ("avg", "average", "mean"):
+        return Column("value", AVERAGE)
+    if title.lower().split()[:1] and title.lower().split()[0] in _GROUPS:
+        return Column("value", "", _GROUPS[title.lower().split()[0]], title)
+    return Column("value", title)
 
 
 def values(

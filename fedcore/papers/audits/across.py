@@ -68,7 +68,7 @@ def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
         baseline, dataset = names.baseline(value), names.dataset(value)
         if baseline == names.ZERO_SHOT or not dataset or not names.is_accuracy(value):
             continue
-        if library.find(value.paper).metrics[value.metric].parts:
+        if library.find(value.paper).metric(value.metric).parts:
             continue
         place = dataset, _domain(value.target), _half(names.quantity(value))
         found[value.paper, baseline, value.setting, value.backbone].setdefault(place, value)

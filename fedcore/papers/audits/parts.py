@@ -108,12 +108,11 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
     """Leave out the values that ``combinations`` judges by the metrics that they are computed from."""
-    notes = library.find(values[0].paper).metrics if values else {}
     printed = {(*_place(value), value.metric) for value in values}
     return [
         v
         for v in values
-        if not (parts := notes.get(v.metric, MetricNotes()).parts)
+        if not (parts := library.find(v.paper).metric(v.metric).parts)
         or not all((*_place(v), part) in printed for part in parts)
     ]
 
@@ -153,7 +152,8 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield harmonic means, and other metrics computed from metrics, that do not follow from their parts."""
     if not values:
         return
-    formulas = {m: n for m, n in library.find(values[0].paper).metrics.items() if n.parts}
+    paper = library.find(values[0].paper)
+    formulas = {m: notes for m in dict.fromkeys(v.metric for v in values) if (notes := paper.metric(m)).parts}
     by_metric: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:
         by_metric[_place(value)][value.metric] = value
@@ -201,14 +201,12 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """
     if not values:
         return
-    metrics = library.find(values[0].paper).metrics
-    unnamed = [
-        v for v in values if v.dataset in names.AVERAGES and metrics.get(v.metric, MetricNotes()).parts
-    ]
+    paper = library.find(values[0].paper)
+    unnamed = [v for v in values if v.dataset in names.AVERAGES and paper.metric(v.metric).parts]
     datasets = list(dict.fromkeys(v.dataset for v in values if names.dataset(v)))
     single = {(v.method, v.metric, v.dataset): v for v in reversed(values) if names.dataset(v)}
     for column in _rows(unnamed, "method").values():
-        notes = metrics[column[0].metric]
+        notes = paper.metric(column[0].metric)
         best: tuple[int, list[str], dict[PublishedValue, float]] = 0, [], {}
         for count in range(2, len(datasets) + 1):
             chosen, given, right = datasets[:count], {}, 0
@@ -290,10 +288,10 @@ def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """
     if not values:
         return
-    notes = library.find(values[0].paper).metrics
+    paper = library.find(values[0].paper)
     rows: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:
-        if not notes.get(value.metric, MetricNotes()).parts:
+        if not paper.metric(value.metric).parts:
             rows[_place(value)][value.metric] = value
     metrics = sorted({m for row in rows.values() for m in row})
     for first, second in pairs_of(metrics, 2):

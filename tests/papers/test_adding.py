@@ -1,0 +1,170 @@
+"""Papers that a user adds: pasted tables, folders, and what is wrong with either."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.cli.main import main
+from fedcore.errors import FedLensError
+from fedcore.papers import adding, audits, library, literature, pasted, published
+from fedcore.papers.pasted import Column
+from fedcore.papers.tables.layout import all_tables, tables_of
+
+SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
+MARKDOWN = (
+    "| Data set | Method | base accuracy | new accuracy |\n|---|:-:|---|---|\n"
+    "| DTD | CoCoOp | 77.01 | 56.00 |"
+)
+LATEX = "Method & DTD & Food101 \\\\ \\midrule\nPromptFL & \\textbf{53.74} & 85.10\\% \\\\ \\bottomrule"
+PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
+HEAD = "table,dataset,setting,backbone,method,target,metric,value,std\n"
+VALUES = HEAD + "1,Food101,,ViT-B-16,PromptFL,avg,accuracy,99.5,\n"
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A database without added papers; those of the test are forgotten at its end."""
+    monkeypatch.delenv("FEDLENS_PAPERS", raising=False)
+    yield tmp_path / "runs.db"
+    shutil.rmtree(tmp_path / "runs.db.papers", ignore_errors=True)
+    adding.use(tmp_path / "runs.db")
+    assert len(published.load_all()) == 9223
+
+
+def folder(tmp_path: Path, paper: str = PAPER, values: str = VALUES, name: str = "mine") -> Path:
+    made = tmp_path / "elsewhere" / name
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "paper.toml").write_text(paper, encoding="utf-8")
+    (made / "values.csv").write_text(values, encoding="utf-8")
+    return made
+
+
+def read(text: str, **common: str):
+    table = pasted.read(text)
+    return pasted.values(table, pasted.guess(table), {"table": "1", **common}, "mine")
+
+
+def test_a_pasted_table_is_read_as_it_is_printed() -> None:
+    found = read(SPREADSHEET, backbone="RN50", metric="accuracy")
+    assert [(v.method, v.dataset, v.value, v.std) for v in found] == [
+        ("PromptFL", "DTD", 53.74, 0.31),
+        ("PromptFL", "Food101", 85.10, None),
+        ("PromptFL", "avg", 69.42, None),
+        ("Made up", "DTD", 61.0, None),
+        ("Made up", "avg", 61.0, None),
+    ]
+    assert {(v.backbone, v.target, v.metric) for v in found} == {("RN50", "avg", "accuracy")}
+    halves = read(MARKDOWN)
+    assert [(v.dataset, v.target, v.metric, v.value) for v in halves] == [
+        ("DTD", "base", "base accuracy", 77.01),
+        ("DTD", "new", "new accuracy", 56.0),
+    ]
+    assert [v.value for v in read(LATEX)] == [53.74, 85.10]
+    assert [v.value for v in read(VALUES)] == [99.5], "the columns of values.csv need no mapping"
+
+
+WRONG = (
+    ("Method\tDTD", "paste a line of headings and at least one line of values"),
+    ("Method,DTD\nA,1,2", "line 2 has 3 cells and the headings 2"),
+    (
+        "Method,DTD\nA,80.1\nB,b\nC,79.0",
+        "line 3, column 'DTD': 'b' is no number; write 83.21",
+    ),
+    (
+        "Method,DTD\nA,80.1\nA,80.2",
+        "line 3, column 'DTD': the same method, data set, target and metric as in line 2",
+    ),
+    ("DTD,Food\n80.1,70.2", "say which column names the method"),
+    ("Method,DTD\n,80.1\nB,80.2", "line 2: the method is empty"),
+)
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG)
+def test_a_bad_table_gets_the_line_and_the_remedy(text, said) -> None:
+    with pytest.raises(FedLensError, match="^" + said.replace("(", r"\(")):
+        read(text)
+
+
+BAD = (
+    ({"paper": "title = "}, "paper.toml: Invalid value"),
+    ({"paper": PAPER.replace('"paper"', '"blog"')}, "kind must be one of paper, README, results file"),
+    ({"paper": PAPER + 'titel = "x"\n'}, "unknown field titel; did you mean 'title'"),
+    ({"paper": 'title = "Mine"\nlicence = "x"\nkind = "paper"\n'}, "citation is missing; add it"),
+    ({"values": VALUES.replace("99.5", "ninety")}, "values.csv, line 2: value is 'ninety'; write a number"),
+    ({"values": VALUES.replace(",99.5,", ",99.5,-1")}, "line 2: std is -1; a spread is not negative"),
+    ({"values": VALUES.replace("PromptFL", "")}, "line 2: method is empty; write it as printed"),
+    ({"values": VALUES.replace("metric,", "metrik,")}, "line 1: 'metric' is missing; the columns are"),
+    ({"values": VALUES.replace("99.5,", "99.5")}, "line 2: it has not 9 cells; quote a cell"),
+    ({"name": "Mine Own"}, "use lower-case letters, digits and _"),
+    ({"name": "fedot"}, "'fedot' comes with FedLens; rename the folder"),
+    ({"paper": PAPER + '[tables."7"]\ncaption = "x"\n'}, "values.csv has no table '7'"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD)
+def test_a_bad_folder_is_refused_with_the_file_the_line_and_the_remedy(changes, said, db, tmp_path) -> None:
+    with pytest.raises(FedLensError) as error:
+        adding.add(folder(tmp_path, **changes), db)
+    assert said in str(error.value)
+    assert not library.added_folder(db).exists()
+
+
+def test_an_added_paper_is_one_like_those_that_ship(db, tmp_path, capsys) -> None:
+    before = literature.pairs()["PromptFL", "Food101"].works
+    assert main(["papers", "add", str(folder(tmp_path)), "--db", str(db)]) == 0
+    assert "Mine: 1 value added" in capsys.readouterr().out
+    assert (tmp_path / "runs.db.papers" / "mine" / "values.csv").exists()
+    assert literature.pairs()["PromptFL", "Food101"].works == [*before[:4], "mine", *before[4:]]
+    assert any(table.paper == "mine" for table in all_tables())
+    assert main(["papers", "list", "--db", str(db)]) == 0
+    assert "added, " in capsys.readouterr().out
+    assert main(["papers", "remove", "mine", "--db", str(db)]) == 0
+    assert literature.pairs()["PromptFL", "Food101"].works == before
+    assert main(["papers", "remove", "fedot", "--db", str(db)]) == 2
+
+
+def test_a_damaged_paper_hides_no_other_and_is_named(db, tmp_path) -> None:
+    adding.add(folder(tmp_path), db)
+    damaged = library.added_folder(db) / "other"
+    shutil.copytree(library.added_folder(db) / "mine", damaged)
+    (damaged / "values.csv").write_text("nothing\n", encoding="utf-8")
+    (error,) = adding.use(db)
+    assert "other/values.csv, line 1" in str(error) and "mine" in library.papers()
+
+
+def test_a_written_paper_reads_back_and_gains_a_second_table(db) -> None:
+    fields = {"title": 'A "quoted" title', "citation": "Ä, 2026", "licence": "facts", "kind": "README"}
+    first = read(SPREADSHEET, setting='s, "t"')
+    paper, found = adding.write(
+        "mine", fields, first, {"1": {"caption": "one"}}, {'s, "t"': {"clients": "10"}}, db
+    )
+    assert paper.title == 'A "quoted" title' and paper.protocol_of("1", 's, "t"').clients == "10"
+    assert [f.kind for f in found] == [], "both averages follow"
+    second = [replace(value, table="2") for value in read(MARKDOWN)]
+    paper, _ = adding.write("mine", fields, second, {"2": {"caption": "two"}}, {}, db)
+    assert {v.table for v in published.load("mine")} == {"1", "2"}
+    assert paper.tables["1"].caption == "one" and paper.settings['s, "t"'].clients == "10"
+    assert [t.title for t in tables_of(paper, published.load("mine"))] == ["Table 1", "Table 2"]
+    with pytest.raises(FedLensError, match="exists; choose another title"):
+        adding.write("fedot", fields, first, {}, {}, db)
+
+
+def test_an_added_table_is_audited(db, tmp_path) -> None:
+    copied = "\n".join(
+        f"1,{v.dataset},,ViT-B-16,CoCoOp,{v.target},{v.metric},{v.value},"
+        for v in published.load("onpokd")
+        if v.table == "1" and v.method == "CoCoOp" and v.dataset != "avg"
+    )
+    row = "1,DTD,,ViT-B-16,Mine"
+    wrong = f"{row},base,base accuracy,80,\n{row},new,new accuracy,60,\n{row},avg,harmonic mean,71.57,\n"
+    _, found = adding.add(folder(tmp_path, values=f"{HEAD}{copied}\n{wrong}"), db)
+    kinds = [f.kind for f in found]
+    assert kinds.count("identical") == 22 and kinds.count("does not follow") == 1
+    assert "the harmonic mean of 80.00, 60.00 is 68.57" in next(
+        f.text for f in found if f.kind == "does not follow"
+    )
+    assert Column("value") == Column("value", "", "avg", "") and audits.KINDS
