@@ -46,7 +46,7 @@ def about(name: str) -> str:
     """Return the facts about one data set, one per line."""
     entry = catalog.entry(name)
     facts = {
-        "What": f"{entry.source}. Images: {_images(entry)}. Classes: {_classes(entry)}.",
+        "What": f"{entry.source}.",
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
         if len(entry.domains) > 1
         else "",
