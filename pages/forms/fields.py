@@ -25,6 +25,8 @@ MAX_SEEDS = 1000
 """Maximum number of seeds in one range."""
 _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
+MAX_COLUMNS = 4
+"""Fields beside each other behind the expander; in a narrower one the options could not be read."""
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
 """Example paths of the user's own data, by data set name."""
@@ -201,11 +203,13 @@ def _open_extra_fields(
         if n not in shown and (n != "classes" or (entry is not None and entry.classes_coop))
     ]
     placeholders = {"template": entry.template} if entry is not None and entry.template else {}
-    for column, name in zip(st.columns(len(rest), vertical_alignment="bottom"), rest, strict=True):
-        with column:
-            values[name] = inputs.field_widget(
-                f"data.{name}", fields[name], start[name], f"{key}.{name}", None, placeholders.get(name)
-            )
+    for first in range(0, len(rest), MAX_COLUMNS):
+        row = rest[first : first + MAX_COLUMNS]
+        for column, name in zip(st.columns(MAX_COLUMNS, vertical_alignment="bottom"), row, strict=False):
+            with column:
+                values[name] = inputs.field_widget(
+                    f"data.{name}", fields[name], start[name], f"{key}.{name}", None, placeholders.get(name)
+                )
     errors.place_row(f"data.{name}" for name in rest)
     return values
 
