@@ -26,6 +26,7 @@ LATER = {
     "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "further_data": (),
     "held_out_share": "test",
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
+    "method.config.fair_weight": 0.01, "method.config.lowest_rank": 1,
     "method.config.stretch_mean": "classes",
 }  # fmt: skip
 """Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.

@@ -116,6 +116,8 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         IMAGE | {"residual"},
         set(),
     ),
+    "fedavg-lora-fair": ("fedavg-lora", {**LORA, "aggregation": "fair"}, IMAGE, IMAGE, set()),
+    "fedavg-lora-hetero": ("fedavg-lora", {**LORA, "aggregation": "hetero"}, IMAGE, IMAGE, {"rank"}),
     "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
     "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),
     "fedakt": (

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from fedcore.engine.clients.executor import ChunkResult
 from fedcore.engine.clients.local import Trained
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Method, Params, Ragged, State, Uploads
+from fedcore.methods.base import Method, Params, Ragged, State, Uploads, overrides
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
 
+_KEPT = 32
+"""Participants whose uploads are kept beside their means, for diagnostics."""
 _LEVELS = 4
 """Partial sums that torch's sum over the first axis keeps on a CPU (``cascade_sum`` in SumKernel.cpp)."""
 
@@ -57,7 +59,7 @@ def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
 
 @dataclass(frozen=True)
 class MeanUploads(Uploads):
-    """The means of a round's uploads; the uploads themselves are gone.
+    """The means of a round's uploads; the uploads themselves are gone unless diagnostics read a few.
 
     Attributes:
         means: the weighted mean of each parameter. Shape: (...).
@@ -155,12 +157,14 @@ def gather(
     """Join the results of a round's chunks as they arrive.
 
     Args:
-        only_means: sum the uploads instead of storing them.
+        only_means: sum the uploads instead of storing them; those of a few participants are stored too if
+            the method has diagnostics.
 
     Shape: clients and samples (participants,).
     """
     weights = Uploads({}, clients, samples).weights(method.config.weighting) if only_means else None
     means = {name: RunningMean(weights) for name in method.shared} if weights is not None else {}
+    stored = not only_means or (len(clients) <= _KEPT and overrides(type(method), "diagnostics"))
     trained: list[Trained] = []
     sent: list[dict[str, Tensor | Ragged]] = []
     counted: list[Traffic] = []
@@ -174,17 +178,17 @@ def gather(
             value = uploads[name]
             assert not isinstance(value, Ragged), f"'{name}' is ragged"
             mean.add(value)
-        if not only_means:
+        if stored:
             sent.append(uploads)
         trained.append(result.trained)
         slots.append(result.slots)
         cells += result.cells
         seconds += result.seconds_evaluate
+    values = {n: _join([s[n] for s in sent]) for n in sent[0]} if stored else {}
+    joined = Uploads(values, clients, samples)
     if only_means:
         summed = {name: mean.result() for name, mean in means.items()}
-        joined: Uploads = MeanUploads({}, clients, samples, means=summed)
-    else:
-        joined = Uploads({n: _join([s[n] for s in sent]) for n in sent[0]}, clients, samples)
+        joined = MeanUploads(values, clients, samples, means=summed)
     total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))
     return Gathered(_join_trained(trained), joined, total, slots, cells, seconds)
 

@@ -12,14 +12,18 @@ start from one A, which keeps the difference small. ``aggregation`` has the othe
     fedsa   A is averaged, B stays with its client                     FedSA-LoRA (Guo et al., ICLR 2025)
     exact   as factors, and R <- R + mean B_i A_i - B A                FedEx-LoRA (Singhal et al., 2024)
     stack   R <- R + mean B_i A_i, A is drawn anew, B <- 0             FLoRA (Wang et al., NeurIPS 2024)
+    fair    as factors, and B <- B + D, D = argmin 1 - cos((B + D) A, mean B_i A_i) + lambda |D|
+                                                                       LoRA-FAIR (Bian et al., ICCV 2025)
+    hetero  client i has the first r_i rows of A and columns of B; means by |B_i A_i| of factors that are
+            filled with zeros                                          HetLoRA (Cho et al., EMNLP 2024)
 
 Settings are FedAlign's, since the papers state none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
@@ -33,13 +37,15 @@ from fedcore.methods.base import (
     Method,
     Models,
     Params,
+    Ragged,
     RunContext,
     State,
     Step,
     Uploads,
 )
+from fedcore.methods.baselines.lora_server import norm_weights, products, refined
 from fedcore.methods.fedalign.config import LoRAConfig
-from fedcore.methods.hyperparameters import LossWeight, hyper
+from fedcore.methods.hyperparameters import LossWeight, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -55,19 +61,33 @@ class FedAvgLoRAConfig(LoRAConfig):
         gt=0,
         le=1000,
     )
-    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack"] = hyper(
+    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero"] = hyper(
         "factors",
         "What the server does with A and B: factors, average each; ffa, A stays as drawn and B is averaged; "
         "fedsa, A is averaged and B stays with its client; exact, average each and add what the mean of the "
         "products B A lacks to the weights; stack, add the mean of the products to the weights and begin "
-        "each round with new factors",
+        "each round with new factors; fair, average each and turn B towards the mean of the products; "
+        "hetero, clients have ranks of their own and the norms of their products as weights",
         words={
             "factors": "A and B apart",
             "ffa": "B alone (FFA-LoRA)",
             "fedsa": "A alone (FedSA-LoRA)",
             "exact": "with the residual (FedEx-LoRA)",
             "stack": "stacked (FLoRA)",
+            "fair": "B refined (LoRA-FAIR)",
+            "hetero": "own ranks (HetLoRA)",
         },
+    )
+    fair_weight: LossWeight = hyper(
+        0.01,
+        "Weight lambda of |D|, how far B may be turned, with aggregation = fair (LoRA-FAIR: 0.01)",
+        title="weight of the refinement",
+    )
+    lowest_rank: Rank = hyper(
+        1,
+        "Lowest rank of a client with aggregation = hetero: each client's rank is drawn by its name, from "
+        "this one to that of the server",
+        title="lowest rank of a client",
     )
 
 
@@ -86,8 +106,8 @@ AVERAGING_ERROR = DiagnosticChart(
     {"averaging_error": "mean of layers", "averaging_error_worst": "worst layer"},
     unit="%",
     note="|mean of B A - (mean of B)(mean of A)| / |mean of B A|, of the factors after local training. "
-    "FedEx-LoRA and FLoRA add what is missing; in FFA-LoRA nothing is. Not measured with A and B apart, "
-    "whose uploads are summed as they arrive.",
+    "FedEx-LoRA and FLoRA add what is missing, LoRA-FAIR some of it; in FFA-LoRA nothing is missing. With "
+    "A and B apart it is measured with up to 32 participants: more uploads are summed as they arrive.",
 )
 
 
@@ -122,7 +142,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         self.start = first_adapted_layer(config.start_layer, problem.backbone.spec.vision_layers)
         self.trained = ("image_b",) if config.aggregation == "ffa" else ("image_a", "image_b")
         self.shared = ("image_a",) if config.aggregation == "fedsa" else self.trained
-        self.clients_use_global = config.aggregation != "fedsa"
+        self.clients_use_global = config.aggregation not in ("fedsa", "hetero")
         self.first_a = self._draw(problem.generator)[0]
 
     @classmethod
@@ -135,6 +155,12 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
                 f"rank {config.rank} is more than the width of {spec.name}'s image tower; "
                 f"use at most {spec.vision_width}",
                 "rank",
+            )
+        if config.aggregation == "hetero" and config.lowest_rank > config.rank:
+            raise FedLensError(
+                f"lowest_rank {config.lowest_rank} is more than rank {config.rank}, that of the server; "
+                f"use at most {config.rank}",
+                "lowest_rank",
             )
 
     @classmethod
@@ -155,8 +181,10 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
         A that is not trained (ffa) is drawn from the run's seed, which all clients know, and never sent.
 
+        stack also counts the rank of what each client has not received yet; hetero has the clients' ranks.
+
         Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r), residual (layers, 3, width,
-        width).
+        width), owed (clients,) and rank (clients, 1) int64.
         """
         a, b = self._draw(generator)
         values = {"image_a": a, "image_b": b}
@@ -165,27 +193,97 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
             values["residual"] = b.new_zeros(layers, three, width, width)
         if self.config.aggregation == "fedsa":
             return State(shared={"image_a": a}, local=self.repeat({"image_b": b}))
-        return State(shared={n: v for n, v in values.items() if n in self.trained or n == "residual"})
+        shared = {n: v for n, v in values.items() if n in self.trained or n == "residual"}
+        if self.config.aggregation == "hetero":
+            return State(shared=shared, local={"rank": self._ranks})
+        owed = torch.zeros(len(self.problem.clients), dtype=torch.int64)
+        return State(shared=shared, server={"owed": owed} if self.config.aggregation == "stack" else {})
+
+    @cached_property
+    def _ranks(self) -> Tensor:
+        """Draw each client's rank by its name. Shape: -> (clients, 1) int64."""
+        lowest, highest = self.config.lowest_rank, self.config.rank
+        return self.problem.draw_per_client(
+            lambda generator: torch.randint(lowest, highest + 1, (1,), generator=generator), "lora", "rank"
+        )
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         loss = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
-        return Step({self.trained: loss})
+        return Step({self.trained: loss}, moved={"rank": params["rank"]} if "rank" in params else {})
+
+    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+        """Return the factors that are shared; with ranks of their own, clients send their rows and columns.
+
+        Shape: image_a (participants, layers, 3, r, width), image_b (participants, layers, 3, width, r), or
+        Ragged with the axis of ranks second.
+        """
+        if "rank" not in params:
+            return super().upload(params, record, data)
+        a, b = self._cut(params)
+        return self._by_rank(a, b, params["rank"][:, 0])
+
+    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+        """Return what is sent: of the residual the stacks that a client has missed, of factors its ranks.
+
+        The new A of stack follows from the run's seed, and B is 0.
+        """
+        if self.config.aggregation == "hetero":
+            ranks = self._ranks[clients.to(self.problem.device), 0]
+            return self._by_rank(received["image_a"], received["image_b"], ranks)
+        if self.config.aggregation == "stack":
+            a = received["image_a"]
+            row = 2 * a[0, :, :, 0].numel()  # a row of A and a column of B in each projection
+            return {
+                "stack": Ragged(a.new_zeros(1).expand(len(clients), 1, row), state.server["owed"][clients])
+            }
+        return super().downloads(state, clients, received)
+
+    @staticmethod
+    def _by_rank(a: Tensor, b: Tensor, ranks: Tensor) -> dict[str, Tensor | Ragged]:
+        """Move the axis of ranks to the front, to send some of its rows."""
+        return {
+            "image_a": Ragged(a.permute(0, 3, 1, 2, 4), ranks),
+            "image_b": Ragged(b.permute(0, 4, 1, 2, 3), ranks),
+        }
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Average the factors that are sent, and keep what their products lack in the residual."""
+        way, weights = self.config.aggregation, uploads.weights(self.config.weighting)
+        if way == "hetero":
+            a, b = self._sent(uploads)
+            weights = norm_weights(a, b, weights)[..., None, None]
+            means = {"image_a": (weights * a).sum(0).to(a.dtype), "image_b": (weights * b).sum(0).to(b.dtype)}
+            return replace(state, shared=means)
         averaged = super().aggregate(state, uploads, generator)
+        if way == "fair":
+            a, b = averaged.shared["image_a"], averaged.shared["image_b"].clone()
+            for i, (of_products, _) in enumerate(products(*self._sent(uploads), weights)):
+                b[i] = refined(a[i], b[i], of_products, self.config.fair_weight).to(b.dtype)
+            return replace(averaged, shared={"image_a": a, "image_b": b})
         if "residual" not in state.shared:
             return averaged
-        weights = uploads.weights(self.config.weighting)
         residual = state.shared["residual"].clone()
-        layers = _products(uploads.dense("image_a"), uploads.dense("image_b"), weights)
-        for i, (of_products, of_means) in enumerate(layers):
-            added = of_products if self.config.aggregation == "stack" else of_products - of_means
+        for i, (of_products, of_means) in enumerate(products(*self._sent(uploads), weights)):
+            added = of_products if way == "stack" else of_products - of_means
             residual[i] += added.to(residual.dtype)
-        factors = averaged.shared
-        if self.config.aggregation == "stack":
-            factors = dict(zip(self.shared, self._draw(generator, "anew"), strict=True))
-        return replace(averaged, shared={**factors, "residual": residual})
+        if way == "exact":
+            return replace(averaged, shared={**averaged.shared, "residual": residual})
+        owed = state.server["owed"].clone()
+        owed[uploads.clients] = 0  # this round began with it
+        owed += len(uploads.clients) * self.config.rank
+        factors = dict(zip(self.shared, self._draw(generator, "anew"), strict=True))
+        return replace(averaged, shared={**factors, "residual": residual}, server={"owed": owed})
+
+    @staticmethod
+    def _sent(uploads: Uploads) -> tuple[Tensor, Tensor]:
+        """Return A and B of the participants, with zeros beyond their ranks.
+
+        Shape: -> (participants, layers, 3, r, width), (participants, layers, 3, width, r).
+        """
+        a, b = uploads.values["image_a"], uploads.values["image_b"]
+        if isinstance(a, Ragged) and isinstance(b, Ragged):
+            return a.values.permute(0, 2, 3, 1, 4), b.values.permute(0, 2, 3, 4, 1)
+        return uploads.dense("image_a"), uploads.dense("image_b")
 
     @property
     def needs_only_means(self) -> bool:
@@ -196,20 +294,27 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
         """Return how far the product of the mean factors is from the mean product, by layer."""
-        if self.needs_only_means:
+        if not uploads.values:
             return {}
-        a, weights = self._a(trained), uploads.weights(self.config.weighting)
+        weights = uploads.weights(self.config.weighting)
+        both = {"image_a", "image_b"} <= uploads.values.keys()
+        a, b = self._sent(uploads) if both else (self._a(trained), trained["image_b"])
+        if self.config.aggregation == "hetero":
+            weights = norm_weights(a, b, weights)
         errors = [
             (of_products - of_means).norm() / of_products.norm().clamp(min=torch.finfo(torch.float64).tiny)
-            for of_products, of_means in _products(a, trained["image_b"], weights)
+            for of_products, of_means in products(a, b, weights)
         ]
         every = torch.stack(errors)
         return {"averaging_error": every.mean(), "averaging_error_worst": every.max()}
 
     def models(self, state: State) -> Models:
-        """Return the model that all clients share; there is none where each has a B of its own."""
+        """Return the model that all clients share; there is none where each has a B of its own.
+
+        With ranks of their own, clients have the beginning of the global model.
+        """
         own = super().models(state)
-        return own if self.clients_use_global else Models(None, own.clients)
+        return own if self.config.aggregation != "fedsa" else Models(None, own.clients)
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
@@ -220,8 +325,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
         Shape: -> (models, samples or K, d).
         """
-        residual = params.get("residual")
-        lora = Lora(self._a(params), params["image_b"], self.config.gamma, self.start, residual)
+        lora = Lora(*self._cut(params), self.config.gamma, self.start, params.get("residual"))
         h = self.problem.backbone.image.tail(x, self.start, lora)
         return h, self.problem.class_features.expand(len(h), -1, -1)
 
@@ -230,19 +334,16 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         b = params["image_b"]
         return params["image_a"] if "image_a" in params else self.first_a.to(b).expand(len(b), -1, -1, -1, -1)
 
+    def _cut(self, params: Params) -> tuple[Tensor, Tensor]:
+        """Return A and B of some models, with zeros beyond the rank of a client that has its own.
 
-def _products(a: Tensor, b: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return the mean of the products B A, and the product of the means, for one layer after the other.
-
-    Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r) -> (3, width, width) each, in
-    float64.
-    """
-    weights = weights.to(a.device).view(-1, 1, 1, 1)
-    for i in range(a.shape[1]):
-        one, other = a[:, i].double(), b[:, i].double()
-        weighted = weights * other
-        mean = torch.einsum("cjor,cjri->joi", weighted, one)
-        yield mean, weighted.sum(0) @ (weights * one).sum(0)
+        Shape: -> (models, layers, 3, r, width), (models, layers, 3, width, r).
+        """
+        a, b = self._a(params), params["image_b"]
+        if "rank" not in params:
+            return a, b
+        kept = torch.arange(self.config.rank, device=b.device) < params["rank"]
+        return a * kept[:, None, None, :, None], b * kept[:, None, None, None, :]
 
 
 @method

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from fedcore.errors import FedLensError
 from tests.support.against import (
     build,
     client_logits,
@@ -163,9 +164,125 @@ def test_one_client_alone_loses_nothing_by_averaging():
         method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
         return client_logits(method, run_rounds(method, federation, rounds).state, federation)
 
-    for aggregation in ("fedsa", "exact"):
+    for aggregation in ("fedsa", "exact", "fair"):
         torch.testing.assert_close(predicted(aggregation, 3), predicted("factors", 3), **NEAR)
     torch.testing.assert_close(predicted("stack", 1), predicted("factors", 1), **NEAR)
+
+
+def refined(a, b, target) -> torch.Tensor:
+    """argmin over D of 1 - cos((B + D) A, target) + 0.01 |D| of one projection, by torch's own minimiser."""
+    added = torch.full_like(b, 1e-6).requires_grad_()
+    moves = torch.optim.LBFGS(
+        [added], max_iter=500, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+    )
+
+    def objective():
+        moves.zero_grad()
+        product = (b + added) @ a
+        value = 1 - (product * target).sum() / product.norm() / target.norm() + 0.01 * added.norm()
+        value.backward()
+        return value
+
+    moves.step(objective)
+    return b + added.detach()
+
+
+@pytest.mark.parametrize("aggregation", ["fair", "hetero"])
+def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
+    federation = federation_of(tiny_backbone())
+    problem = federation.problem
+    method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
+    first = method.init(problem.generator)
+    a, b = first.shared["image_a"], first.shared["image_b"]
+    ranks = first.local["rank"][:, 0].tolist() if aggregation == "hetero" else [2] * 3
+    assert aggregation == "fair" or set(ranks) == {1, 2}
+    texts, (xs, labels) = class_texts(problem), samples(federation)
+    tail, errors = fedalign.ImageTail(problem.backbone.model.visual, 1), []
+    for steps in engine_batches(federation, method, 3):
+        products, sent = [], []
+        for k, r in enumerate(ranks):
+
+            def loss(values, received, x, y):
+                features = torch.stack([fedalign.image_feature(tail, tuple(values), 0.25, one) for one in x])
+                return mean_loss(texts, features, y, 14.3)
+
+            def adam(values):
+                return torch.optim.Adam(values, lr=0.01)
+
+            start = [a[:, :, :r], b[..., :r]]
+            ((own_a, own_b),) = fedavg.run(loss, start, [xs[k]], [labels[k]], [[steps[k]]], adam, None)
+            products.append(own_b @ own_a)
+            padded = [torch.zeros_like(a), torch.zeros_like(b)]
+            padded[0][:, :, :r], padded[1][..., :r] = own_a, own_b
+            sent.append(padded)
+        a, b = torch.zeros_like(a), torch.zeros_like(b)
+        target = torch.zeros_like(products[0])
+        for layer in range(3):
+            for projection in range(3):
+                at = layer, projection
+                shares = [float(p[at].norm()) for p in products] if aggregation == "hetero" else [9, 5, 7]
+                for share, product, (own_a, own_b) in zip(shares, products, sent, strict=True):
+                    target[at] += share / sum(shares) * product[at]
+                    a[at] += share / sum(shares) * own_a[at]
+                    b[at] += share / sum(shares) * own_b[at]
+        lost = (target - b @ a).flatten(1).norm(dim=1) / target.flatten(1).norm(dim=1)
+        errors.append(float(lost.mean()))
+        if aggregation == "fair":
+            before = b
+            b = torch.stack([
+                torch.stack([refined(a[i, j], b[i, j], target[i, j]) for j in range(3)]) for i in range(3)
+            ])  # fmt: skip
+            assert (b - before).abs().max() > 1e-4, "it is refined"
+    loop = run_rounds(method, federation, 3)
+    torch.testing.assert_close(loop.state.shared["image_a"], a, **NEAR)
+    torch.testing.assert_close(loop.state.shared["image_b"], b, **NEAR)
+    shown = [diagnostics(event, "averaging_error")[0] for event in loop.finished[1:]]
+    assert shown == pytest.approx(errors, abs=1e-6) and min(shown) > 1e-4
+    ours = client_logits(method, loop.state, federation)
+    for k, r in enumerate(ranks):
+        own = a[:, :, :r], b[..., :r]
+        expected = [
+            scores(texts, fedalign.image_feature(tail, own, 0.25, x), 14.3)
+            for x in federation.pool.values[:6]
+        ]
+        torch.testing.assert_close(ours[k][:6], torch.stack(expected), **NEAR)
+    whole = scores(texts, fedalign.image_feature(tail, (a, b), 0.25, federation.pool.values[0]), 14.3)
+    torch.testing.assert_close(global_logits(method, loop.state, federation)[0], whole, **NEAR)
+
+
+def test_a_large_weight_refines_nothing_and_one_rank_for_all_is_the_servers():
+    federation = federation_of(tiny_backbone())
+
+    def shared(**options):
+        method = build("fedavg-lora", federation, **SMALL, **options)
+        return run_rounds(method, federation, 2).state.shared
+
+    plain, heavy = shared(), shared(aggregation="fair", fair_weight=1000)
+    for name, value in plain.items():
+        assert torch.equal(heavy[name], value)
+    alone = federation_of(tiny_backbone(), samples=(9,))
+    values = [
+        run_rounds(build("fedavg-lora", alone, **SMALL, **given), alone, 2).state.shared
+        for given in ({}, {"aggregation": "hetero", "lowest_rank": 2})
+    ]
+    for name, value in values[0].items():
+        torch.testing.assert_close(values[1][name], value, **NEAR)
+    with pytest.raises(FedLensError, match="lowest_rank 4 is more than rank 2"):
+        build("fedavg-lora", federation, **SMALL, aggregation="hetero", lowest_rank=4)
+
+
+def test_factors_averaged_apart_show_their_error_and_keep_their_bits(monkeypatch):
+    federation = federation_of(tiny_backbone())
+
+    def run():
+        loop = run_rounds(build("fedavg-lora", federation, **SMALL), federation, 2)
+        return loop.state.shared, diagnostics(loop.finished[-1], "averaging_error")
+
+    shown, (error,) = run()
+    assert 1e-4 < error < 1
+    monkeypatch.setattr("fedcore.engine.clients.gathering._KEPT", 2)
+    summed, nothing = run()
+    assert nothing == [] and all(torch.equal(summed[name], value) for name, value in shown.items())
 
 
 def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
@@ -173,9 +290,9 @@ def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
     federation = federation_of(tiny_backbone())
     stored = {
         aggregation: not build("fedavg-lora", federation, **SMALL, aggregation=aggregation).needs_only_means
-        for aggregation in ("factors", "ffa", "fedsa", "exact", "stack")
+        for aggregation in ("factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero")
     }
-    assert stored == {"factors": False, "ffa": True, "fedsa": True, "exact": True, "stack": True}
+    assert not stored.pop("factors") and all(stored.values())
 
 
 def test_exact_and_stacked_weights_are_equal_after_one_round():
@@ -191,7 +308,7 @@ def test_exact_and_stacked_weights_are_equal_after_one_round():
 
 @pytest.mark.parametrize(
     ("aggregation", "up", "down"),
-    [("factors", 2, 2), ("ffa", 1, 1), ("fedsa", 1, 1), ("exact", 2, 2 + 12), ("stack", 2, 2 + 12)],
+    [("factors", 2, 2), ("ffa", 1, 1), ("fedsa", 1, 1), ("exact", 2, 2 + 12), ("fair", 2, 2)],
 )
 def test_a_client_sends_and_receives(aggregation, up, down):
     """In units of one factor of three layers: 3 x 3 x 2 x 24 numbers; a residual is 24 / 2 of them."""
@@ -199,3 +316,30 @@ def test_a_client_sends_and_receives(aggregation, up, down):
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     (sent,) = run_rounds(method, federation, 1).finished[1:]
     assert (sent.scalars_up, sent.scalars_down) == (3 * 432 * up, 3 * 432 * down)
+
+
+def test_a_stack_grows_with_the_participants_and_with_the_rounds_that_a_client_has_missed():
+    """Two factors of each of three participants; who was away gets the stacks of all rounds since."""
+    federation = federation_of(tiny_backbone())
+    method = build("fedavg-lora", federation, **SMALL, aggregation="stack")
+    rounds = run_rounds(method, federation, 3).finished[1:]
+    assert [e.scalars_down for e in rounds] == [0, 3 * 3 * 2 * 432, 3 * 3 * 2 * 432]
+    assert [e.scalars_up for e in rounds] == [3 * 2 * 432] * 3
+
+    method = build("fedavg-lora", federation, **SMALL, aggregation="stack")
+    loop = run_rounds(method, federation, 4, participation=0.4)
+    last = dict.fromkeys(range(3), 0)
+    for number, event in enumerate(loop.finished[1:], 1):
+        (client,) = loop.participants(number).tolist()
+        missed = number - 1 if last[client] == 0 else number - last[client]
+        assert event.scalars_down == missed * 2 * 432
+        last[client] = number
+
+
+def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
+    federation = federation_of(tiny_backbone())
+    method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
+    ranks = method.init(federation.problem.generator).local["rank"][:, 0].tolist()
+    (sent,) = run_rounds(method, federation, 1).finished[1:]
+    assert sent.scalars_up == sent.scalars_down == sum(ranks) * 2 * 216
+    assert [c.bytes_up for c in sent.clients] == [r * 2 * 216 * 8 for r in ranks]
