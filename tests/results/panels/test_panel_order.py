@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedcore.plots.heatmaps import heatmap_grid
@@ -67,6 +69,10 @@ def test_models_that_are_one_have_one_row_and_keep_their_own_accuracy() -> None:
     wide, narrow = (heatmap_grid([found, one, found], Theme(), n).figure.layout for n in (3, 1))
     gap = narrow.height * (narrow.yaxis.domain[0] - narrow.yaxis2.domain[1])
     assert gap < 150 < wide.height, "on a telephone a row of its own is as short as its panel"
+    in_part = replace(one, total=one.total * np.array([[1, 1, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]))
+    assert with_shared_row(in_part).rows == found.rows, "clients are tested on their own samples only"
+    untested = replace(one, total=one.total * np.array([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]]))
+    assert with_shared_row(untested) is untested, "no row has all values"
     personal = a_panel([[10, 20], [10, 20], [10, 30]], "gab", (-1, 0, 1))
     assert with_shared_row(personal) is personal
     perfect = a_panel([[100, 100]] * 2, "ab", (0, 1))
