@@ -157,7 +157,9 @@ def _columns(table: PastedTable) -> list[Column]:
                     "Domain or class group", value=guessed.target, key=f"{name}_target", width=190,
                     help="A domain, base, new or all; avg for the mean over clients or domains",
                 )  # fmt: skip
-                metric = st.text_input("Metric", key=f"{name}_metric", width=190, placeholder="as above")
+                metric = st.text_input(
+                    "Metric", value=guessed.metric, key=f"{name}_metric", width=190, placeholder="as above"
+                )
                 chosen.append(Column(role, dataset.strip(), target.strip(), metric.strip()))
             else:
                 chosen.append(Column(role))

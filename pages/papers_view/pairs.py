@@ -71,7 +71,9 @@ def watched_pair(pair: Pair) -> None:
     """Draw the values of a pair with their protocols, grouped by what they measure."""
     snapshot = state.now(session.store(), rehearsal=False)
     st.markdown(f"**{markup.md(pair.text)}**")
-    kinds = ", ".join(f"{n} {'README' if k == 'README' else k}" for k, n in pair.kinds.items())
+    kinds = ", ".join(
+        counted(n, "third-party page" if kind == "third party" else kind) for kind, n in pair.kinds.items()
+    )
     st.caption(f"Sources by kind: {markup.md(kinds)}. {NO_AVERAGES}")
     differ = literature.differences(pair.comparable_values)
     if differ:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Markdown
 
 from fedcore.engine.plan import plan
+from fedcore.papers import adding
 from fedcore.papers.mini import DATA
 from fedcore.papers.recorded import Recorded
 from fedcore.papers.tables.availability import Availability
@@ -173,3 +175,42 @@ def _standings(store: Store) -> list[str]:
     recorded = Recorded(store, {DATA})
     found = table_cells(recorded, values, measure(recorded, values, True), Availability({}), True)
     return [found[value].status for value in values]
+
+
+def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Opened) -> None:
+    app = open_page("papers", table="fedmgp-14")
+    assert any("Not run here: " in info.value for info in app.info)
+    html = grid(app)
+    assert html.count("⚠ perhaps swapped") == 8 and "perhaps the columns are swapped" in html
+    assert "no method" not in html and not [b for b in app.button if b.label == "Fill the table"]
+    assert any(e.label.startswith("Audits: 8 perhaps swapped") for e in app.expander)
+
+
+def test_a_baseline_on_a_data_set_shows_every_source(open_page: Opened) -> None:
+    app = open_page("papers", papers_view="Baselines", baseline="PromptFL", dataset="DomainNet")
+    text = "two sources, 14.79 to 24.48, although no stated part of their settings differs"
+    assert any(text in shown(line).replace("\\", "") for line in app.markdown)
+    html = grid(app)
+    assert "14.79 ± 14.18" in html and "24.48 ± 12.52" in html and "⚠ far apart" in html
+    app.selectbox(key="pair_baseline").set_value("CoCoOp").run()
+    assert app.query_params["baseline"] == "CoCoOp" and not app.exception
+
+
+def test_a_table_is_added_in_the_browser(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("papers", papers_view="Add a paper")
+    app.text_area(key="add_text").set_value("Method\tDTD\nPromptFL\t80.1\nFedOTP\teighty\nX\t71.0").run()
+    assert [e.value.replace("\\", "").partition(";")[0] for e in app.error] == [
+        "Line 3, column 'DTD': 'eighty' is no number"
+    ]
+    app.text_area(key="add_text").set_value("Method\tDTD\nPromptFL\t80.00\nFedOTP\t70.10").run()
+    assert "80.00" in grid(app)
+    button(app, "Save").click().run()
+    assert any("short title" in error.value for error in app.error)
+    app.text_input(key="add_title").set_value("Mine").run()
+    app.text_input(key="add_citation").set_value("Me, 2026").run()
+    button(app, "Save").click().run()
+    assert not app.exception and app.selectbox(key="table_shown").value == "mine-1"
+    (made,) = tmp_path.glob("*.papers/mine")
+    assert (made / "values.csv").read_text(encoding="utf-8").count("\n") == 3
+    shutil.rmtree(made)
+    adding.use(session.store().path)  # the process forgets the paper
