@@ -178,7 +178,10 @@ def flops(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Count the floating-point operations of each method's first round; nothing is recorded."""
+    """Count the operations of each method's first round.
+
+    The round is trained under torch's counter, and nothing of it is recorded.
+    """
     from fedcore.cli.progress import track, with_preparation
     from fedcore.devices import default_device, torch_name
     from fedcore.engine.flops import count_flops
