@@ -107,9 +107,9 @@ def rerun(
     db: Database = None,
     debug: bool = False,
 ) -> int:
-    """Train the runs of a bundle or a report again, and compare them to the last bit.
+    """Train the runs of a bundle again and compare the bits.
 
-    The new runs are recorded in the database. What differs is named.
+    A folder of a report is a bundle too. The new runs are recorded in the database. What differs is named.
     """
     from fedcore.bundles import rerun as again
     from fedcore.cli.experiments import train_here

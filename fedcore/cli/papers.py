@@ -17,7 +17,7 @@ from fedcore.progress import counted
 if TYPE_CHECKING:
     from fedcore.papers.published import PublishedValue
 
-papers = typer.Typer(help="List, add, remove, compare or audit papers with printed values.")
+papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 application.add_typer(papers, name="papers")
 
 

@@ -219,7 +219,7 @@ def import_results(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Record results from a CSV file, an exported JSON file, or a bundle.
+    """Record results from a CSV or JSON file, or from a bundle.
 
     A CSV file has the columns method, seed, round, model, test_set, correct and total.
     """

@@ -325,13 +325,13 @@ def test_data_list_and_check(tmp_path, capsys):
     assert run("data", "check", tmp_path / "pets") == 0
     out = capsys.readouterr().out
     assert out.startswith("4 images, 2 classes\n  photo") and "cat 1, dog 1" in out
-    assert "1 groups of identical images of different classes" in out
+    assert "1 group of identical images of different classes" in out
     assert run("data", "check", tmp_path / "pets", "--json") == 0
     assert json.loads(capsys.readouterr().out)["counts"] == [[1, 1], [1, 1]]
     (tmp_path / "pets" / "photo" / "cat" / "1.png").write_bytes(b"")
     assert run("data", "check", tmp_path / "pets" / "photo" / "cat") == 2
     printed = capsys.readouterr()
-    assert "1 files of zero bytes (left out): 1.png" in printed.out
+    assert "1 file of zero bytes (left out): 1.png" in printed.out
     assert "expected domain/class/image" in printed.err
 
 
