@@ -31,9 +31,11 @@ MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
 BUILT_IN = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
 ACROSS = [
     "coop",
+    "dp-fpl",
     "fedotp",
     "fedpgp",
     "fedpha",
+    "pfedmoap",
     "plot",
     "proda",
     "promptfl",
