@@ -19,6 +19,7 @@ from fedcore.store import Store
 from pages.live_view import actions
 from pages.live_view import chart as live_chart
 from pages.live_view import settings as live_settings
+from pages.widgets import session
 from tests.support import fill
 from tests.support.web.live import widget
 from tests.support.web.pages import Opened, button, html
@@ -290,6 +291,15 @@ def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Pa
     button(app, "Resume").click().run()
     states = {r.label: r.state for r in Store(filled).runs.of_experiments([2])}
     assert states["PromptFL"] == states["SDFed"] == "queued"
+
+
+def test_a_telephone_shows_no_button_that_does_nothing(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {"Stop", "Resume"} <= {b.label for b in open_page("live", id="1").button}
+    monkeypatch.setattr(session, "is_narrow", lambda: True)
+    assert not {"Stop", "Resume"} & {b.label for b in open_page("live", id="1").button}
+    assert {"Stop", "Resume"} <= {b.label for b in open_page("live", id="2").button}
 
 
 def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
