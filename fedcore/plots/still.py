@@ -545,6 +545,7 @@ SYMBOLS: dict[str, list[Point]] = {
     "star": _star(5, inner=0.4, wide=1.35, tall=1.35),
     "pentagon": _star(5, wide=1.1, tall=1.1),
     "hexagon": _star(6, wide=1.1, tall=1.1),
+    "hexagon2": _star(6, 30, wide=1.1, tall=1.1),
     "hexagram": _star(6, inner=0.58, wide=1.35, tall=1.35),
     "star-square": _star(4, 45, inner=0.5, wide=1.4, tall=1.4),
     "star-diamond": _star(4, inner=0.5, wide=1.4, tall=1.4),

@@ -78,7 +78,7 @@ def test_the_protocol_of_new_classes_is_chosen_by_name_for_a_folder_of_ones_own(
 ) -> None:
     app = own(open_page("new", preset="demo"), folder)
     protocol = widget(app, "Protocol", "selectbox")
-    assert protocol.options == ["all classes", "base-to-new classes"]
+    assert protocol.options == ["all classes", "base-to-new classes", "cross-class"]
     app = protocol.select("base-to-new classes").run()
     assert widget(app, "Order of the classes", "selectbox").value == "label"
     assert not app.error and "runs**" in plan_line(app)
