@@ -16,7 +16,8 @@ from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError
 from fedcore.papers import audits, library
 from fedcore.papers.comparability import read_reasons
-from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, VALUES_FILE, Paper, added_folder
+from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, RUNS_FILE, VALUES_FILE, Paper, added_folder
+from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import COLUMNS, LARGEST_VALUES, PublishedValue, read_values, values_from
 
 _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
@@ -60,6 +61,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     if unknown:
         raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
     read_reasons(paper)
+    experiments(paper)
     return paper, values
 
 
@@ -73,7 +75,7 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     if folder.resolve() != place.resolve():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE):
+            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE):
                 if (folder / name).exists():
                     write_whole(place / name, (folder / name).read_bytes())
         except OSError as error:

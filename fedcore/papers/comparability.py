@@ -20,7 +20,8 @@ from fedcore.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.published import CATALOG, PublishedValue, load_all
+from fedcore.papers.printed_runs import data_names
+from fedcore.papers.published import PublishedValue, load_all
 from fedcore.paths import read_text
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import STATES, Comparability, ComparabilityState
@@ -224,12 +225,12 @@ def _column(value: PublishedValue) -> CoverageColumn:
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
         return "not implemented" if found.kind == "method" else "no run"
-    return comparability(value).state if CATALOG.get(value.dataset) in catalog.names() else "no data"
+    return comparability(value).state if data_names().get(value.dataset) in catalog.names() else "no data"
 
 
 def missing_data_sets() -> list[str]:
     """Return the papers' data sets that the catalog does not have."""
-    return sorted({*CATALOG.values()} - {*catalog.names()})
+    return sorted({*data_names().values()} - {*catalog.names()})
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

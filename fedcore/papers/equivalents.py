@@ -11,15 +11,8 @@ from typing import Any, Literal
 from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, registry
 from fedcore.papers import library
-from fedcore.papers.published import (
-    BEST_BLOCKS,
-    COCOOP_FORMS,
-    COHORTS,
-    PROMPT_LENGTHS,
-    VISION_NETWORKS,
-    VPT_FORMS,
-    PublishedValue,
-)
+from fedcore.papers.printed_runs import PrintedMethod, runs
+from fedcore.papers.published import PublishedValue
 from fedcore.results.settings import unused_fields
 
 
@@ -44,29 +37,20 @@ class NoEquivalent:
     reason: str
 
 
-PRINTED_ONLY = {
-    "UOPP": "printed only: neither paper nor code of UOPP is public",
-    "Powder": "printed only: Powder learns a sequence of tasks, without CLIP, and SDFed does not say how it "
-    "is adapted",
-    "GPT-FL": "printed only: GPT-FL trains on images of a text-to-image generator, which FedLens lacks",
-}
-"""Methods that FedLens does not implement, although it stores their printed values -> the reason."""
-
-
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
     reason = _reason_for_no_run(value)
     if reason:
         return NoEquivalent("no run", reason)
-    if value.method in PRINTED_ONLY:
-        return NoEquivalent("method", PRINTED_ONLY[value.method])
     paper = library.find(value.paper)
-    if paper.work not in _BY_PAPER:
+    rules = runs(paper.work).methods
+    if not rules:
         return NoEquivalent("method", paper.why_not(value.table))
-    ours = _BY_PAPER[paper.work](value)
-    if ours is None or ours.name not in _method_names():
-        return NoEquivalent("method", f"{value.method} is not implemented")
-    return ours
+    names = {name: getattr(value, name) for name in ("method", "dataset", "setting", "backbone")}
+    rule = next((rule for rule in rules if rule.is_about(**names)), PrintedMethod())
+    if rule.name not in _method_names():
+        return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
+    return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
 
 
 @cache
@@ -82,102 +66,6 @@ def _reason_for_no_run(value: PublishedValue) -> str | None:
     if value.metric.startswith("Infer. Time"):
         return "a time on the authors' machine"
     return None
-
-
-def _fedot(value: PublishedValue) -> Equivalent | None:
-    plain = {"local_transform": "cayley", "share": "split", "init": "text", "blocks": 1}
-    name = value.method.replace("FEDOT", "FedOT")
-    if name in ("Zero-Shot CLIP", "Zero Shot", "CLIP (ZS)"):
-        return Equivalent("zero-shot")
-    if name in ("PromptFL", "CoOp (M=4)"):  # Table 1 prints the row of M = 4 as PromptFL
-        return Equivalent("promptfl", {"context_length": 4})
-    if name == "CoOp (M=16)":
-        return Equivalent("promptfl", {"context_length": 16})
-    if name == "FedCLIP":
-        return Equivalent("fedclip")
-    if name in ("FedGH(C)", "FedGH (CLIP)", "FedAKT(C)", "FedAKT (CLIP)"):
-        return Equivalent("fedgh" if name.startswith("FedGH") else "fedakt")
-    if name in VPT_FORMS:
-        return Equivalent("vpt", dict(VPT_FORMS[name]))
-    if name in COCOOP_FORMS:
-        return Equivalent("cocoop", {"share": COCOOP_FORMS[name], "context_length": 4, "init": "words"})
-    changes: dict[str, dict[str, Any]] = {
-        "FedOT": {"init": "random"} if value.setting == "RandInit" else {},
-        "FedOT+random init": {"init": "random"},
-        "FedOT(+B)": {"blocks": BEST_BLOCKS.get(value.dataset, 1)},
-        "FedOT+blockwise": {"blocks": BEST_BLOCKS.get(value.dataset, 1)},
-        "FedOT(-o)": {"local_transform": "linear"},
-        "FedLT": {"local_transform": "linear"},
-        "FedAdapter": {"local_transform": "adapter"},
-        "FedAVG": {"share": "all_global"},
-        "FedOT(All Global)": {"share": "all_global"},
-        "FedOT(All Local)": {"share": "all_local"},
-    }
-    return Equivalent("fedot", plain | changes[name]) if name in changes else None
-
-
-def _sdfed(value: PublishedValue) -> Equivalent | None:
-    if value.method in ("CoOp", "FedOTP"):
-        return Equivalent(value.method.lower())
-    name, _, rest = value.method.partition("[")
-    mixed = name == "SDFed" and value.backbone in COHORTS  # "in heterogeneous environments", Section 4.1
-    if mixed or name == "SDFed (S_l in 4..64)":
-        return Equivalent("sdfed", {"components": "all", "local_length": "random:4-64"})
-    if name not in ("SDFed", "SDFed (S_l=8)"):
-        return None
-    components = {"": "all", "pfhf+srlp+irdc]": "all"}.get(rest.lower(), rest.lower().rstrip("]"))
-    return Equivalent("sdfed", {"components": components, "local_length": "fixed:8"})
-
-
-def _fedalign(value: PublishedValue) -> Equivalent | None:
-    plain = {"class_text": "description", "orthogonality": 0.1, "ex_query": True, "similarity": "cosine"}
-    changes: dict[str, dict[str, Any]] = {
-        "FedAlign": {},
-        "FedAlign w/o GT": {"class_text": "template"},
-        "FedAlign w/o L_orth": {"orthogonality": 0.0},
-        "FedAlign w/o ex-query": {"ex_query": False},
-    }
-    if value.method in changes:
-        similarity = value.setting.partition(", ")[2].removesuffix(" similarity") or "cosine"
-        return Equivalent("fedalign", plain | changes[value.method] | {"similarity": similarity})
-    class_text = "description" if value.setting.endswith("GT") else "template"
-    zero_shot = Equivalent("zero-shot", {"class_text": class_text})
-    if value.method == "Zero-Shot CLIP":
-        return zero_shot
-    return (
-        Equivalent(value.method.lower())
-        if value.method in ("PromptFL", "FedOTP", "FedPGP", "FedMaPLe")
-        else None
-    )
-
-
-def _feddeap(value: PublishedValue) -> Equivalent | None:
-    switches = ("personal_prompt", "semantic_alignment", "domain_alignment")
-    if value.method in ("PromptFL", "FedDEAP [Baseline]"):  # Table 3's baseline prints Table 1's and 2's row
-        return Equivalent("promptfl", {"class_specific": True, "suffix": "sentence", "context_length": 16})
-    variants = {
-        "FedDEAP": (True, True, True),
-        "FedDEAP [FedDEAP]": (True, True, True),
-        "FedDEAP [w/ Personalized Prompt]": (True, False, False),
-        "FedDEAP [w/o Semantic Align.]": (True, False, True),
-        "FedDEAP [w/o Domain Align.]": (True, True, False),
-    }
-    if value.method in variants:
-        lengths = PROMPT_LENGTHS.get(value.setting, {"prompt_length": 16, "personal_length": None})
-        return Equivalent("feddeap", dict(zip(switches, variants[value.method], strict=True)) | lengths)
-    if value.method in VISION_NETWORKS:
-        return Equivalent("fedavg-vision", dict(VISION_NETWORKS[value.method]))
-    names = {
-        "CLIP-zs": "zero-shot",
-        "CLIP-FC": "clip-fc",
-        "FedCLIP": "fedclip",
-        "FACMIC": "facmic",
-        "FedAPT": "fedapt",
-    }
-    return Equivalent(names[value.method]) if value.method in names else None
-
-
-_BY_PAPER = {"fedot": _fedot, "sdfed": _sdfed, "fedalign": _fedalign, "feddeap": _feddeap}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from fedcore.papers.published import DOMAINS, PublishedValue
+from fedcore.papers.printed_runs import domain_names
+from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results.metrics import (
     RunResult,
@@ -44,7 +45,7 @@ class RunReader:
 
     def domain(self, dataset: str, printed: str) -> str:
         """Return a domain as the runs name it."""
-        name = DOMAINS[dataset][printed]
+        name = domain_names()[dataset][printed]
         return self.domains.get(name, name)
 
     def own_and_global(self, run: int, round_: int) -> list[NamedCell]:
@@ -118,7 +119,7 @@ def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]
         domain = published.setting.removeprefix("held out ")
     if domain == "avg":
         return list(held_out)
-    names = DOMAINS.get(published.dataset.replace("OfficeHome", "Office-Home"), {})
+    names = domain_names().get(published.dataset.replace("OfficeHome", "Office-Home"), {})
     return [names[domain]]
 
 

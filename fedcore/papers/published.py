@@ -1,4 +1,4 @@
-"""The values that papers print in their tables (``values.csv``), and the names that the four print."""
+"""The values that papers print in their tables: the ``values.csv`` of a paper's folder."""
 
 from __future__ import annotations
 
@@ -7,109 +7,14 @@ import io
 import math
 from dataclasses import dataclass
 
-from fedcore.config import BackboneConfig, CohortConfig, Experiment, backbone_names
+from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.library import VALUES_FILE, Paper
+from fedcore.papers.printed_runs import printed_backbone
 from fedcore.paths import read_text
 from fedcore.results.metrics import Rule
 from fedcore.results.statistics import Stat
-
-BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
-"""FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
-
-COCOOP_FORMS = {
-    "CoCoOp": "server_coop",  # Table 1 prints the row of Server CoOp
-    "CoCoOp (Server CoOp)": "server_coop",
-    "CoCoOp (Meta-Net Random Init)": "random_meta_net",
-    "CoCoOp (All Global)": "all_global",
-}
-"""CoCoOp's federated forms as FedOT's tables print them -> the field ``share``."""
-
-VPT_FORMS = {
-    "VPT": {"prompt_length": 2, "depth": 1},  # Table 1 prints the row of VPT-Shallow with p = 2
-    "VPT-SHALLOW (p=2)": {"prompt_length": 2, "depth": 1},
-    "VPT-SHALLOW (p=10)": {"prompt_length": 10, "depth": 1},
-    "VPT-DEEP (p=2, d=2)": {"prompt_length": 2, "depth": 2},
-    "VPT-DEEP (p=10, d=9)": {"prompt_length": 10, "depth": 9},
-}
-"""VPT's forms as FedOT's tables print them -> fields of ``vpt``."""
-
-VISION_NETWORKS = {
-    f"{network}-{training}": {"network": name, "weights": weights}
-    for network, name in (("ResNet", "resnet50"), ("ViT", "vit_b_16"))
-    for training, weights in (("full", "scratch"), ("tuning", "pretrained"))
-}
-"""Networks without CLIP as FedDEAP's tables print them -> fields of ``fedavg-vision``."""
-
-PROMPT_LENGTHS: dict[str, dict[str, int]] = {
-    "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
-    "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},
-}
-"""Prompt lengths as FedDEAP's Table 5 prints them -> fields of ``feddeap``; other tables use 16 tokens."""
-
-_OPENAI = BackboneConfig(name="ViT-B-16", pretrained="openai")
-COHORTS: dict[str, tuple[CohortConfig, ...]] = {
-    "2 strong + 3 medium ViT-B-16, 5 weak RN50": (
-        CohortConfig(clients=2, backbone=_OPENAI, batch_size=32, local_epochs=2),
-        CohortConfig(clients=3, backbone=_OPENAI, batch_size=16, local_epochs=1),
-        CohortConfig(
-            clients=5,
-            backbone=BackboneConfig(name="RN50", pretrained="openai"),
-            batch_size=8,
-            local_epochs=1,
-            max_steps=50,
-        ),
-    )
-}
-"""Mixed backbones as SDFed's Table 4 prints them -> the cohorts of clients of its Table 9."""
-
-CATALOG = {
-    "FEMNIST": "femnist-digits",
-    "PACS": "pacs",
-    "Office-Home": "office-home",
-    "OfficeHome": "office-home",
-    "VLCS": "vlcs",
-    "TerraIncognita": "terra-incognita",
-    "DomainNet-126": "domainnet-126",
-    "Office-Caltech10": "office-caltech10",
-    "DDR": "ddr-all",
-    "Office31": "office31",
-    "CIFAR10": "cifar10",
-    "CIFAR-10": "cifar10",
-    "CIFAR100": "cifar100",
-    "EuroSAT": "eurosat",
-    "OxfordPet": "oxford-pets",
-    "OxfordPets": "oxford-pets",
-    "Food101": "food101",
-    "Flower102": "flowers102",
-    "Flowers102": "flowers102",
-    "DTD": "dtd",
-    "Caltech101": "caltech101",
-    "Tiny-ImageNet": "tiny-imagenet",
-}
-"""Data sets as the tables print them -> their names in experiments."""
-
-DOMAINS: dict[str, dict[str, str]] = {
-    "FEMNIST": {"33": "33", "0": "0", "25": "25", "26": "26"},
-    "Office-Home": {
-        "A": "Art", "C": "Clipart", "P": "Product", "R": "Real World",
-        "Art": "Art", "Clipart": "Clipart", "Product": "Product", "Real-World": "Real World",
-    },
-    "PACS": {
-        "A": "art_painting", "C": "cartoon", "P": "photo", "S": "sketch",
-        "a": "art_painting", "c": "cartoon", "p": "photo", "s": "sketch",
-    },
-    "VLCS": {"C": "Caltech101", "L": "LabelMe", "S": "SUN09", "V": "VOC2007"},
-    "TerraIncognita": {
-        "L38": "location_38", "L43": "location_43", "L46": "location_46", "L100": "location_100",
-    },
-    "DomainNet-126": {"c": "clipart", "p": "painting", "r": "real", "s": "sketch"},
-    "Office-Caltech10": {"a": "amazon", "c": "caltech", "d": "dslr", "w": "webcam"},
-    "DDR": {"HB": "HB", "LB": "LB", "HD": "HD", "LD": "LD"},
-    "Office31": {"Amazon": "amazon", "DSLR": "dslr", "Webcam": "webcam"},
-}  # fmt: skip
-"""Domains as the tables print them -> as the catalog names them."""
 
 
 @dataclass(frozen=True)
@@ -233,12 +138,6 @@ def _number(text: str, where: str) -> float:
 def load_all() -> tuple[PublishedValue, ...]:
     """Return the values of all papers, one paper after another."""
     return tuple(value for paper in library.papers() for value in load(paper))
-
-
-def printed_backbone(experiment: Experiment) -> str:
-    """Return an experiment's backbone as the tables print it, or the names of its cohorts' backbones."""
-    printed = {cohorts: text for text, cohorts in COHORTS.items()}
-    return printed.get(experiment.cohorts, backbone_names(experiment))
 
 
 def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:

@@ -9,7 +9,8 @@ import streamlit as st
 
 from fedcore.jobs import forecast
 from fedcore.papers import adding, library, mini
-from fedcore.papers.published import CATALOG, PublishedValue
+from fedcore.papers.printed_runs import data_names
+from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import Recorded
 from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
@@ -56,7 +57,7 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
 def _read(store: Store, digest: str, rehearsal: bool) -> tuple[Recorded, Availability, forecast.Precedents]:
-    data = {mini.DATA} if rehearsal else set(CATALOG.values())
+    data = {mini.DATA} if rehearsal else set(data_names().values())
     return Recorded(store, data), find_available(store), planning.precedents(store)
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import adding, audits, library, literature, pasted, published
+from fedcore.papers import adding, audits, experiments, library, literature, pasted, published
+from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.pasted import Column
 from fedcore.papers.tables.layout import all_tables, tables_of
+from fedcore.papers.tables.sources import source_of
 
 SPREADSHEET = "Method\tDTD\tFood101\tAvg\nPromptFL\t53.74 ± 0.31\t85.10\t69.42\nMade up\t**61.00**\t-\t61.00"
 MARKDOWN = (
@@ -125,6 +127,64 @@ def test_an_added_paper_is_one_like_those_that_ship(db, tmp_path, capsys) -> Non
     assert main(["papers", "remove", "mine", "--db", str(db)]) == 0
     assert literature.pairs()["PromptFL", "Food101"].works == before
     assert main(["papers", "remove", "fedot", "--db", str(db)]) == 2
+
+
+RUNS = """
+[data]
+Food101 = "food101"
+[[methods]]
+method = ["PromptFL"]
+dataset = ["Food1*"]
+name = "promptfl"
+config = { context_length = 8 }
+[[methods]]
+reason = "nobody has written it"
+[texts]
+WHY = "Because."
+[entries]
+"Prompt FL" = { name = "promptfl", config = { context_length = 8 } }
+[presets.general]
+rounds = 3
+data = { name = "food101", split = "official" }
+notes = "Mine. {WHY}"
+methods = ["Prompt FL"]
+[presets.table1]
+like = "general"
+name = "Mine, Food101"
+data = { shots = 4 }
+backbone = { name = "ViT-B-16", pretrained = "openai" }
+reproduces = [{ table = "1" }]
+"""
+
+
+def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path) -> None:
+    made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n")
+    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
+    adding.add(made, db)
+    preset = experiments.preset("mine/table1")
+    assert (preset.rounds, preset.data.shots, preset.data.split, preset.notes) == (
+        3,
+        4,
+        "official",
+        "Mine. Because.",
+    )
+    prompt, other = published.load("mine")
+    source = source_of(prompt)
+    assert source.preset == "mine/table1" and source.config.method.config["context_length"] == 8
+    assert source_of(other) == NoEquivalent("method", "nobody has written it")
+    for wrong, said in (
+        (
+            RUNS.replace('like = "general"', 'like = "table1"'),
+            "'like' names 'table1', which is no other preset",
+        ),
+        (RUNS.replace('methods = ["Prompt FL"]', 'methods = ["X"]'), "no method 'X' in [entries]; add it"),
+        (RUNS.replace("rounds = 3", "rounds = -3"), "preset 'general'"),
+        (RUNS.replace("[texts]", "[text]"), "runs.toml: "),
+    ):
+        (made / "runs.toml").write_text(wrong, encoding="utf-8")
+        with pytest.raises(FedLensError) as error:
+            adding.add(made, db)
+        assert said in str(error.value)
 
 
 def test_a_damaged_paper_hides_no_other_and_is_named(db, tmp_path) -> None:

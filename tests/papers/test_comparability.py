@@ -22,7 +22,7 @@ from fedcore.papers.comparability import (
     reasons,
 )
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.published import DOMAINS
+from fedcore.papers.printed_runs import domain_names
 from fedcore.papers.reproductions import printed_values, reproductions
 from fedcore.results.comparison import compare
 from fedcore.results.printed import STATES, Comparability
@@ -67,7 +67,7 @@ def test_every_comparable_value_has_evidence_which_its_printed_digits_bear_out()
         for value in values:
             if value.target == "avg" and len(line.test_images) > 1:
                 continue  # a mean of several fractions fits any number
-            domain = DOMAINS[value.dataset][value.target] if len(line.test_images) > 1 else "all"
+            domain = domain_names()[value.dataset][value.target] if len(line.test_images) > 1 else "all"
             total = line.test_images[domain]
             right = round(value.value * total / 100)
             assert f"{100 * right / total:.2f}" == f"{value.value:.2f}", (line.line, value)

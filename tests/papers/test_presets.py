@@ -19,7 +19,7 @@ from fedcore.methods import registry
 from fedcore.papers import experiments, published
 from fedcore.papers.equivalents import Equivalent, equivalent, find_variant, variant_runs
 from fedcore.papers.mini import mini
-from fedcore.papers.published import CATALOG
+from fedcore.papers.printed_runs import data_names
 from fedcore.store import Store
 
 PUBLISHED = experiments.published()
@@ -84,7 +84,7 @@ def check_values(name: str, experiment: Experiment) -> None:
     assert figures
     used, variants = set(), variant_runs(experiment)
     for figure in figures:
-        assert CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
+        assert data_names()[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
         if isinstance(equivalent(figure), Equivalent):
             variant = find_variant(variants, figure)
             assert variant is not None, figure

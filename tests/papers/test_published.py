@@ -13,7 +13,8 @@ from fedcore.errors import FedLensError
 from fedcore.papers import experiments, library, published
 from fedcore.papers.comparability import COVERAGE_COLUMNS, coverage
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
-from fedcore.papers.published import CATALOG, PublishedValue
+from fedcore.papers.printed_runs import data_names
+from fedcore.papers.published import PublishedValue
 from tests.support.papers import value_of
 
 
@@ -121,10 +122,10 @@ def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch):
 def test_every_printed_data_set_that_can_be_run_is_in_the_catalog():
     known = {entry.name for entry in catalog.entries()}
     printed = {f.dataset for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
-    assert printed <= set(CATALOG) and set(CATALOG.values()) <= known
+    assert printed <= set(data_names()) and set(data_names().values()) <= known
     for preset_name, experiment in experiments.published().items():
         name = experiment.data.name
-        assert name in CATALOG.values() and name in known, preset_name
+        assert name in data_names().values() and name in known, preset_name
 
 
 def test_an_unknown_method_is_never_taken_for_ours():

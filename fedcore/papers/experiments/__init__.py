@@ -7,7 +7,7 @@ from functools import cache
 
 from fedcore.config import Experiment, load
 from fedcore.errors import FedLensError, did_you_mean
-from fedcore.papers.experiments import fedalign, feddeap, fedot, sdfed
+from fedcore.papers import library, printed_runs
 from fedcore.paths import ASSETS
 
 DEMO = "demo"
@@ -16,7 +16,6 @@ DEMO_TIME = "one to two minutes on two CPU cores"
 """Name of the preset that compares the four methods on embedded data."""
 DEMO_FILE = ASSETS / "demo.toml"
 
-_PAPERS = {"fedot": fedot, "sdfed": sdfed, "fedalign": fedalign, "feddeap": feddeap}
 _PLACE = re.compile(r"/(table|figure)(\d+)")
 
 
@@ -26,13 +25,13 @@ def protocols() -> dict[str, Experiment]:
     return {path.stem: load(path) for path in sorted((ASSETS / "protocols").glob("*.toml"))}
 
 
-@cache
+@library.cached
 def published() -> dict[str, Experiment]:
-    """Return the experiments of the four papers by name, such as ``fedot/table1-pacs``."""
+    """Return the experiments that reproduce papers' tables by name, such as ``fedot/table1-pacs``."""
     return {
-        f"{paper}/{name}": experiment
-        for paper, module in _PAPERS.items()
-        for name, experiment in module.experiments().items()
+        f"{work}/{name}": experiment
+        for work in library.works()
+        for name, experiment in printed_runs.experiments(library.find(work)).items()
     }
 
 

@@ -64,7 +64,7 @@ class RunSource:
         return tuple((seed, domain) for seed in self.experiment.seeds for domain in wanted or [None])
 
 
-@cache
+@library.cached
 def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantRun]]:
     experiment = published()[preset]
     if rehearsal:

@@ -1,0 +1,172 @@
+"""How the tables of a paper set runs: the ``runs.toml`` of its folder.
+
+The file says which method and hyper-parameters of FedLens a printed method is, what a printed data set and
+its domains are called here, and which experiments (presets) reproduce the tables.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedcore.config import CohortConfig, Experiment, backbone_names
+from fedcore.errors import FedLensError, first_line
+from fedcore.papers import library
+from fedcore.papers.library import RUNS_FILE, Paper
+from fedcore.paths import read_text
+
+_TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrintedMethod(_Part):
+    """A rule: the values with these names are a method of FedLens, or no method of it for a reason.
+
+    Attributes:
+        method, dataset, setting, backbone: names as printed, which may contain ``*``; empty for all.
+        name: the method of FedLens.
+        config: its fields that tell it from its other variants; ``unset`` are those that have no value.
+        reason: why FedLens does not implement it, instead of a name.
+    """
+
+    method: tuple[str, ...] = ()
+    dataset: tuple[str, ...] = ()
+    setting: tuple[str, ...] = ()
+    backbone: tuple[str, ...] = ()
+    name: str = ""
+    config: dict[str, Any] = {}
+    unset: tuple[str, ...] = ()
+    reason: str = ""
+
+    def is_about(self, **printed: str) -> bool:
+        """Return whether the rule is about a value with these printed names."""
+        return all(
+            not (patterns := getattr(self, column))
+            or any(fnmatchcase(printed[column], pattern.replace("[", "[[]")) for pattern in patterns)
+            for column in ("method", "dataset", "setting", "backbone")
+        )
+
+
+class Runs(_Part):
+    """A ``runs.toml``.
+
+    Attributes:
+        data: data set as printed -> its name in experiments.
+        domains: data set as printed -> domain as printed -> its name in the catalog.
+        cohorts: backbones of mixed federations as printed -> the cohorts of clients.
+        methods: rules of printed methods, of which the first that is about a value holds.
+        texts: parts of notes that experiments share, in place of ``{NAME}``.
+        entries: label -> the method that experiments name by its label.
+        presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
+            it gives none; ``methods`` may be labels of ``entries``; ``reproduces`` is of this paper where it
+            names none.
+    """
+
+    data: dict[str, str] = {}
+    domains: dict[str, dict[str, str]] = {}
+    cohorts: dict[str, tuple[CohortConfig, ...]] = {}
+    methods: tuple[PrintedMethod, ...] = ()
+    texts: dict[str, str] = {}
+    entries: dict[str, dict[str, Any]] = {}
+    presets: dict[str, dict[str, Any]] = {}
+
+
+@library.cached
+def runs(work: str) -> Runs:
+    """Return how a paper's tables set runs; empty if its folder has no ``runs.toml``."""
+    return read_runs(library.find(work))
+
+
+def read_runs(paper: Paper) -> Runs:
+    """Read the ``runs.toml`` of a paper's folder.
+
+    Raises:
+        FedLensError: naming the file and the field, and what to do.
+    """
+    file = paper.folder / RUNS_FILE
+    if not file.exists():
+        return Runs()
+    try:
+        return Runs(**tomllib.loads(read_text(file, f"a {RUNS_FILE}", "folder")))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
+
+
+def experiments(paper: Paper) -> dict[str, Experiment]:
+    """Return the experiments that reproduce a paper's tables, by name.
+
+    Raises:
+        FedLensError: naming the file, the preset and the field, and what to do.
+    """
+    given = read_runs(paper)
+    return {name: _experiment(name, given, paper) for name in given.presets}
+
+
+def _experiment(name: str, given: Runs, paper: Paper) -> Experiment:
+    where = f"{paper.folder / RUNS_FILE}, preset '{name}'"
+    fields = _fields(name, given, where, ())
+    unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
+    if unknown:
+        raise FedLensError(f"{where}: no method '{unknown[0]}' in [entries]; add it", "methods")
+    fields["methods"] = [
+        {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
+    ]
+    fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
+    fields["notes"] = _text(fields.get("notes", ""), given.texts)
+    try:
+        return Experiment(**fields)
+    except ValidationError as error:
+        raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
+
+
+def _fields(name: str, given: Runs, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    if name not in given.presets or name in seen:
+        raise FedLensError(f"{where}: 'like' names '{name}', which is no other preset; correct it", "like")
+    fields = dict(given.presets[name])
+    parent = fields.pop("like", None)
+    return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
+
+
+def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(general[key], value)
+        for key, value in special.items()
+        if isinstance(value, dict) and isinstance(general.get(key), dict)
+    }
+    return {**general, **special, **both}
+
+
+def _text(text: str, texts: Mapping[str, str]) -> str:
+    while (replaced := _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)) != text:
+        text = replaced
+    return text
+
+
+@library.cached
+def data_names() -> dict[str, str]:
+    """Return the data sets as the papers print them -> their names in experiments."""
+    return {printed: name for work in library.works() for printed, name in runs(work).data.items()}
+
+
+@library.cached
+def domain_names() -> dict[str, dict[str, str]]:
+    """Return, by data set as printed, the domains as the papers print them -> as the catalog names them."""
+    found: dict[str, dict[str, str]] = {}
+    for work in library.works():
+        for dataset, domains in runs(work).domains.items():
+            found.setdefault(dataset, {}).update(domains)
+    return found
+
+
+def printed_backbone(experiment: Experiment) -> str:
+    """Return an experiment's backbone as the tables print it, or the names of its cohorts' backbones."""
+    printed = {cohorts: text for work in library.works() for text, cohorts in runs(work).cohorts.items()}
+    return printed.get(experiment.cohorts, backbone_names(experiment))
