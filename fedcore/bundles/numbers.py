@@ -22,7 +22,9 @@ from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.writer import insert_entities, insert_experiment, insert_round, insert_row, update_summary
 
-_NOT_OURS = ("row", "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing")
+_NOT_OURS = (
+    "row", "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing", "protocol",
+)  # fmt: skip
 """Columns left out: keys of one version of FedLens, and values of papers, which are not of these runs."""
 _P_DIGITS = 6
 """Significant digits of p, so that another version of SciPy gives the same text."""

@@ -65,13 +65,17 @@ def presets(
 ) -> int:
     """List the experiments that come with FedLens, or write them."""
     from fedcore import config
+    from fedcore.config import frozen
     from fedcore.papers import experiments
 
     wanted = names or [experiments.DEMO, *experiments.protocols(), *experiments.published()]
     if write is None:
         for name in wanted:
-            title = experiments.title(name)
-            print(f"{name:<42} {title}")
+            title, numbers = experiments.title(name), frozen.versions().get(name, ())
+            number = f"@{len(numbers)}" if numbers else ""
+            print(f"{name + number:<42} {title}")
+            for version in numbers[1:]:
+                print(f"    @{version.number} corrects @{version.number - 1}: {version.erratum}")
         return DONE
     files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,7 +25,7 @@ from fedcore.cli.common import (
     write_file,
 )
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.paths import read_text, user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ def import_results(
 
     A CSV file has the columns method, seed, round, model, test_set, correct and total.
     """
+    from fedcore.config import expand
+    from fedcore.papers.experiments import preset
     from fedcore.store import Store
 
     if file.suffix.lower() in (".json", ".zip"):
@@ -235,11 +238,88 @@ def import_results(
         from fedcore.bundles.verify import import_bundle
 
         return _print_merged(import_bundle(open_bundle(file), Store(db)))
-    if experiment is None:
+    protocol = _protocol_of(file) if experiment is None else ""
+    if experiment is None and not protocol:
         raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
-    created = Store(db).imports.csv(file, experiment, dataset or "own data")
+    if protocol:
+        setting = expand(preset(protocol).model_copy(update={"held_out": ()}))[0]
+        created = Store(db).imports.csv(file, f"{protocol}, imported", None, protocol, setting)
+    else:
+        created = Store(db).imports.csv(file, experiment or "", dataset or "own data")
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
     return DONE
+
+
+def _protocol_of(file: Path) -> str:
+    """Return the numbered protocol that all lines of an exported leaderboard name; empty if there is none."""
+    lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
+    names = {(line.get("protocol") or "").partition(";")[0] for line in lines}
+    if len(names) > 1:
+        raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
+    return next(iter(names), "")
+
+
+@command("leaderboard")
+def leaderboard(
+    ids: ExperimentIds,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default: print it)")
+    ] = None,
+    rule: ReportedRound = "last",
+    where: RunFilter = "",
+    db: Database = None,
+) -> int:
+    """Write the rows of one setting as CSV, for the leaderboard of another FedLens.
+
+    `fedlens import` reads it; the column protocol says which numbered protocol a row follows.
+    """
+    from fedcore.reports.checked import ComparisonChoices, checked_comparison
+    from fedcore.results.sharing import leaderboard_csv
+    from fedcore.store import Store
+
+    with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
+        text = leaderboard_csv(checked.store, checked.comparison)
+    _write_or_print(output, text)
+    return DONE
+
+
+@command("eval-results")
+def eval_results(
+    ids: ExperimentIds,
+    row: Annotated[str, typer.Option(metavar="NAME", help="Row of the table whose value is written")],
+    dataset: Annotated[str, typer.Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],
+    task: Annotated[str, typer.Option(metavar="ID", help="Id of the task in the benchmark's eval.yaml")],
+    metric: Annotated[str, typer.Option(help="Metric of the value")] = "personal",
+    rule: ReportedRound = "last",
+    url: Annotated[str, typer.Option(metavar="URL", help="Where the evidence is, such as a bundle")] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.yaml", help="File (default: print it)")
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Write one result in the YAML form of model hubs.
+
+    The file belongs into the folder .eval_results/ of a model's repository.
+    """
+    from fedcore.reports.checked import ComparisonChoices, checked_comparison
+    from fedcore.results import sharing
+    from fedcore.results.metrics import METRICS
+    from fedcore.store import Store
+
+    by = next((m for m in METRICS if m == metric), None)
+    if by is None:
+        raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
+    with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
+        text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
+    _write_or_print(output, text)
+    return DONE
+
+
+def _write_or_print(output: Path | None, text: str) -> None:
+    if output is None:
+        write_data(text)
+    else:
+        write_file(output, text.encode())
 
 
 @command("merge")

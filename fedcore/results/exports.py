@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from fedcore.config import backbone_names
+from fedcore.config import backbone_names, frozen
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.results.comparison import Comparison, ComparisonRow
@@ -35,7 +35,7 @@ ROW_COLUMNS = (
 SUMMARY_COLUMNS = (
     *ROW_COLUMNS, "metric", "rule", "rounds", "mean", "std", "n", "seeds", "runs", "baseline", "difference",
     "test", "pairs", "p", "p_holm", "remark", "printed", "printed_std", "printed_in", "comparability",
-    "reasons_against_comparing",
+    "reasons_against_comparing", "protocol",
 )  # fmt: skip
 BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n", "remark")
 COST_COLUMNS = (
@@ -67,6 +67,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "baseline": baseline,
                     "difference": _rounded(difference.points),
                     "remark": "; ".join(row.remarks) or None,
+                    "protocol": protocol_of(comparison, row.row),
                 }
                 content |= _of_test(difference.test, row.remarks)
                 rows.append(content | _of_paper(row.printed[metric]))
@@ -78,6 +79,13 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                 content |= {"metric": metric, "rule": comparison.rule, "remark": row.row.no_value}
                 rows.append(content)
     return rows
+
+
+def protocol_of(comparison: Comparison, row: ComparisonRow) -> str | None:
+    """Return the numbered protocols of the experiments of a row, such as ``fedot/table1-pacs@1``."""
+    configs = {e.id: e.config for e in comparison.experiments}
+    found = (name for r in row.runs for name in frozen.protocols_of(configs[r.run.experiment_id]))
+    return "; ".join(dict.fromkeys(found)) or None
 
 
 def breakdown_rows(comparison: Comparison) -> list[TidyRow]:

@@ -92,7 +92,7 @@ def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, 
     assert "images" in verdict.checked[-1]
     archive = read_bundle(made.content)
     left_out = (
-        "row,", ",printed,printed_std,printed_in,comparability,reasons_against_comparing",
+        "row,", ",printed,printed_std,printed_in,comparability,reasons_against_comparing,protocol",
     )  # fmt: skip
     header = exported(Store(trained), [1], baseline="PromptFL").splitlines()[0]
     for part in left_out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from fedcore.config import Experiment, load
+from fedcore.config import Experiment, frozen, load
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.papers import library, printed_runs
 from fedcore.paths import ASSETS
@@ -36,7 +36,13 @@ def published() -> dict[str, Experiment]:
 
 
 def preset(name: str) -> Experiment:
-    """Return the preset of this name: ``demo``, a protocol or an experiment of a paper."""
+    """Return the preset of this name: ``demo``, a protocol or an experiment of a paper.
+
+    A number after it, as in ``fedot/table1-pacs@1``, names it as it was frozen.
+    """
+    name, number = frozen.split_number(name)
+    if number is not None and (former := frozen.former(name, number)) is not None:
+        return former
     if name == DEMO:
         return load(DEMO_FILE)
     if name in protocols():
@@ -50,6 +56,7 @@ def preset(name: str) -> Experiment:
 
 def title(name: str) -> str:
     """Return a preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
+    name, _ = frozen.split_number(name)
     if name not in published():
         return preset(name).name
     paper, _, rest = published()[name].name.partition(", ")

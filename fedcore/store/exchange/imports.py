@@ -45,9 +45,16 @@ class Imports:
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
-    def csv(self, file: str | Path, experiment: str | int, dataset: str | None = None) -> Created:
+    def csv(
+        self,
+        file: str | Path,
+        experiment: str | int,
+        dataset: str | None = None,
+        tag: str | None = None,
+        setting: RunConfig | None = None,
+    ) -> Created:
         """Record a CSV file (see ``own_results.csv_file.import_csv``)."""
-        return import_csv(self._file, file, experiment, dataset)
+        return import_csv(self._file, file, experiment, dataset, tag, setting)
 
     def json(self, file: str | Path) -> Merged:
         """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.

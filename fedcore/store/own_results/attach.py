@@ -139,19 +139,24 @@ def insert_own_runs(
     name: str | None,
     origin: Literal["recorder", "import"],
     identity: str | None = None,
+    tag: str | None = None,
+    setting: RunConfig | None = None,
 ) -> Created:
     """Insert runs into an existing experiment, or into a new one.
 
     Args:
-        name, identity: name and uuid of the new experiment.
+        name, identity, tag: name, uuid and tag of the new experiment.
+        setting: a config whose data, partition and backbone the new experiment has.
 
     Raises:
         FedLensError: fields ``dataset``, ``backbone``, where the existing experiment has another one.
     """
     with named_errors():
-        configs = [_run_config(existing, run) for run in runs]
+        joined = existing or (None if setting is None else ExistingExperiment(0, str(name), setting))
+        configs = [_run_config(joined, run) for run in runs]
         if existing is None:
-            experiment_id = insert_experiment(database, _new_experiment(name, configs), identity)
+            experiment = _new_experiment(name, configs).model_copy(update={"tags": (tag,) if tag else ()})
+            experiment_id = insert_experiment(database, experiment, identity)
         else:
             experiment_id = existing.id
     return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedcore.config import MethodEntry
+from fedcore.config import MethodEntry, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
@@ -93,7 +93,12 @@ class CsvRow(BaseModel):
 
 
 def import_csv(
-    database_file: DatabaseFile, file: str | Path, experiment: str | int, dataset: str | None = None
+    database_file: DatabaseFile,
+    file: str | Path,
+    experiment: str | int,
+    dataset: str | None = None,
+    tag: str | None = None,
+    setting: RunConfig | None = None,
 ) -> Created:
     """Record a CSV file: one run per method and seed, all in one transaction.
 
@@ -104,6 +109,9 @@ def import_csv(
     Columns: method, seed, round, model, test_set, correct, total; optional split (train, validation, test),
     stage (before_aggregation, after_aggregation), domain (of the test set). ``global`` in column
     model names the global model. A test set with its domain's name is that domain's; others are clients'.
+
+    Args:
+        tag, setting: tag of a new experiment, and a config whose data, partition and backbone it has.
 
     Raises:
         FedLensError: naming file and line of the first mistake (nothing is written then); when the same
@@ -133,7 +141,14 @@ def import_csv(
         if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
             notices.append(unknown)
         created = insert_own_runs(
-            database, existing, runs, name=str(experiment), origin="import", identity=identity
+            database,
+            existing,
+            runs,
+            name=str(experiment),
+            origin="import",
+            identity=identity,
+            tag=tag,
+            setting=setting,
         )
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
             _write_run(database, run_id, its_rows, notices)

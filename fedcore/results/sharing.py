@@ -1,0 +1,99 @@
+"""Results for other programs: a leaderboard that another FedLens imports, and the YAML of model hubs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+import fedcore
+from fedcore.errors import FedLensError
+from fedcore.results.comparison import Comparison
+from fedcore.results.exports import csv_text, protocol_of
+from fedcore.results.metrics import METRICS, RULES, Metric
+from fedcore.results.summary import Summary
+from fedcore.store import Store
+
+BOARD_FIELDS = (
+    "protocol", "method", "seed", "round", "model", "test_set", "correct", "total", "domain",
+)  # fmt: skip
+
+
+def leaderboard_csv(store: Store, comparison: Comparison) -> str:
+    """Return the counts of the reported round of each row, in the columns that an import reads.
+
+    Raises:
+        FedLensError: for a mean of several rounds, for several settings, and where a domain is held out,
+            which the columns lack.
+    """
+    if comparison.rule == "mean10" or any(r.run.held_out for row in comparison.rows for r in row.runs):
+        raise FedLensError(
+            "a leaderboard as CSV has one round of each run, and no held-out domain; write a bundle", "ids"
+        )
+    if len(comparison.settings) != 1:
+        raise FedLensError(
+            f"a leaderboard has one setting, and these are {len(comparison.settings)}; choose with --where",
+            "where",
+        )
+
+    def rows() -> Iterable[list[object]]:
+        for row in comparison.rows:
+            protocol = protocol_of(comparison, row) or ""
+            for result in row.runs:
+                cells = store.cells.own_and_global({result.run.id: result.rounds})
+                clients = {c.test_set for c in cells if c.test_set_kind == "client"}
+                for c in cells:
+                    # the domain of a client that has its name would be read as the client again
+                    twice = c.test_set_kind == "domain" and c.test_set in clients
+                    if c.test_set_kind in ("client", "domain") and not twice:
+                        yield [
+                            protocol, row.label, result.run.seed, c.round, c.model, c.test_set, c.correct,
+                            c.total, c.domain or "",
+                        ]  # fmt: skip
+
+    return csv_text(BOARD_FIELDS, rows())
+
+
+def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, task: str, url: str = "") -> str:
+    """Return one row of a summary in the YAML form in which model hubs keep results (``.eval_results/``).
+
+    Source: Hugging Face, "Evaluation Results", https://huggingface.co/docs/hub/eval-results.
+
+    Args:
+        label, metric: the row and the column of the value, an accuracy in per cent.
+        dataset, task: id of the benchmark on the hub, and of the task in its ``eval.yaml``.
+        url: of the evidence, such as a bundle.
+
+    Raises:
+        FedLensError: when no row, or more than one, has this label and metric.
+    """
+    found = [(t, r) for t in summary.tables for r in t.rows if r.row.label == label and metric in r.means]
+    if len(found) != 1:
+        labels = dict.fromkeys(r.row.label for t in summary.tables for r in t.rows if metric in r.means)
+        raise FedLensError(
+            f"{len(found)} rows are called '{label}' and have the metric '{metric}'; there are: "
+            f"{', '.join(labels)}",
+            "row",
+        )
+    ((table, row),) = found
+    stat, protocol = row.means[metric].stat, protocol_of(summary.comparison, row.row)
+    seeds = "1 seed" if stat.n == 1 else f"mean over {stat.n} seeds"
+    spread = "" if stat.std is None else f" ± {stat.std:.2f}"
+    notes = [
+        f"{METRICS[metric]} of {label}, {RULES[summary.comparison.rule]}, {seeds}{spread}",
+        table.title,
+        *([f"protocol {protocol}"] if protocol else []),
+        *row.remarks,
+        f"FedLens {fedcore.__version__}",
+    ]
+    # a string of JSON is one of YAML
+    lines = [
+        "- dataset:",
+        f"    id: {json.dumps(dataset, ensure_ascii=False)}",
+        f"    task_id: {json.dumps(task, ensure_ascii=False)}",
+        f"  value: {round(stat.mean, 4)}",
+        f'  date: "{time.strftime("%Y-%m-%d")}"',
+        *(["  source:", f"    url: {json.dumps(url)}", '    name: "Bundle of FedLens"'] if url else []),
+        f"  notes: {json.dumps('; '.join(notes), ensure_ascii=False)}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,110 @@
+"""A leaderboard goes to another FedLens and stands there in its protocol; a result goes to a model hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import frozen, parse
+from fedcore.errors import FedLensError
+from fedcore.papers.experiments import DEMO, preset
+from fedcore.reports.checked import checked_comparison
+from fedcore.results.comparison import compare
+from fedcore.results.exports import summary_rows
+from fedcore.results.sharing import eval_results, leaderboard_csv
+from fedcore.store import Store
+from tests.support import command_line, fill
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demonstration with other seeds and another name, which is still its protocol."""
+    path = tmp_path_factory.mktemp("board") / "runs.db"
+    fill.done(path, preset(DEMO).model_copy(update={"name": "Mine", "seeds": (4, 5, 6), "rounds": 10}))
+    return path
+
+
+def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path) -> None:
+    file, other = tmp_path / "board.csv", tmp_path / "other.db"
+    assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
+    assert file.read_text("utf-8").splitlines()[1].startswith("demo@1,Zero-shot CLIP,4,")
+    assert command_line.run("import", file, "--db", other) == 0
+    ours, theirs = compare(Store(db), [1]), compare(Store(other), [1])
+    assert list(ours.settings) == list(theirs.settings), "of the same setting, so that they can be ranked"
+    assert {r.label: r.stats["personal"].mean for r in theirs.rows} == pytest.approx(
+        {r.label: r.stats["personal"].mean for r in ours.rows}
+    )
+    assert not any(row.trained_by_fedlens or row.other_tests for row in theirs.rows)
+    with checked_comparison(Store(other), [1]) as checked:
+        assert {row["protocol"] for row in summary_rows(checked.summary)} == {"demo@1"}
+    assert command_line.run("import", file, "--db", other) == 2, "once only"
+
+
+def test_a_csv_file_of_two_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "board.csv"
+    lines = ["protocol,method,seed,round,model,test_set,correct,total"]
+    lines += [f"{name},a,1,1,c,c,1,2" for name in ("demo@1", "fedot/table1-pacs@1")]
+    file.write_text("\n".join(lines), "utf-8")
+    assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
+    assert "names 2 protocols" in capsys.readouterr().err
+
+
+def test_a_leaderboard_with_a_held_out_domain_is_refused(tmp_path: Path) -> None:
+    held = tmp_path / "runs.db"
+    fill.done(held, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=("0°",)))
+    with pytest.raises(FedLensError, match="write a bundle"):
+        leaderboard_csv(Store(held), compare(Store(held), [1]))
+
+
+def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
+    with checked_comparison(Store(db), [1]) as checked:
+        text = eval_results(
+            checked.summary, "FedOT", "personal", "me/digits", "default", "https://x.org/b.zip"
+        )
+        mean = next(r.stats["personal"].mean for r in checked.comparison.rows if r.label == "FedOT")
+        with pytest.raises(FedLensError, match="0 rows are called 'Nothing'.*FedOT"):
+            eval_results(checked.summary, "Nothing", "personal", "me/digits", "default")
+    lines = text.splitlines()
+    assert lines[:4] == [
+        "- dataset:", '    id: "me/digits"', '    task_id: "default"', f"  value: {round(mean, 4)}",
+    ]  # fmt: skip
+    assert lines[5:7] == ["  source:", '    url: "https://x.org/b.zip"']
+    notes = json.loads(lines[-1].removeprefix("  notes: "))
+    assert "mean over 3 seeds ±" in notes and "protocol demo@1" in notes
+
+
+def test_every_preset_of_a_paper_is_as_it_was_frozen() -> None:
+    """After a correction: `python -m tools.freeze NAME ERRATUM`; a new preset: `python -m tools.freeze`."""
+    for name, versions in frozen.versions().items():
+        assert frozen.digest_of(preset(name)) == versions[-1].digest, name
+        assert preset(f"{name}@{versions[-1].number}") == preset(name)
+        assert all(v.erratum for v in versions[1:]) and not versions[0].erratum
+
+
+def test_a_corrected_protocol_keeps_its_former_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedcore.config import dumps
+
+    corrected = preset(DEMO)
+    before = parse({**corrected.model_dump(), "rounds": 9})
+    listed = [
+        {"digest": frozen.digest_of(before)},
+        {"digest": frozen.digest_of(corrected), "erratum": "nine rounds instead of ten"},
+    ]
+    (tmp_path / "frozen.json").write_text(json.dumps({DEMO: listed}), "utf-8")
+    (tmp_path / f"{DEMO}@1.toml").write_text(dumps(before), "utf-8")
+    monkeypatch.setattr(frozen, "FILE", tmp_path / "frozen.json")
+    monkeypatch.setattr(frozen, "FORMER", tmp_path)
+    for cached in (frozen.versions, frozen._by_digest):
+        cached.cache_clear()
+    try:
+        assert (preset("demo@1").rounds, preset("demo@2").rounds, preset("demo").rounds) == (9, 10, 10)
+        assert frozen.protocols_of(before) == ("demo@1",) and frozen.protocols_of(corrected) == ("demo@2",)
+        with pytest.raises(FedLensError, match="unknown protocol 'demo@3'; there are: demo@1, demo@2"):
+            preset("demo@3")
+    finally:
+        for cached in (frozen.versions, frozen._by_digest):
+            cached.cache_clear()
