@@ -269,7 +269,7 @@ def leaderboard(
     where: RunFilter = "",
     db: Database = None,
 ) -> int:
-    """Write the rows of one setting as CSV, for the leaderboard of another FedLens.
+    """Write the rows of one setting as CSV for another FedLens.
 
     `fedlens import` reads it; the column protocol says which numbered protocol a row follows.
     """
@@ -283,8 +283,8 @@ def leaderboard(
     return DONE
 
 
-@command("eval-results")
-def eval_results(
+@command("hub")
+def hub(
     ids: ExperimentIds,
     row: Annotated[str, typer.Option(metavar="NAME", help="Row of the table whose value is written")],
     dataset: Annotated[str, typer.Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],

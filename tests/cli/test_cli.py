@@ -296,6 +296,7 @@ def test_an_experiment_travels_as_json(db, toml, fake, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert run("export", 1, "--db", target) == 0
     assert capsys.readouterr().out == printed != ""
+    (tmp_path / "results.csv").write_text("method,seed", "utf-8")
     assert run("import", tmp_path / "results.csv", "--db", target) == 2
     assert "experiment: name the experiment" in capsys.readouterr().err
 
