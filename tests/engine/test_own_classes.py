@@ -313,6 +313,30 @@ def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_p
         list(restore(run, Path(rounds[2].checkpoint), tmp_path / "artifacts", "cpu", None))
 
 
+def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_own_classes():
+    """Tip-Adapter: its cache votes in every label space. No name that is meant for pages is encoded."""
+    read: list[str] = []
+
+    def spy(texts):
+        read.extend(texts)
+        return tiny.tokenizer()(texts)
+
+    watched = replace(tiny.drawn_backbone(), tokenizer=spy)
+    whole, of_clients, _ = cohorts("tip-adapter", watched)
+    loop = loop_of(whole, of_clients, 1)
+    found = {(c.model, c.test_set): c.correct for c in loop.finished[-1].cells if c.split == TEST}
+    for column, space in enumerate(whole.label_spaces, start=4):
+        method = type(of_clients[0].method)(of_clients[0].method.config, space.problem)
+        rows = space.test.flat
+        for client, cohort in enumerate(of_clients):
+            one = torch.tensor([client])
+            params = {n: v[one] for n, v in loop.state.local.items()}
+            head = method.head(params, cohort.federation.local_data(one))
+            right = method.logits(params, head, whole.pool.x(rows)[None]).argmax(-1)[0] == space.pool.y(rows)
+            assert found[client + 1, column] == int(right.sum()), (client, column)
+    assert read and not any("trees" in text or ": " in text for text in read)
+
+
 # What cannot be done is refused
 
 

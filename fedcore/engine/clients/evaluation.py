@@ -62,7 +62,7 @@ def _own_models(
     place: tuple[int, int], evaluator: Evaluator, models: Models, full: bool, chunk: int
 ) -> Iterator[OwnModels]:
     """Yield the clients' models in chunks, each of which is made when it is needed."""
-    for clients in evaluator.with_own_models(models).split(chunk):
+    for clients in evaluator.with_own_models(models).split(1 if evaluator.homes else chunk):
         if len(clients):
             params = {n: _rows(v, clients) for n, v in models.clients.items()}
             yield OwnModels(*place, clients, params, full)

@@ -61,6 +61,8 @@ class Evaluator:
         members: the clients of this method's cohort; None: all.
         scores_global: whether to evaluate the global model; with several backbones there is no single one.
         trained_on: the federation of the clients' training data, if this one is of another label space.
+        homes: the federation of each client's training data, if each trains among its own classes; models are
+            then evaluated one by one.
         note: called after each forward pass with the samples and the predicted classes, on the CPU.
             Shape: (models or 1, samples), (models, samples).
     """
@@ -71,6 +73,7 @@ class Evaluator:
     members: range | None = None
     scores_global: bool = True
     trained_on: Federation | None = None
+    homes: tuple[Federation, ...] = ()
     note: Callable[[Tensor, Tensor], None] | None = None
 
     @cached_property
@@ -96,7 +99,11 @@ class Evaluator:
         return len(self.federation.test.flat) + len(self.federation.validation.flat) > 0
 
     def _head(self, params: Params, clients: Tensor) -> Params:
-        return self.method.head(params, (self.trained_on or self.federation).local_data(clients))
+        home = self.trained_on or self.federation
+        if self.homes:
+            (client,) = clients.tolist()
+            home = self.homes[client]
+        return self.method.head(params, home.local_data(clients))
 
     @property
     def _in_batches(self) -> bool:

@@ -183,7 +183,8 @@ class Worker:
             for i, c in enumerate(self.cohorts)
         ]
         if whole is not None:  # the label spaces that no client trains in, once for the models of all clients
-            self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated))
+            homes = tuple(c.federation for c in self.cohorts)
+            self.evaluators.append(Evaluator(self.cohorts[0].method, whole, evaluated, homes=homes))
 
     @cached_property
     def device(self) -> torch.device:
