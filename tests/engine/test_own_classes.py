@@ -296,6 +296,7 @@ def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_p
         data={"name": "folder", "root": trees, "training_classes": "own"},
         further_data=[{"name": "folder", "root": things, "template": "the thing {}."}],
         partition={"kind": "blocks", "classes_per_client": 1},
+        transfer=[{"name": "folder", "root": things}],
         methods=[{"name": "fedtpg", "config": {"context_length": 2}}],
         rounds=2,
     )
@@ -308,7 +309,7 @@ def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_p
     again = train(run, resume_from=rounds[1].checkpoint, environment={}, **places)
     (last,) = [e for e in again if isinstance(e, RoundFinished)]
     assert last.cells == rounds[2].cells and last.train_loss == rounds[2].train_loss
-    assert {c.test_set for c in last.cells if c.model == GLOBAL and c.split == TEST} == set(range(1, 9))
+    assert {c.test_set for c in last.cells if c.model == GLOBAL and c.split == TEST} == set(range(1, 10))
     with pytest.raises(FedLensError, match="not available for it"):
         list(restore(run, Path(rounds[2].checkpoint), tmp_path / "artifacts", "cpu", None))
 
