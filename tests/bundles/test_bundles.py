@@ -19,10 +19,11 @@ from fedcore.bundles.content import COUNTS, EVIDENCE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
 from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
 from fedcore.bundles.verify import Verdict, import_bundle, verify
-from fedcore.config import Experiment, parse
+from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.jobs.process import run_local
+from fedcore.methods import consent, registry
 from fedcore.progress import result_of
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import read_report
@@ -31,6 +32,7 @@ from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import writing
+from tests.support import command_line, fill
 from tests.support.exported import exported
 from tests.support.jobs import execute_next
 from tests.support.mutations import Files, mutated, repacked
@@ -338,17 +340,19 @@ def test_hostile_archives_get_a_plain_error(made: Made, monkeypatch: pytest.Monk
             judged(repacked(made.content, change))
 
 
-def test_runs_are_trained_again_to_the_last_bit(trained: Path, made: Made, tmp_path: Path) -> None:
-    """From a bundle, into a new database; then with a different thread of randomness, which is named."""
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_runs_are_trained_again_to_the_last_bit(made: Made, tmp_path: Path, count: int) -> None:
+    """From a bundle, into a new database; with all of its runs, the evidence is compared too."""
     file = tmp_path / "bundle.zip"
     file.write_bytes(made.content)
     again = Store(tmp_path / "again.db")
     again.prepare()
     source = read_source(file)
     (part,) = trainable(source.recipe, {}, None)
-    _, outcomes = run_local(again, part.experiment, part.runs, device="cpu", handler=handler(part.recipes))
-    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=True))))
-    assert (repeated.differences, repeated.runs) == ((), 3)
+    runs = part.runs[:count]
+    _, outcomes = run_local(again, part.experiment, runs, device="cpu", handler=handler(part.recipes))
+    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=False))))
+    assert (repeated.differences, repeated.runs) == ((), count)
     with writing(again.path) as database:
         database.execute("UPDATE accuracy SET loss = loss + 1e-9 WHERE run_id = 1 AND round = 1")
     recipes = {1: part.recipes[0]}
@@ -382,6 +386,35 @@ def test_an_imported_bundle_has_the_numbers_and_the_setting_of_its_runs(
     assert made.manifest.digest in other.runs.get([1])[0].notices[-1].message
     with pytest.raises(FedLensError, match="counts.csv: line"):
         import_bundle(read_bundle(repacked(made.content, change_count)), other)
+
+
+def test_method_files_of_a_report_run_only_after_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "mine" / "text_shift.py"
+    source.parent.mkdir()
+    shutil.copy(Path(__file__).parents[2] / "examples" / source.name, source)
+    for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
+        monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    monkeypatch.setattr(consent, "_THIS_PROCESS", set())
+    registry.load_file(source)
+    own = MethodEntry(name="text-shift", file=str(source), sha256=consent.digest(source.read_bytes()))
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (own,)}))
+    page, there = tmp_path / "report.html", tmp_path / "there"
+    with checked_comparison(Store(tmp_path / "runs.db"), [1]) as checked:
+        page.write_text(report_html(read_report(checked)), "utf-8")
+    assert command_line.run("rerun", page, "--db", there / "runs.db") == 2
+    told = capsys.readouterr().err
+    assert "you have not agreed" in told and consent.digest(source.read_bytes()) in told
+    assert (there / "methods" / source.name).read_bytes() == source.read_bytes(), "to be read"
+    assert not Store(there / "runs.db").experiments.all()
+    (there / "methods" / source.name).write_text("other = 1\n", "utf-8")
+    assert command_line.run("rerun", page, "--db", there / "runs.db") == 2
+    assert "has another content" in capsys.readouterr().err
+    page.write_text(page.read_text("utf-8").replace("methods/text_shift.py", "methods/../x.py"), "utf-8")
+    with pytest.raises(FedLensError, match="is not the method file"):
+        read_source(page)
 
 
 def test_a_file_that_is_no_bundle_is_named(tmp_path: Path) -> None:
