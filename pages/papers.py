@@ -81,7 +81,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     snapshot = state.now(session.store(), rehearsal)
     by_value = snapshot.cells(table.values)
     cells = [by_value[value] for value in table.values]
-    runs = has_runs(table.paper)
+    runs = has_runs(table.paper, table.table)
     if runs:
         st.markdown(
             f"**{markup.md(chart.share_text([c.status for c in cells], rehearsal))}:** "
@@ -186,7 +186,7 @@ def page() -> None:
         f"Reported round of the paper: {paper.rule_text}."
     )
     about.why_not_run(table)
-    if not has_runs(table.paper):
+    if not has_runs(table.paper, table.table):
         pass
     elif session.is_narrow():  # the whole text would push the table off the screen
         st.caption(IN_SHORT, help=WHAT_IT_MEANS)

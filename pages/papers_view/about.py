@@ -24,7 +24,7 @@ def source_line(paper: Paper) -> str:
 
 def why_not_run(table: PrintedTable) -> None:
     """Say why FedLens cannot run a table, where it can run nothing of its source."""
-    if not has_runs(table.paper):
+    if not has_runs(table.paper, table.table):
         reason = library.find(table.paper).why_not(table.table)
         st.info(f"Not run here: {markup.md(reason)}.", icon=":material/block:")
 

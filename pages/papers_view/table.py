@@ -151,7 +151,7 @@ def our_line(cell: TableCell) -> str:
             "" if cell.current is None else f"<i>{cell.current:.{cell.value.digits}f}</i> {_evidence(cell)}"
         )
         return value + esc(progress_text(cell))
-    if cell.source is None and not has_runs(cell.value.paper):
+    if cell.source is None and not has_runs(cell.value.paper, cell.value.table):
         return ""  # the text above the table says why
     words = {
         "can be run": f"▷ {counted(len(cell.missing), 'run')}",

@@ -55,6 +55,7 @@ MAPPED = (
     ("fedalign", {"setting": "zero-shot ST"}, "zero-shot", {"class_text": "template"}),
     ("fedalign", {"setting": "zero-shot GT"}, "zero-shot", {"class_text": "description"}),
     ("feddeap", {"method": "CLIP-zs"}, "zero-shot", {}),
+    ("fedmgp", {"method": "FedOTP", "table": "2"}, "fedotp", {}),
     ("feddeap", {"method": "CLIP-FC"}, "clip-fc", {}),
     ("feddeap", {"method": "FedCLIP"}, "fedclip", {}),
     ("feddeap", {"method": "FedDEAP [w/ Personalized Prompt]"}, "feddeap", {"personal_prompt": True}),

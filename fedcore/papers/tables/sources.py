@@ -97,7 +97,13 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
 
 
 @library.cached
-def has_runs(paper: str) -> bool:
-    """Return whether FedLens can run some of a paper's values."""
-    known = paper in library.papers()  # a draft is not
-    return known and any(isinstance(source_of(value), RunSource) for value in load(paper))
+def has_runs(paper: str, table: str) -> bool:
+    """Return whether FedLens can run some values of a table.
+
+    For a paper that does not say why it cannot run the others, any table will do.
+    """
+    if paper not in library.papers():  # a draft
+        return False
+    anywhere = not library.find(paper).why_not_run
+    values = (value for value in load(paper) if anywhere or value.table == table)
+    return any(isinstance(source_of(value), RunSource) for value in values)
