@@ -6,7 +6,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.bundles.content import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
@@ -22,10 +22,16 @@ from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.writer import insert_entities, insert_experiment, insert_round, insert_row, update_summary
 
-_NOT_OURS = (
-    "row", "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing", "protocol",
+_IDENTITY = (
+    "experiment", "data", "split", "backbone", "partition", "clients", "held_out", "method", "label",
 )  # fmt: skip
-"""Columns left out: keys of one version of FedLens, and values of papers, which are not of these runs."""
+SUMMARY_COLUMNS = (
+    *_IDENTITY, "metric", "rule", "rounds", "mean", "std", "n", "seeds", "runs", "baseline", "difference",
+    "test", "pairs", "p", "p_holm",
+)  # fmt: skip
+BREAKDOWN_COLUMNS = (*_IDENTITY, "rule", "breakdown", "name", "mean", "std", "n")
+KINDS = ("domain", "client", "held_out")
+"""Columns and breakdowns of this format; later ones, and later metrics, make no older bundle differ."""
 _P_DIGITS = 6
 """Significant digits of p, so that another version of SciPy gives the same text."""
 
@@ -46,20 +52,20 @@ def number_files(recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Co
         if choices.baseline not in (None, *(row.label for row in compared.rows)):
             raise FedLensError(f"no row is the baseline {choices.baseline!r}", "bundle")
         summary = summarise(compared, choices.baseline, choices.test, metric=choices.metric)
-        rows = [_portable(row) for row in exports.summary_rows(summary)]
-        parts = [_portable(row) for row in exports.breakdown_rows(compared)]
+        rows = (
+            row
+            for row in exports.summary_rows(summary)
+            if row["metric"] in choices.metrics and row["mean"] is not None
+        )
+        parts = (row for row in exports.breakdown_rows(compared) if row["breakdown"] in KINDS)
         return {
-            SUMMARY: exports.rows_csv(rows, _ours(exports.SUMMARY_COLUMNS)),
-            BREAKDOWNS: exports.rows_csv(parts, _ours(exports.BREAKDOWN_COLUMNS)),
+            SUMMARY: exports.rows_csv([_portable(r, SUMMARY_COLUMNS) for r in rows], SUMMARY_COLUMNS),
+            BREAKDOWNS: exports.rows_csv([_portable(r, BREAKDOWN_COLUMNS) for r in parts], BREAKDOWN_COLUMNS),
         }
 
 
-def _ours(columns: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in columns if name not in _NOT_OURS)
-
-
-def _portable(row: exports.TidyRow) -> exports.TidyRow:
-    kept = {name: value for name, value in row.items() if name not in _NOT_OURS}
+def _portable(row: exports.TidyRow, columns: Sequence[str]) -> exports.TidyRow:
+    kept = {name: row.get(name) for name in columns}
     p = {name: float(f"{kept[name]:.{_P_DIGITS}g}") for name in ("p", "p_holm") if kept.get(name) is not None}
     return kept | p
 

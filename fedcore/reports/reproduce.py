@@ -67,9 +67,14 @@ class MethodFile(_Part):
 
 
 class Choices(_Part):
-    """How the numbers are made of the runs, see ``ComparisonChoices``."""
+    """How the numbers are made of the runs, see ``ComparisonChoices``.
+
+    Attributes:
+        metrics: those that the rows have; a later FedLens may know more.
+    """
 
     rule: Rule
+    metrics: tuple[str, ...]
     metric: Metric
     baseline: str | None
     test: Test
@@ -138,6 +143,7 @@ def recipe(
         title=title or ", ".join(comparison.names.values()),
         choices=Choices(
             rule=choice.rule,
+            metrics=comparison.metrics,
             metric=metric,
             baseline=choice.baseline if choice.baseline in labels else None,
             test=choice.test,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import random
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.bundles.archive import Archive, open_bundle, read_bundle
-from fedcore.bundles.content import COUNTS, EVIDENCE, SUMMARY, Evidence
+from fedcore.bundles.content import COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
 from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
 from fedcore.bundles.verify import Verdict, import_bundle, verify
@@ -33,7 +34,6 @@ from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support import command_line, fill
-from tests.support.exported import exported
 from tests.support.jobs import execute_next
 from tests.support.mutations import Files, mutated, repacked
 
@@ -93,19 +93,23 @@ def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, 
     assert verdict.holds and not made.without_predictions, verdict
     assert "images" in verdict.checked[-1]
     archive = read_bundle(made.content)
-    left_out = (
-        "row,", ",printed,printed_std,printed_in,comparability,reasons_against_comparing,protocol",
-    )  # fmt: skip
-    header = exported(Store(trained), [1], baseline="PromptFL").splitlines()[0]
-    for part in left_out:
-        header = header.replace(part, "")
-    assert archive.text(SUMMARY).splitlines()[0] == header
+    lines = list(csv.DictReader(io.StringIO(archive.text(SUMMARY))))
     with checked_comparison(Store(trained), [1], ComparisonChoices(baseline="PromptFL")) as checked:
         rows = exports.summary_rows(checked.summary)
-    means = [
-        line.split(",")[header.split(",").index("mean")] for line in archive.text(SUMMARY).splitlines()[1:]
-    ]
-    assert means == [str(row["mean"]) for row in rows]
+    for name in ("label", "metric", "mean", "difference"):
+        assert [line[name] for line in lines] == ["" if r[name] is None else str(r[name]) for r in rows]
+
+
+def test_a_metric_that_is_newer_than_a_bundle_makes_no_difference(made: Made) -> None:
+    def change(files: Files) -> None:
+        """As an earlier FedLens would have written it, which did not know a metric."""
+        recipe = json.loads(files[RECIPE])
+        recipe["choices"]["metrics"].remove("weighted")
+        files[RECIPE] = json.dumps(recipe).encode()
+        lines = files[SUMMARY].decode().splitlines(keepends=True)
+        files[SUMMARY] = "".join(line for line in lines if ",weighted,last," not in line).encode()
+
+    assert judged(repacked(made.content, change)).holds
 
 
 def test_a_bundle_opens_without_fedlens(made: Made) -> None:
