@@ -39,10 +39,6 @@ config = { local_transform = "linear" }
 """
 PAGE = """Kept above.
 
-<!-- runs -->
-old
-<!-- end -->
-
 <!-- setting: small -->
 <!-- end -->
 
@@ -53,14 +49,11 @@ Kept below.
 """
 WRITTEN = """Kept above.
 
-<!-- runs -->
-6 runs; CPU, 1 thread; torch 2.
-<!-- end -->
-
 <!-- setting: small -->
 `OMP_NUM_THREADS=1 fedlens run examples/ablations/small.toml --db ablations.db`
 
 6 runs: rotated-digits, 4 training images of a class and client, 200 test images, 1 rounds.
+CPU, 1 thread; torch 2.
 <!-- end -->
 
 <!-- table: small -->
@@ -204,18 +197,26 @@ def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
     with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
         ablations_doc.render(PAGE, Store(tmp_path / "none.db"))
     db = recorded(tmp_path / "runs.db")
-    with pytest.raises(FedLensError, match="names 'sdfed'; there are small"):
+    with pytest.raises(FedLensError, match="no ablation is named 'sdfed'; there are small"):
         ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", Store(db))
+
+
+def test_only_the_blocks_that_are_asked_for_are_written(small, tmp_path):
+    db = recorded(tmp_path / "runs.db")
+    page = PAGE.replace("table: small", "table: another")
+    assert (
+        ablations_doc.render(page, Store(db), ["small"])
+        == WRITTEN[: WRITTEN.index("<!-- table")] + (page[page.index("<!-- table") :])
+    )
 
 
 def test_every_table_of_the_page_has_its_setting_and_its_experiment():
     names = sorted(path.stem for path in ablations_doc.EXAMPLES.glob("*.toml"))
-    found: dict[str, list[str]] = {"setting": [], "table": [], "runs": []}
+    found: dict[str, list[str]] = {"setting": [], "table": []}
     blocks.fill(
         ablations_doc.PAGE.read_text("utf-8"),
         {kind: lambda name, kind=kind: found[kind].append(name) or "" for kind in found},
     )
-    assert found["runs"] == [""]
     assert found["setting"] == found["table"]
     assert found["table"] and set(found["table"]) <= set(names)
     assert sorted(ablations_doc.MEASURES) == names

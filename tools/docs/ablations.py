@@ -2,35 +2,38 @@
 
 for file in examples/ablations/*.toml; do OMP_NUM_THREADS=1 fedlens run $file --db ablations.db; done
 python -m tools.docs.ablations ablations.db
+python -m tools.docs.ablations ablations.db fedpha      # the blocks of one experiment
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.records.codes import BEFORE_AGGREGATION
-from fedcore.results.comparison import Comparison, ComparisonRow, compare
+from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
-from fedcore.results.statistics import Stat, group_by, mean_known, signed, spread
-from fedcore.store import ExperimentRow, Store
+from fedcore.results.statistics import Stat, group_by, mean_known, spread
+from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill, rewrite
-from tools.docs.paired import MOST_SEEDS, paired, seeds_needed
+from tools.docs.paired import MOST_SEEDS, seeds_needed
+from tools.docs.recorded import (
+    RecordedExperiment,
+    difference,
+    environment,
+    markdown,
+    newest,
+    test_images,
+)
 
 EXAMPLES = FOLDER.parent / "examples" / "ablations"
 PAGE = FOLDER / "ablations.md"
 COMMAND = "OMP_NUM_THREADS=1 fedlens run examples/ablations/{}.toml --db ablations.db"
 HALF = 0.5
 """The difference in percentage points that a row is asked to resolve."""
-_ANY = {"notes", "tags", "evaluate_every"}
-"""Fields of an experiment that change no value of the last round."""
-VERSIONS = ("fedlens", "commit", "python", "torch", "numpy", "open_clip_torch")
-"""Fields of a run's environment that the page prints."""
 
 
 @dataclass(frozen=True)
@@ -104,58 +107,53 @@ PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
 HEADINGS = ("variant", "accuracy", "difference (95 % interval)", "could have seen", "seeds for half a point")
 
 
-@dataclass(frozen=True)
-class RecordedAblation:
-    """The runs of one experiment file."""
-
-    row: ExperimentRow
-    comparison: Comparison
-
-    @property
-    def rows(self) -> tuple[ComparisonRow, ...]:
-        """The variants; all others are compared with the first."""
-        return self.comparison.rows
-
-
-def render(text: str, store: Store) -> str:
-    """Return the page with every block written from the runs.
+def render(text: str, store: Store, only: Sequence[str] = ()) -> str:
+    """Return the page with the blocks of some experiments, or of all, written from the runs.
 
     Raises:
-        FedLensError: when the database lacks an experiment or a run of it, when runs were made in different
-            ways, and for a marker that names no experiment.
+        FedLensError: when the database lacks an experiment or a run of it, when runs of one experiment were
+            made in different ways, and for a name without an experiment.
     """
     files = {path.stem: path for path in sorted(EXAMPLES.glob("*.toml"))}
-    recorded: dict[str, RecordedAblation] = {}
+    found: dict[str, RecordedExperiment] = {}
 
-    def named(name: str) -> RecordedAblation:
+    def recorded(name: str) -> RecordedExperiment:
         if name not in files:
-            raise FedLensError(f"docs/ablations.md names '{name}'; there are {', '.join(files)}")
-        recorded[name] = recorded.get(name) or _recorded(store, files[name])
-        return recorded[name]
+            raise FedLensError(f"no ablation is named '{name}'; there are {', '.join(files)}")
+        command = COMMAND.format(name).replace("ablations.db", str(store.path))
+        found[name] = found.get(name) or newest(store, files[name], command)
+        return found[name]
 
-    text = fill(
+    for name in only:
+        recorded(name)
+
+    def block(name: str, write: Callable[[RecordedExperiment], str]) -> str | None:
+        return write(recorded(name)) if not only or name in only else None
+
+    return fill(
         text,
         {
-            "setting": lambda name: setting(name, named(name)),
-            "table": lambda name: tables(store, name, named(name)),
+            "setting": lambda name: block(name, lambda of: setting(store, name, of)),
+            "table": lambda name: block(name, lambda of: tables(store, name, of)),
         },
     )
-    return fill(text, {"runs": lambda _: _environment(store, recorded)})
 
 
-def setting(name: str, recorded: RecordedAblation) -> str:
-    """Return the command that makes the runs, and their data and sizes in words."""
-    of = recorded.row.config
-    results = [r for group in recorded.rows for r in group.runs]
-    tests = {sum(r.test_images.values()) for r in results}
-    least, most = min(tests), max(tests)
-    images = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+def setting(store: Store, name: str, recorded: RecordedExperiment) -> str:
+    """Return the command that makes the runs, their data and sizes in words, and where they were made."""
+    of, results = recorded.row.config, recorded.results
     left_out = f", {len(of.held_out)} domains held out in turn" if of.held_out else ""
-    size = f"{of.data.shots} training images of a class and client, {images} test images, {of.rounds} rounds"
-    return f"`{COMMAND.format(name)}`\n\n{len(results)} runs: {of.data.name}, {size}{left_out}.\n"
+    size = (
+        f"{of.data.shots} training images of a class and client, {test_images(results)} test images, "
+        f"{of.rounds} rounds"
+    )
+    return (
+        f"`{COMMAND.format(name)}`\n\n{len(results)} runs: {of.data.name}, {size}{left_out}.\n"
+        f"{environment(store, results)}.\n"
+    )
 
 
-def tables(store: Store, name: str, recorded: RecordedAblation) -> str:
+def tables(store: Store, name: str, recorded: RecordedExperiment) -> str:
     """Return a table for each accuracy, with a row for each variant.
 
     Raises:
@@ -172,10 +170,8 @@ def tables(store: Store, name: str, recorded: RecordedAblation) -> str:
 
 def _pairs(values: Mapping[str, Mapping[int, float]], pairs: Sequence[tuple[str, str]]) -> str:
     """Return a table of the differences of pairs of variants."""
-    lines = [["pair", *HEADINGS[2:]], ["---"] * 4]
-    for one, other in pairs:
-        lines.append([f"{one}, minus {other}", *_difference(values[one], values[other])])
-    return _markdown(lines)
+    lines = [[f"{one}, minus {other}", *_difference(values[one], values[other])] for one, other in pairs]
+    return markdown(["pair", *HEADINGS[2:]], lines)
 
 
 def _table(
@@ -185,33 +181,22 @@ def _table(
     columns: Sequence[DiagnosticColumn],
 ) -> str:
     baseline = values[groups[0].label]
-    lines = [[*HEADINGS, *(c.heading for c in columns), "n"]]
+    lines = []
     for group in groups:
         own = values[group.label]
         stat = spread(own.values())
         compared = ["", "", ""] if group is groups[0] else _difference(own, baseline)
         cells = [_text(column, _stat(store, group, column)) for column in columns]
         lines.append([group.label, stat.text() if stat else "", *compared, *cells, str(len(own))])
-    lines.insert(1, ["---"] * len(lines[0]))
-    return _markdown(lines)
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown([*HEADINGS, *(c.heading for c in columns), "n"], lines)
 
 
 def _difference(own: Mapping[int, float], baseline: Mapping[int, float]) -> list[str]:
-    """Return the cells of a difference paired by seed, in bold where its interval leaves out 0."""
-    found = paired([own[seed] - baseline[seed] for seed in sorted(set(own) & set(baseline))])
-    if found is None:
-        return ["", "", ""]
-    sure = found.std and (found.low > 0 or found.high < 0)
-    text = f"{signed(found.mean)} ({signed(found.low)} to {signed(found.high)})"
-    if not found.std:
-        return [text, "", ""]  # equal for every seed: no spread to judge by
-    needed = seeds_needed(found.std, HALF)
-    many = f"more than {MOST_SEEDS - 1}" if needed == MOST_SEEDS else str(needed)
-    return [f"**{text}**" if sure else text, f"{found.detectable:.1f}", many]
+    """Return the cells of a difference paired by seed, with the seeds that half a point would need."""
+    text, detectable, std = difference(own, baseline)
+    needed = seeds_needed(std, HALF) if std else 0
+    many = f"more than {MOST_SEEDS - 1}" if needed == MOST_SEEDS else str(needed or "")
+    return [text, detectable, many]
 
 
 def _per_seed(store: Store, group: ComparisonRow, measure: Measure) -> dict[int, float]:
@@ -245,67 +230,15 @@ def _text(column: DiagnosticColumn, stat: Stat | None) -> str:
     return "" if stat is None else stat.text(column.digits)
 
 
-def _recorded(store: Store, path: Path) -> RecordedAblation:
-    """Return the newest recorded experiment of a file, complete.
-
-    Raises:
-        FedLensError: when there is none, when the file has changed since, or when a run is missing.
-    """
-    wanted = config.load(path)
-    how = COMMAND.format(path.stem).replace("ablations.db", str(store.path))
-    if not Path(store.path).is_file():
-        raise FedLensError(f"no database at {store.path}; make it with {how}")
-    for row in sorted(store.experiments.all(), key=lambda e: e.id, reverse=True):
-        if row.config.name == wanted.name:
-            if row.config.model_dump(exclude=_ANY) != wanted.model_dump(exclude=_ANY):
-                raise FedLensError(f"{store.path}: {path.name} has changed since it was run; run it again")
-            comparison = compare(store, [row.id], "last")
-            _check_complete(row, comparison)
-            return RecordedAblation(row, comparison)
-    raise FedLensError(f"{store.path}: no experiment '{wanted.name}'; make it with {how}")
-
-
-def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
-    wanted = {
-        (m.label, seed, left_out)
-        for m in row.config.methods
-        for seed in row.config.seeds
-        for left_out in row.config.held_out or (None,)
-    }
-    recorded = {(v.run.label, v.run.seed, v.run.held_out) for g in comparison.rows for v in g.runs}
-    if wanted - recorded:
-        missing = ", ".join(f"{label} (seed {seed})" for label, seed, _ in sorted(wanted - recorded, key=str))
-        raise FedLensError(f"experiment {row.id} is incomplete: it lacks {missing}; resume its runs first")
-
-
-def _environment(store: Store, recorded: Mapping[str, RecordedAblation]) -> str:
-    """Return one line about all runs and the machine.
-
-    Raises:
-        FedLensError: when the runs were not all made on one machine with equal threads and versions.
-    """
-    results = [r for one in recorded.values() for group in one.rows for r in group.runs]
-    places = [store.runs.environment(r.run.id) for r in results]
-    names = ("device", "threads", "platform", *VERSIONS)
-    facts = {tuple((name, place.get(name)) for name in names) for place in places}
-    if len(facts) > 1:
-        raise FedLensError(
-            f"the runs differ in device, threads, platform or versions: {facts}; make all in the same way"
-        )
-    fact = dict(facts.pop())
-    where = "GPU" if fact["device"] == "cuda" else "CPU"
-    count = f"{fact['threads']} thread{'' if fact['threads'] == 1 else 's'}"
-    versions = ", ".join(f"{name} {fact[name]}" for name in VERSIONS if fact[name])
-    return f"{len(results)} runs; {where}, {count}; {versions}.\n"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("db", help="database with the runs of examples/ablations")
-    store = Store(parser.parse_args(arguments).db)
+    parser.add_argument("names", nargs="*", help="files of examples/ablations, without .toml (default: all)")
+    asked = parser.parse_args(arguments)
+    store = Store(asked.db)
     try:
-        rewrite(PAGE, lambda text: render(text, store))
+        rewrite(PAGE, lambda text: render(text, store, asked.names))
     except FedLensError as error:
         parser.error(str(error))
     return 0

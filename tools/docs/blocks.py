@@ -9,15 +9,21 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 
 
-def fill(page: str, writers: Mapping[str, Callable[[str], str]]) -> str:
+def fill(page: str, writers: Mapping[str, Callable[[str], str | None]]) -> str:
     """Return the page with every block of these kinds rewritten.
 
     Args:
-        writers: kind -> function from the block's name (empty if it has none) to its text.
+        writers: kind -> function from the block's name (empty if it has none) to its text; None leaves the
+            block as it is.
     """
     kinds = "|".join(map(re.escape, writers))
-    block = re.compile(rf"(<!-- ({kinds})(?:: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-    return block.sub(lambda m: m[1] + writers[m[2]](m[3] or "") + m[4], page)
+    block = re.compile(rf"(<!-- ({kinds})(?:: ([\w-]+))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+    def written(m: re.Match[str]) -> str:
+        text = writers[m[2]](m[3] or "")
+        return m[0] if text is None else m[1] + text + m[5]
+
+    return block.sub(written, page)
 
 
 def rewrite(page: Path, render: Callable[[str], str]) -> None:
