@@ -137,8 +137,12 @@ def test_their_experiment_files_are_valid(examples, file):
     assert {run.method.name for run in found.runs} & set(FILES)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("ablations/*.toml")), ids=lambda path: path.stem)
-def test_the_ablations_plan_their_runs(path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    sorted([*EXAMPLES.glob("ablations/*.toml"), *EXAMPLES.glob("generalisation/*.toml")]),
+    ids=lambda path: path.stem,
+)
+def test_the_experiments_of_the_documentation_plan_their_runs(path: Path) -> None:
     experiment = config.load(path)
     found = plan(experiment)
     assert len(experiment.seeds) >= 5

@@ -1,7 +1,8 @@
 """Write the parts of docs/ that follow from the code.
 
-python -m tools.docs                       # after a change of the catalog, of fields, examples or layers
-python -m tools.docs.ablations runs.db     # docs/ablations.md, from recorded runs
+python -m tools.docs                          # after a change of the catalog, of fields, examples or layers
+python -m tools.docs.ablations runs.db        # docs/ablations.md, from recorded runs
+python -m tools.docs.generalisation runs.db   # the tables of docs/generalisation.md, likewise
 """
 
 from tools.docs import data, examples, experiment, methods, rooms

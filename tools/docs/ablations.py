@@ -7,31 +7,31 @@ python -m tools.docs.ablations ablations.db fedpha      # the blocks of one expe
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.errors import FedLensError
 from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import Stat, group_by, mean_known, spread
 from fedcore.store import Store
-from tools.docs.blocks import FOLDER, fill, rewrite
+from tools.docs.blocks import FOLDER, fill
 from tools.docs.paired import MOST_SEEDS, seeds_needed
 from tools.docs.recorded import (
     RecordedExperiment,
+    blocks_of,
+    command,
     difference,
     environment,
     markdown,
-    newest,
+    rewrite_from_runs,
     test_images,
 )
 
 EXAMPLES = FOLDER.parent / "examples" / "ablations"
 PAGE = FOLDER / "ablations.md"
-COMMAND = "OMP_NUM_THREADS=1 fedlens run examples/ablations/{}.toml --db ablations.db"
+DATABASE = "ablations.db"
 HALF = 0.5
 """The difference in percentage points that a row is asked to resolve."""
 
@@ -114,22 +114,7 @@ def render(text: str, store: Store, only: Sequence[str] = ()) -> str:
         FedLensError: when the database lacks an experiment or a run of it, when runs of one experiment were
             made in different ways, and for a name without an experiment.
     """
-    files = {path.stem: path for path in sorted(EXAMPLES.glob("*.toml"))}
-    found: dict[str, RecordedExperiment] = {}
-
-    def recorded(name: str) -> RecordedExperiment:
-        if name not in files:
-            raise FedLensError(f"no ablation is named '{name}'; there are {', '.join(files)}")
-        command = COMMAND.format(name).replace("ablations.db", str(store.path))
-        found[name] = found.get(name) or newest(store, files[name], command)
-        return found[name]
-
-    for name in only:
-        recorded(name)
-
-    def block(name: str, write: Callable[[RecordedExperiment], str]) -> str | None:
-        return write(recorded(name)) if not only or name in only else None
-
+    block = blocks_of(store, EXAMPLES, only)
     return fill(
         text,
         {
@@ -147,9 +132,9 @@ def setting(store: Store, name: str, recorded: RecordedExperiment) -> str:
         f"{of.data.shots} training images of a class and client, {test_images(results)} test images, "
         f"{of.rounds} rounds"
     )
+    how = command(EXAMPLES / f"{name}.toml", DATABASE)
     return (
-        f"`{COMMAND.format(name)}`\n\n{len(results)} runs: {of.data.name}, {size}{left_out}.\n"
-        f"{environment(store, results)}.\n"
+        f"`{how}`\n\n{len(results)} runs: {of.data.name}, {size}{left_out}.\n{environment(store, results)}.\n"
     )
 
 
@@ -232,16 +217,7 @@ def _text(column: DiagnosticColumn, stat: Stat | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("db", help="database with the runs of examples/ablations")
-    parser.add_argument("names", nargs="*", help="files of examples/ablations, without .toml (default: all)")
-    asked = parser.parse_args(arguments)
-    store = Store(asked.db)
-    try:
-        rewrite(PAGE, lambda text: render(text, store, asked.names))
-    except FedLensError as error:
-        parser.error(str(error))
-    return 0
+    return rewrite_from_runs(PAGE, EXAMPLES, render, arguments)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import signed
 from fedcore.store import ExperimentRow, Store
+from tools.docs.blocks import rewrite
 from tools.docs.paired import paired
 
 _ANY = {"notes", "tags", "evaluate_every"}
@@ -38,18 +40,20 @@ class RecordedExperiment:
         return [result for row in self.rows for result in row.runs]
 
 
-def newest(store: Store, path: Path, command: str) -> RecordedExperiment:
-    """Return the newest recorded experiment of a file, complete.
+def command(path: Path, db: Path | str) -> str:
+    """Return what makes the runs of a file of examples/."""
+    return f"OMP_NUM_THREADS=1 fedlens run examples/{path.parent.name}/{path.name} --db {db}"
 
-    Args:
-        command: what makes the runs, for the error.
+
+def newest(store: Store, path: Path) -> RecordedExperiment:
+    """Return the newest recorded experiment of a file, complete.
 
     Raises:
         FedLensError: when there is none, when the file has changed since, or when a run is missing.
     """
     wanted = config.load(path)
     if not Path(store.path).is_file():
-        raise FedLensError(f"no database at {store.path}; make it with {command}")
+        raise FedLensError(f"no database at {store.path}; make it with {command(path, store.path)}")
     for row in sorted(store.experiments.all(), key=lambda e: e.id, reverse=True):
         if row.config.name == wanted.name:
             if row.config.model_dump(exclude=_ANY) != wanted.model_dump(exclude=_ANY):
@@ -57,7 +61,55 @@ def newest(store: Store, path: Path, command: str) -> RecordedExperiment:
             comparison = compare(store, [row.id], "last")
             _check_complete(row, comparison)
             return RecordedExperiment(row, comparison)
-    raise FedLensError(f"{store.path}: no experiment '{wanted.name}'; make it with {command}")
+    raise FedLensError(
+        f"{store.path}: no experiment '{wanted.name}'; make it with {command(path, store.path)}"
+    )
+
+
+def blocks_of(
+    store: Store, folder: Path, only: Sequence[str]
+) -> Callable[[str, Callable[[RecordedExperiment], str]], str | None]:
+    """Return a function that writes a block from the runs of its experiment, if that is asked for.
+
+    Args:
+        folder: the experiment files.
+        only: names of the experiments that are asked for; empty for all.
+
+    Raises:
+        FedLensError: as ``newest``, and for a name without a file; the returned function too.
+    """
+    files = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    found: dict[str, RecordedExperiment] = {}
+
+    def recorded(name: str) -> RecordedExperiment:
+        if name not in files:
+            raise FedLensError(
+                f"no experiment of {folder.name} is named '{name}'; there are {', '.join(files)}"
+            )
+        found[name] = found.get(name) or newest(store, files[name])
+        return found[name]
+
+    for name in only:
+        recorded(name)
+    return lambda name, write: write(recorded(name)) if not only or name in only else None
+
+
+def rewrite_from_runs(
+    page: Path,
+    folder: Path,
+    render: Callable[[str, Store, Sequence[str]], str],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Rewrite a page of docs/ from the database and for the experiments that the command line names."""
+    parser = argparse.ArgumentParser(description=f"Write the tables of {page.name} from recorded runs.")
+    parser.add_argument("db", help=f"database with the runs of examples/{folder.name}")
+    parser.add_argument("names", nargs="*", help="files of that folder, without .toml (default: all)")
+    asked = parser.parse_args(arguments)
+    try:
+        rewrite(page, lambda text: render(text, Store(asked.db), asked.names))
+    except FedLensError as error:
+        parser.error(str(error))
+    return 0
 
 
 def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:

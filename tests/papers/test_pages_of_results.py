@@ -1,4 +1,4 @@
-"""The report on ablations is written from recorded runs: figures checked by hand on a small database."""
+"""The pages of results are written from recorded runs: figures checked by hand on a small database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from fedcore.store.writer import RunWriter
 from tests.support import fill
 from tools.docs import ablations as ablations_doc
 from tools.docs import blocks
+from tools.docs import generalisation as generalisation_doc
 from tools.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
+from tools.docs.recorded import newest
 
 SMALL = """
 name = "Small"
@@ -197,7 +199,7 @@ def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
     with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
         ablations_doc.render(PAGE, Store(tmp_path / "none.db"))
     db = recorded(tmp_path / "runs.db")
-    with pytest.raises(FedLensError, match="no ablation is named 'sdfed'; there are small"):
+    with pytest.raises(FedLensError, match="no experiment of examples is named 'sdfed'; there are small"):
         ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", Store(db))
 
 
@@ -240,3 +242,29 @@ def test_differences_and_what_they_could_have_seen():
 def test_what_could_have_been_seen_is_found_in_four_of_five_repetitions(n):
     drawn = np.random.default_rng(n).normal(detectable(2.0, n), 2.0, (100_000, n))
     assert (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.005)
+
+
+def test_the_tables_of_generalisation_subtract_the_first_method_or_another_metric(small, tmp_path):
+    """The personal accuracies are 50, 55, 60 and 53, 59, 65; the global model has 30 always."""
+    db = Store(recorded(tmp_path / "runs.db"))
+    found = newest(db, small / "small.toml")
+    question = generalisation_doc.Question("small", ("personal", "global"), "personal")
+    first, second = generalisation_doc.table(question, found).splitlines()[2:]
+    assert first == "| FedOT | 55.0 ± 5.0 | 30.0 ± 0.0 |  |  | 3 |"
+    assert second == "| FedOT, linear | 59.0 ± 6.0 | 30.0 ± 0.0 | **+4.0 (+1.5 to +6.5)** | 3.3 | 3 |"
+    headings, _, first, _ = generalisation_doc.table(
+        generalisation_doc.Question("small", ("personal",), "personal", "global"), found
+    ).splitlines()
+    assert headings.startswith("| method | Personal | Personal minus Global (95 % interval) |")
+    assert first == "| FedOT | 55.0 ± 5.0 | **+25.0 (+12.6 to +37.4)** | 16.3 | 3 |"
+
+
+def test_every_table_of_generalisation_has_its_question_and_its_experiment():
+    found: dict[str, list[str]] = {"study": [], "answer": []}
+    blocks.fill(
+        generalisation_doc.PAGE.read_text("utf-8"),
+        {kind: lambda name, kind=kind: found[kind].append(name) for kind in found},
+    )
+    assert sorted(found["answer"]) == sorted(generalisation_doc.QUESTIONS)
+    files = {path.stem for path in generalisation_doc.EXAMPLES.glob("*.toml")}
+    assert set(found["study"]) == files == {q.experiment for q in generalisation_doc.QUESTIONS.values()}

@@ -1,0 +1,126 @@
+"""The tables of docs/generalisation.md, from the recorded runs of examples/generalisation/*.toml.
+
+for file in examples/generalisation/*.toml; do OMP_NUM_THREADS=1 fedlens run $file --db study.db; done
+python -m tools.docs.generalisation study.db [NAME ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedcore.errors import FedLensError
+from fedcore.results.metrics import METRIC_HEADINGS, METRICS, Metric, value_per_seed
+from fedcore.results.statistics import spread
+from fedcore.store import Store
+from tools.docs.blocks import FOLDER, fill
+from tools.docs.recorded import (
+    RecordedExperiment,
+    blocks_of,
+    command,
+    difference,
+    environment,
+    markdown,
+    rewrite_from_runs,
+    test_images,
+)
+
+EXAMPLES = FOLDER.parent / "examples" / "generalisation"
+PAGE = FOLDER / "generalisation.md"
+DATABASE = "study.db"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One table: some metrics of an experiment, and a difference that answers a question.
+
+    Attributes:
+        experiment: name of the file.
+        minuend: metric that the difference is of.
+        subtrahend: metric of the same row that is subtracted; None: ``minuend`` of the first row.
+    """
+
+    experiment: str
+    metrics: tuple[Metric, ...]
+    minuend: Metric
+    subtrahend: Metric | None = None
+
+
+QUESTIONS: dict[str, Question] = {
+    "base-to-new": Question("federation", ("base", "new", "harmonic"), "new"),
+    "transfer": Question("federation", ("transfer",), "transfer"),
+    "unseen-clients": Question("federation", ("personal", "unseen", "adapted"), "adapted", "unseen"),
+    "local-base-novel": Question("dealt", ("personal", "own_base", "own_new", "harmonic3"), "own_new"),
+    "cross-class": Question("cross-class", ("local", "base", "new", "harmonic_local"), "new"),
+}
+"""Name of a block -> what its table holds."""
+
+
+def render(text: str, store: Store, only: Sequence[str] = ()) -> str:
+    """Return the page with the blocks of some experiments, or of all, written from the runs.
+
+    Raises:
+        FedLensError: when the database lacks an experiment or a run of it, when runs of one experiment were
+            made in different ways, and for a name without an experiment.
+    """
+    block = blocks_of(store, EXAMPLES, only)
+    return fill(
+        text,
+        {
+            "study": lambda name: block(name, lambda of: setting(store, name, of)),
+            "answer": lambda name: block(QUESTIONS[name].experiment, lambda of: table(QUESTIONS[name], of)),
+        },
+    )
+
+
+def setting(store: Store, name: str, recorded: RecordedExperiment) -> str:
+    """Return the command that makes the runs, their number and where they were made."""
+    results = recorded.results
+    rounds = recorded.row.config.rounds
+    return (
+        f"`{command(EXAMPLES / f'{name}.toml', DATABASE)}`\n\n{len(results)} runs of {rounds} rounds, "
+        f"{test_images(results)} test images of the clients.\n{environment(store, results)}.\n"
+    )
+
+
+def table(question: Question, recorded: RecordedExperiment) -> str:
+    """Return a row for each method that has a value of one of the metrics.
+
+    Raises:
+        FedLensError: when no run has a value of ``minuend``.
+    """
+    first = _values(recorded, question.minuend)[recorded.rows[0].label]
+    if not first:
+        raise FedLensError(f"{recorded.rows[0].label} has no value of '{METRICS[question.minuend]}'")
+    of = {metric: _values(recorded, metric) for metric in (*question.metrics, question.minuend)}
+    against = None if question.subtrahend is None else _values(recorded, question.subtrahend)
+    lines = []
+    for row in recorded.rows:
+        stats = [spread(of[metric][row.label].values()) for metric in question.metrics]
+        if not any(stats):
+            continue
+        own = of[question.minuend][row.label]
+        other = first if against is None else against[row.label]
+        same = against is None and row is recorded.rows[0]
+        cells = ("", "") if same else difference(own, other)[:2]
+        lines.append([row.label, *("" if s is None else s.text() for s in stats), *cells, str(len(row.runs))])
+    subtracted = (
+        recorded.rows[0].label if question.subtrahend is None else METRIC_HEADINGS[question.subtrahend]
+    )
+    headings = [METRIC_HEADINGS[metric] for metric in question.metrics]
+    compared = f"{METRIC_HEADINGS[question.minuend]} minus {subtracted} (95 % interval)"
+    return markdown(["method", *headings, compared, "could have seen", "n"], lines)
+
+
+def _values(recorded: RecordedExperiment, metric: Metric) -> Mapping[str, Mapping[int, float]]:
+    """Return the values of a metric by row and seed, per cent."""
+    return {row.label: value_per_seed(row.runs, metric) for row in recorded.rows}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the page."""
+    return rewrite_from_runs(PAGE, EXAMPLES, render, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
