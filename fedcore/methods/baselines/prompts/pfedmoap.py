@@ -163,7 +163,8 @@ class PFedMoAP(Prompted):
         kept = torch.where(here, kept, sent.shared["context"])
         count = max(0, min(self.config.experts, int(taken.sum())) - 1)
         chosen = self._distances(kept, taken, generator).topk(count, largest=False).indices
-        experts = kept[chosen.to(kept.device)] * here[..., None]
+        experts = kept[chosen.to(kept.device)]
+        experts[~taken.to(kept.device)] = 0  # in place: with a thousand clients they take 300 MB
         return replace(sent, personal={"experts": experts}, server={"prompts": kept})
 
     def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
@@ -198,9 +199,8 @@ class PFedMoAP(Prompted):
         A client whose attention has not been trained yet, in its second round, predicts without it.
         """
         experts = state.personal["experts"]
-        if state.rounds_trained is not None:
-            trained = (state.rounds_trained > 1).to(experts.device)
-            experts = experts * trained[:, None, None, None]
+        if state.rounds_trained is not None and not (trained := state.rounds_trained > 1).all():
+            experts = experts * trained.to(experts.device)[:, None, None, None]
         return Models(None, {"context": state.server["prompts"], "experts": experts, **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
