@@ -13,6 +13,7 @@ from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
+from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
 from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep
 from pages.forms.errors import FieldErrors, name_in_form
@@ -28,6 +29,7 @@ def presets() -> None:
         )
         st.markdown(f"**{markup.md(demo.name)}**", width="content", help=about)
         _use_button(DEMO, "preset_demo")
+        adding.use(session.store().path)
         tables = {name: title(name) for name in (*protocols(), *published())}
         current = drafts.form().origin.removeprefix("preset:")
         table = st.selectbox(

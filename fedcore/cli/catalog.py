@@ -118,7 +118,7 @@ def published(
             texts.append(evidence_text(papers.evidence()))
         print("\n\n".join(texts))
         return DONE
-    experiment = load_experiment(file, preset)
+    experiment = load_experiment(file, preset, db)
     store = Store(db)
     print(reproductions_text(reproductions(store, experiment)))
     warn_of_damage(store)

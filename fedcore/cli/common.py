@@ -198,8 +198,11 @@ def writable(db: Path | None) -> Path:
     return access.path
 
 
-def load_experiment(file: Path | None, preset: str | None) -> Experiment:
+def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> Experiment:
     """Return the experiment of a file or of a preset, whichever is given.
+
+    Args:
+        db: the database whose added papers have presets too; None for the default one.
 
     Raises:
         FedLensError: when neither or both were given, or when the one that was given does not exist.
@@ -207,8 +210,10 @@ def load_experiment(file: Path | None, preset: str | None) -> Experiment:
     """
     from fedcore import config
     from fedcore.methods import consent, registry
-    from fedcore.papers import experiments
+    from fedcore.papers import adding, experiments
+    from fedcore.store import Store
 
+    adding.use(Store(db).path)
     if preset is not None and file is None:
         return experiments.preset(preset)
     if file is None or preset is not None:

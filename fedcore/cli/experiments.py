@@ -84,7 +84,7 @@ def run(
     refuse_if(ray is not None and over is None, no_devices, "ray")
     no_queue = "--no-worker needs --queue: without it the runs train here"
     refuse_if(no_worker and not queue, no_queue, "no-worker")
-    experiment = load_experiment(file, DEMO if demo else preset)
+    experiment = load_experiment(file, DEMO if demo else preset, db)
     changes: dict[str, object] = {"seeds": seed} if seed else {}
     if root is not None:
         changes["data"] = {**experiment.data.model_dump(), "root": root}

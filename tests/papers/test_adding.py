@@ -157,7 +157,7 @@ reproduces = [{ table = "1" }]
 """
 
 
-def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path) -> None:
+def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> None:
     made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n")
     (made / "runs.toml").write_text(RUNS, encoding="utf-8")
     adding.add(made, db)
@@ -172,6 +172,8 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path) -> None:
     source = source_of(prompt)
     assert source.preset == "mine/table1" and source.config.method.config["context_length"] == 8
     assert source_of(other) == NoEquivalent("method", "nobody has written it")
+    assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
+    assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().out
     for wrong, said in (
         (
             RUNS.replace('like = "general"', 'like = "table1"'),
