@@ -60,10 +60,10 @@ BASELINE_STYLES = {
     "tip-adapter-f": MethodStyle("#117733", "#7FCB94", "dash", "hexagon-open"),
     "plot": MethodStyle("#8A6D00", "#DDCC77", "solid", "triangle-left-open"),
     "proda": MethodStyle("#9B2D1F", "#FF9E8A", "solid", "triangle-right-open"),
-    "ivlp": MethodStyle("#332288", "#A79CF0", "dot", "square-open"),
-    "promptsrc": MethodStyle("#117733", "#7FCB94", "solid", "pentagon-open"),
+    "ivlp": MethodStyle("#332288", "#A79CF0", "dot", "hexagram-open"),
+    "promptsrc": MethodStyle("#117733", "#7FCB94", "solid", "bowtie-open"),
     "fedmgp": MethodStyle("#882255", "#E58FB5", "dash", "hexagon2-open"),
-    "pfedmma": MethodStyle("#00707A", "#5FD0D8", "dash", "triangle-up-open"),
+    "pfedmma": MethodStyle("#00707A", "#5FD0D8", "dash", "diamond-tall-open"),
 }
 """Baselines that no paper compares may share a colour; their markers and lines differ."""
 OTHER_STYLES = tuple(BASELINE_STYLES.values())[:15]
