@@ -188,7 +188,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {**SMALL, "lr": 0.05, "groups": 3, "local_epochs": 1},
         {"text", "visual"},
         {"text", "visual"},
-        {"own_text", "own_visual"},
+        {"own_text", "own_visual", "pairs"},
     ),
     "pfedmma": (
         "pfedmma",

@@ -11,8 +11,10 @@ Group g of G has a context P_g before the class names and tokens V_g beside thos
     server:   the groups that were drawn first are averaged over the clients, so are the second ones, ...;
               these s groups replace those that the client sent
 
-Text and image prompts are drawn apart. Groups have no order in L and in predictions, so a client's groups are
-held as the s of the server ("text", "visual") followed by the G - s others ("own_text", "own_visual").
+Text and image prompts are drawn apart, and a mean takes the place of the prompt that was drawn, beside the
+same partner. Groups have no order in L and in predictions, so a client's prompts of each kind are held as the
+s of the server ("text", "visual") followed by the G - s others ("own_text", "own_visual"), and "pairs" has
+the image prompt of each context.
 
 The published code minimises the distance between the groups instead (``diversity = published-code``).
 """
@@ -163,7 +165,8 @@ class FedMGP(PromptedTowers):
     def init(self, generator: Generators) -> State:
         """Draw all groups once, the same for all clients.
 
-        Shape: text (s, M, m), visual (s, p, width); own_text and own_visual (clients, G - s, ...).
+        Shape: text (s, M, m), visual (s, p, width); own_text and own_visual (clients, G - s, ...), pairs
+        (clients, G) int64: the position of the image prompt that goes with each context.
         """
         spec, config = self.problem.backbone.spec, self.config
         draw = generator("fedmgp", "groups")
@@ -175,10 +178,10 @@ class FedMGP(PromptedTowers):
         }
         placed, s = self.place(every), config.shared_groups
         own = {f"own_{name}": value[s:] for name, value in placed.items()}
-        return State(
-            shared={name: value[:s] for name, value in placed.items()},
-            local=self.repeat({name: value for name, value in own.items() if name in self._trained}),
-        )
+        own = {name: value for name, value in own.items() if name in self._trained}
+        if config.groups > 1:
+            own["pairs"] = torch.arange(config.groups, device=self.problem.device)
+        return State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(own))
 
     def _first_contexts(self, draw: Generator) -> Tensor:
         """Return a photo prompt's first words with noise, or random vectors. Shape: -> (G, M, m) float64."""
@@ -202,17 +205,22 @@ class FedMGP(PromptedTowers):
         apart = (group_distance(text, everything) + group_distance(h, batch.mask)) / 2
         sign = -1.0 if self.config.diversity == "paper" else 1.0
         terms = {"group_cross_entropy": fit, "group_distance": apart}
-        return Step({self._trained: fit + sign * self.config.diversity_weight * apart}, terms=terms)
+        loss = fit + sign * self.config.diversity_weight * apart
+        return Step({self._trained: loss}, moved={"pairs": params["pairs"]}, terms=terms)
 
     def after_training(self, trained: Params, received: Params, data: LocalData, round_: int) -> Params:
-        """Return the groups with those first that the client sends, in the order in which it drew them."""
+        """Return the prompts with those first that the client sends, in the order in which it drew them."""
         held: Params = {}
+        orders: Params = {}
         s = self.config.shared_groups
         for kind in KINDS:
             every = self._every(trained, kind)
-            order = self._draw_groups(kind, every, received[kind], data, round_)
-            arranged = every[torch.arange(len(every), device=every.device)[:, None], order]
+            orders[kind] = self._draw_groups(kind, every, received[kind], data, round_)
+            arranged = _arranged(every, orders[kind])
             held |= {kind: arranged[:, :s], f"own_{kind}": arranged[:, s:]}
+        if "pairs" in trained:  # partners keep together, wherever both have moved to
+            partners = trained["pairs"].gather(1, orders["text"])
+            held["pairs"] = orders["visual"].argsort(1).gather(1, partners)
         return {name: held[name] for name in trained}
 
     def _draw_groups(self, kind: str, groups: Tensor, common: Tensor, data: LocalData, round_: int) -> Tensor:
@@ -240,15 +248,18 @@ class FedMGP(PromptedTowers):
         return keys.argsort(dim=1, descending=True)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return class features and image prompts of every group; the global model has the server's groups.
+        """Return class features and image prompts of every group.
+
+        The global model has the server's, those drawn first beside each other, and so on.
 
         Shape: text (models, G, classes, d) normalised, prompts (models, G, p, width).
         """
-        contexts = self._every(params, "text")
+        contexts, visual = (self._every(params, kind) for kind in KINDS)
+        visual = _arranged(visual, params["pairs"]) if "pairs" in params else visual
         text = encode_context(self.problem.backbone, contexts.flatten(0, 1), self.suffix)
         return {
             "text": F.normalize(text, dim=-1).unflatten(0, contexts.shape[:2]),
-            "prompts": self._norm(self._every(params, "visual")),
+            "prompts": self._norm(visual),
         }
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -282,6 +293,12 @@ class FedMGP(PromptedTowers):
         """Return all groups of a kind of prompt. Shape: -> (models, G or s, length, width)."""
         own = params.get(f"own_{kind}")
         return params[kind] if own is None else torch.cat([params[kind], own], 1)
+
+
+def _arranged(prompts: Tensor, order: Tensor) -> Tensor:
+    """Return each model's prompts in another order. Shape: (models, G, length, width), (models, G)."""
+    arranged: Tensor = prompts[torch.arange(len(prompts), device=prompts.device)[:, None], order]
+    return arranged
 
 
 def group_distance(features: Tensor, mask: Tensor) -> Tensor:
