@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 import fedcore
+from fedcore.bundles.evidence import BundlePart
 from fedcore.errors import FedLensError, first_line
 from fedcore.paths import user_path
 from fedcore.progress import counted
+from fedcore.store.exchange.records import parse_json
 
 FORMAT: Literal["fedlens-bundle-1"] = "fedlens-bundle-1"
 MANIFEST = "bundle.json"
@@ -37,7 +39,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImp
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class Manifest(BaseModel):
+class BundleManifest(BundlePart):
     """The first file of a bundle.
 
     Attributes:
@@ -45,7 +47,6 @@ class Manifest(BaseModel):
         files: SHA-256 of each other file.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     format: Literal["fedlens-bundle-1"]
     title: str
     fedlens: str
@@ -59,7 +60,7 @@ class Archive:
     """The files of a bundle, whose bytes are those of its manifest."""
 
     name: str
-    manifest: Manifest
+    manifest: BundleManifest
     files: Mapping[str, bytes]
 
     def text(self, name: str) -> str:
@@ -80,21 +81,17 @@ class Archive:
 
     def _parsed(self, name: str, model: type[_Model], text: str) -> _Model:
         try:
-            return model.model_validate(json.loads(text, parse_constant=_refuse_constant))
+            return model.model_validate(parse_json(text))
         except (ValueError, RecursionError, OverflowError) as error:
             raise self.fault(f"{name}: {first_line(error)}") from error
 
     def fault(self, what: str) -> FedLensError:
-        """Return the error for a file that is no bundle as FedLens writes it."""
+        """Return the error for a file that differs from what FedLens writes."""
         return _fault(self.name, what)
 
 
 def _fault(name: str, what: str) -> FedLensError:
     return FedLensError(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 def digest_of(files: Mapping[str, str]) -> str:
@@ -103,10 +100,10 @@ def digest_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, Manifest]:
+def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, BundleManifest]:
     """Return the archive of some files, and its manifest."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    manifest = Manifest(
+    manifest = BundleManifest(
         format=FORMAT,
         title=title,
         fedlens=fedcore.__version__,
@@ -154,8 +151,8 @@ def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
         raise
     except _BROKEN as error:
         raise _fault(name, first_line(error)) from error
-    empty = Manifest(format=FORMAT, title="", fedlens="", commit="", digest="", files={})
-    manifest = Archive(name, empty, files).read(MANIFEST, Manifest)
+    empty = BundleManifest(format=FORMAT, title="", fedlens="", commit="", digest="", files={})
+    manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
     files.pop(MANIFEST)
     archive = Archive(name, manifest, files)
     if digest_of(manifest.files) != manifest.digest:

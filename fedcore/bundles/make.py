@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcore import devices
-from fedcore.bundles.archive import Manifest, as_json, packed, read_bundle
-from fedcore.bundles.content import (
+from fedcore.bundles.archive import BundleManifest, as_json, packed, read_bundle
+from fedcore.bundles.evidence import (
     CLASS_SETS,
     COUNTS,
     EVIDENCE,
@@ -30,7 +30,6 @@ from fedcore.bundles.content import (
     samples_csv,
 )
 from fedcore.bundles.numbers import number_files
-from fedcore.bundles.readme import readme
 from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
 from fedcore.bundles.verify import verify
 from fedcore.config import RunConfig
@@ -38,9 +37,11 @@ from fedcore.engine.checkpoint import newest_intact
 from fedcore.engine.environment import commits
 from fedcore.errors import FedLensError
 from fedcore.jobs.analysis import why_no_checkpoint
+from fedcore.paths import ASSETS
 from fedcore.progress import Progress, Work
 from fedcore.reports.checked import CheckedComparison
-from fedcore.reports.reproduce import numbered, recipe_of
+from fedcore.reports.reproduce import Recipe, numbered, recipe_of
+from fedcore.results.metrics import RULES
 from fedcore.store import Store
 from fedcore.store.cells import EntityRow
 
@@ -52,7 +53,7 @@ class Made:
     """A bundle, and the runs of which it has counts only, in one line each."""
 
     content: bytes
-    manifest: Manifest
+    manifest: BundleManifest
     without_predictions: tuple[str, ...]
 
 
@@ -105,18 +106,28 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
         **{path: method.text for path, method in recipe.methods.items()},
     }
     lines = [
-        f"run {run.number} ({recipe_run.label}, seed {recipe_run.config.seed}), round {r.round}: {r.reason}"
+        f"{recipe_run.name}, round {r.round}: {r.reason}"
         for run, recipe_run in zip(evidence.runs, sorted(recipe.runs, key=lambda r: r.number), strict=True)
         for r in run.rounds
         if r.predictions is None
     ]
-    texts.files[README_NAME] = readme(recipe, lines)
+    texts.files[README_NAME] = _readme(recipe, lines)
     files = {name: text.encode() for name, text in sorted(texts.files.items())}
     content, manifest = packed(recipe.title, commits(None).get("commit", ""), files)
     verdict = yield from verify(read_bundle(content), with_data=False)
     if verdict.differences:
         raise FedLensError(f"the bundle does not follow from its evidence: {verdict.differences[0]}")
     return Made(content, manifest, tuple(lines))
+
+
+def _readme(recipe: Recipe, without_predictions: Sequence[str]) -> str:
+    """Return the page that explains a bundle's files, and how to check them without FedLens."""
+    missing = ""
+    if without_predictions:
+        lines = "".join(f"- {line}\n" for line in without_predictions)
+        missing = f"These have counts only, which cannot be recomputed:\n\n{lines}\n"
+    text = (ASSETS / "bundle" / "README.md").read_text(encoding="utf-8")
+    return text.format(title=" ".join(recipe.title.split()), rule=RULES[recipe.choices.rule], missing=missing)
 
 
 @dataclass
@@ -144,7 +155,7 @@ class _RunMaker:
             adapted = {e.entity for e in entities if e.kind == "adapted"}
             wanted = {pair: count for pair, count in pairs.items() if pair[0] not in adapted}
             if row.origin != ENGINE:
-                reasons[round_] = "it was recorded elsewhere, so no model is here"
+                reasons[round_] = "it was recorded elsewhere, so there is no model"
             else:
                 found = yield from self._predicted(config, round_, wanted)
                 if isinstance(found, str):
@@ -156,9 +167,10 @@ class _RunMaker:
                 counts[self.number, round_, *pair] = Count(correct, total, pair in backed)
         if not spaces and row.origin == ENGINE:
             spaces = yield from self._spaces_without_models(config)
+        class_counts = self.store.cells.class_counts(self.run_id)
         evidence = RunEvidence(
             number=self.number,
-            entities=tuple(_entity(e, space_of, self._class_counts()) for e in entities),
+            entities=tuple(_entity(e, space_of, class_counts) for e in entities),
             spaces=spaces,
             rounds=tuple(
                 RoundEvidence(round=r, predictions=predictions.get(r), reason=reasons.get(r, ""))
@@ -166,9 +178,6 @@ class _RunMaker:
             ),
         )
         return _RunPart(evidence, counts)
-
-    def _class_counts(self) -> Mapping[int, tuple[int, ...]]:
-        return self.store.cells.class_counts(self.run_id)
 
     def _predicted(
         self, config: RunConfig, round_: int, recorded: Mapping[tuple[int, int], tuple[int, int]]
@@ -198,7 +207,7 @@ class _RunMaker:
                 config, checkpoint[1], self.store.artifacts, device, environment
             )
         except FedLensError as error:
-            return f"it cannot be restored here ({error})"
+            return f"it cannot be restored on this machine ({error})"
         chunk = int(environment.get("chunk") or 1)
         made, cells = predict_round(snapshot, config.rounds, chunk, recorded)
         again = {(c.model, c.test_set): (c.correct, c.total) for c in cells}
@@ -254,7 +263,7 @@ class _RunMaker:
         return tuple(spaces)
 
     def _spaces_without_models(self, config: RunConfig) -> Work[tuple[Space, ...]]:
-        """Write the samples of a run that has counts only; none if its data is not here."""
+        """Write the samples of a run that has counts only; none if its data is not on this machine."""
         from fedcore.engine.prepare import prepare_inputs
 
         try:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcore.bundles.content import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
+from fedcore.bundles.evidence import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.bundles.archive import Archive, open_bundle
-from fedcore.bundles.content import COUNTS, SUMMARY, first_difference, read_counts
+from fedcore.bundles.evidence import COUNTS, SUMMARY, first_difference, read_counts
 from fedcore.bundles.make import make
 from fedcore.bundles.verify import read_content, verify
 from fedcore.config import Experiment, RunConfig
@@ -161,7 +161,9 @@ def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str |
     found = []
     for experiment in recipe.experiments:
         trained = tuple(run for run in experiment.runs if run.origin == "engine")
-        runs = tuple(_here(run.config, files, data, recipe.choices.rule == "best") for run in trained)
+        runs = tuple(
+            _trainable_run(run.config, files, data, recipe.choices.rule == "best") for run in trained
+        )
         if not runs:
             continue
         methods = tuple(
@@ -179,7 +181,7 @@ def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str |
     return found
 
 
-def _here(
+def _trainable_run(
     config: RunConfig, files: Mapping[str, tuple[Path, str]], data: str | None, keep_best: bool
 ) -> RunConfig:
     changed: dict[str, Any] = {}
@@ -240,20 +242,21 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
     environments: dict[str, None] = {}
     rounds = 0
     for run_id, recipe in trained.items():
-        name = f"run {recipe.number} ({recipe.label}, seed {recipe.config.seed})"
         found = round_digests(store, run_id)
         other = next((r for r in recipe.rounds if found.get(r) != recipe.rounds[r]), None)
         rounds += sum(found.get(r) == digest for r, digest in recipe.rounds.items())
         if other is not None:
             last = max(recipe.rounds)
-            differences.append(f"{name}: differs from round {other} of {last} on")
+            differences.append(f"{recipe.name}: differs from round {other} of {last} on")
         now, before = (
             environment_texts({n: e[n] for n in _REPORTED if n in e})
             for e in (store.runs.environment(run_id), recipe.environment)
         )
         for title in dict.fromkeys((*before, *now)):
             if before.get(title) != now.get(title):
-                text = f"{title}: {before.get(title, 'not recorded')}, here {now.get(title, 'not recorded')}"
+                text = (
+                    f"{title}: {before.get(title, 'not recorded')} then, {now.get(title, 'not recorded')} now"
+                )
                 environments[text] = None
     if source.archive is not None and len(trained) == len(source.recipe.runs):
         differences += yield from _file_differences(store, source, source.archive, trained)
@@ -276,7 +279,9 @@ def _file_differences(
     for name in archive.files:
         is_evidence = name.startswith(("splits/", "predictions/")) and name in new.files
         if is_evidence and archive.files[name] != new.files[name]:
-            found.append(f"{name}: {_first_value(archive.text(name), new.text(name))}")
+            stated, made_now = archive.text(name), new.text(name)
+            is_csv = stated.count("\n") > 1
+            found.append(f"{name}: {first_difference(stated, made_now) if is_csv else 'other predictions'}")
     one, other = (
         {key: count[:2] for key, count in read_counts(a.text(COUNTS)).items()} for a in (archive, new)
     )
@@ -284,10 +289,6 @@ def _file_differences(
         found.append(f"{COUNTS}: {counted(len(unequal), 'count')} of {len(one):,} differ")
     found += _number_differences(archive.text(SUMMARY), new.text(SUMMARY))
     return found
-
-
-def _first_value(stated: str, made: str) -> str:
-    return first_difference(stated, made) if stated.count("\n") > 1 else "other predictions"
 
 
 def _number_differences(stated: str, made: str) -> list[str]:

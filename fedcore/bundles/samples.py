@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcore.bundles.content import Sample
+from fedcore.bundles.evidence import Sample
 from fedcore.config import RunConfig
 from fedcore.data.image_files import map_in_threads
 from fedcore.data.images import ImageSet

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.bundles.archive import Archive
-from fedcore.bundles.content import (
+from fedcore.bundles.evidence import (
     CLASS_SETS,
     COUNTS,
     EVIDENCE,
@@ -107,7 +107,7 @@ def read_content(archive: Archive) -> Content:
 
 
 def import_bundle(archive: Archive, store: Store) -> Merged:
-    """Record the runs of a bundle, with their reported rounds; a bundle that is here stays as it is.
+    """Record the runs of a bundle, with their reported rounds; one that was imported before is left as it is.
 
     Raises:
         FedLensError: field ``bundle``, if its numbers do not follow from its evidence.
@@ -159,7 +159,7 @@ def _verdict(archive: Archive, content: Content) -> Verdict:
                 found = recounted(run, file, content.samples)
                 predicted += sum(len(row.predicted) for row in file.rows)
             codes = run.by_code()
-            kept = {
+            counts_only = {
                 key: count._replace(predicted=False)
                 for key, count in stated.items()
                 if key[:2] == at
@@ -167,10 +167,10 @@ def _verdict(archive: Archive, content: Content) -> Verdict:
                 and key[3] in codes
                 and (at not in content.predictions or codes[key[2]].kind == "adapted")
             }
-            counts |= {(*at, *pair): count for pair, count in found.items()} | kept
-            if kept:
+            counts |= {(*at, *pair): count for pair, count in found.items()} | counts_only
+            if counts_only:
                 what = "adapted models have" if found else "it has"
-                why = reported.reason or "they are trained at the end of the run and not kept"
+                why = reported.reason or "they are trained at the end of the run and not stored"
                 unchecked.append(f"run {run.number}, round {reported.round}: {what} counts only, since {why}")
     checked = [
         f"{counted(len(archive.files), 'file')}: unchanged, digest {archive.manifest.digest}",
@@ -262,20 +262,20 @@ class _Members:
 
 
 def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]]) -> Iterable[str]:
-    """Yield what the clients and test sets of a run say otherwise than its samples."""
+    """Yield where the recorded clients and test sets of a run contradict its samples."""
     if not run.spaces:
         return
     members = _Members(run, samples)
-    own = samples[run.spaces[0].samples]
+    trained_on = samples[run.spaces[0].samples]
     classes = {name: i for i, name in enumerate(run.spaces[0].classes)}
     trained: dict[str, list[int]] = {}
     held: dict[str, set[int]] = {}
-    for place, sample in enumerate(own):
+    for place, sample in enumerate(trained_on):
         if sample.part == SPLITS[TRAIN] and sample.label in classes:
             trained.setdefault(sample.client, [0] * len(classes))[classes[sample.label]] += 1
         elif sample.client and sample.part == "test":
             held.setdefault(sample.client, set()).add(place)
-    known = any(s.test_sets for s in own)
+    has_test_sets = any(s.test_sets for s in trained_on)
     for e in run.entities:
         name = e.name.removesuffix(", adapted") if e.kind == "adapted" else e.name
         if e.kind in ("client", "adapted"):
@@ -284,9 +284,11 @@ def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]
                 yield f"{e.name} has {list(counts)} training samples by class, not {list(e.class_counts)}"
             if e.samples is not None and e.samples != sum(counts):
                 yield f"{e.name} has {sum(counts)} training samples, not {e.samples}"
-        elif e.kind != "global" and known and e.samples is not None and len(members.of(e)) != e.samples:
+        elif (
+            e.kind != "global" and has_test_sets and e.samples is not None and len(members.of(e)) != e.samples
+        ):
             yield f"{e.name} has {len(members.of(e))} test samples, not {e.samples}"
-        if e.kind in ("client", "unseen") and known:
+        if e.kind in ("client", "unseen") and has_test_sets:
             name = e.name.removeprefix("unseen ") if e.kind == "unseen" else e.name
             if set(members.of(e).tolist()) != held.get(name, set()):
                 yield f"the test set of {e.name} is not that of its test samples"
@@ -303,7 +305,7 @@ def _with_images(content: Content, verdict: Verdict, data: str | Path | None) ->
     images: set[str] = set()
     done: set[tuple[str, str]] = set()
     for run in content.evidence.runs:
-        config = _here(configs[run.number], data)
+        config = _with_data(configs[run.number], data)
         for space in run.spaces:
             if (space.samples, sampling(config)) in done:
                 continue
@@ -345,7 +347,7 @@ def _transfer(run: RunEvidence, file: str) -> int:
     return files.index(file)
 
 
-def _here(config: RunConfig, data: str | Path | None) -> RunConfig:
+def _with_data(config: RunConfig, data: str | Path | None) -> RunConfig:
     """Return a config that finds its data on this machine; folders of other machines are left out."""
     embedded = catalog.entry(config.data.name).embedded
     root = None if embedded or data is None else str(data)
@@ -358,9 +360,9 @@ def _here(config: RunConfig, data: str | Path | None) -> RunConfig:
 
 def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:
     """Return how the samples of a bundle differ from those on this machine; empty if they do not."""
-    here = {s.sample: s for s in follows}
+    remaining = {s.sample: s for s in follows}
     for sample in stated:
-        other = here.pop(sample.sample, None)
+        other = remaining.pop(sample.sample, None)
         if other is None:
             return f"{sample.sample[:100]!r} is not in the data of these clients"
         if sample != other:
@@ -369,4 +371,4 @@ def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> s
                 f"{field} of {sample.sample[:100]!r} is {getattr(sample, field)[:64]!r}, and "
                 f"{getattr(other, field)[:64]!r} in the data"
             )
-    return f"it lacks {next(iter(here))[:100]!r}" if here else ""
+    return f"it lacks {next(iter(remaining))[:100]!r}" if remaining else ""

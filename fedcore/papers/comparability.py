@@ -10,7 +10,6 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
@@ -67,7 +66,7 @@ class Reason:
     def is_about(self, value: PublishedValue) -> bool:
         return all(
             any(
-                _matches(value.paper if column == "edition" else getattr(value, column), name)
+                library.matches(value.paper if column == "edition" else getattr(value, column), name)
                 for name in names
             )
             for column, names in self.patterns.items()
@@ -84,10 +83,6 @@ class Reason:
         return test_images is None or all(
             test_images.get(domain) == count for domain, count in self.test_images.items()
         )
-
-
-def _matches(text: str, pattern: str) -> bool:
-    return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 @library.cached

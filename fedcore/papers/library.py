@@ -1,4 +1,4 @@
-"""The papers whose printed values FedLens knows: a folder each, those that ship and those that a user added.
+"""The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
 A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
 (``comparability``) and ``runs.toml`` (``printed_runs``). docs/papers.md describes the format.
@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -57,12 +58,12 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
     return remembered  # type: ignore[return-value]  # mypy reads cache's arguments as hashable objects
 
 
-class _Part(BaseModel):
+class _PaperPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
-class Protocol(_Part):
-    """What a source says about the runs behind its values, in its own terms; empty where it says nothing."""
+class Protocol(_PaperPart):
+    """The source's description of the runs behind its values, in its terms; empty if it gives none."""
 
     training: str = Field("", description="federated, centralised or zero-shot")
     classes: str = Field("", description="Classes or domains that are trained on and tested on")
@@ -73,12 +74,12 @@ class Protocol(_Part):
     rounds: str = ""
     seeds: str = Field("", description="Number of runs behind a value")
     selection: str = Field("", description="The round that is reported")
-    origin: str = Field("", description="Who measured the values: re-run here, or quoted from where")
-    detail: str = Field("", description="What else tells these runs from others of the source")
-    tested_on: str = Field("", description="Name of the test sets in test_sets.csv, whose sizes are known")
+    origin: str = Field("", description="Who measured the values: re-run by it, or quoted from which work")
+    detail: str = Field("", description="Any other difference from the other runs of the source")
+    tested_on: str = Field("", description="Name of the test sets in test_sets.csv, which has their sizes")
 
     def over(self, general: Protocol) -> Protocol:
-        """Return this protocol, with what it leaves open taken from a more general one."""
+        """Return this protocol, completed by a more general one."""
         return Protocol(
             **{**general.model_dump(exclude_defaults=True), **self.model_dump(exclude_defaults=True)}
         )
@@ -91,7 +92,7 @@ class Protocol(_Part):
         return 1 if self.training == "zero-shot" else None
 
 
-class TableNotes(_Part):
+class TableNotes(_PaperPart):
     """A table: its caption, and the headings of its panels, rows and columns (``tables.layout``)."""
 
     title: str = Field("", description="Its name; default: as printed, 'Table 3' for 3")
@@ -104,7 +105,7 @@ class TableNotes(_Part):
     protocol: Protocol = Protocol()
 
 
-class MetricNotes(_Part):
+class MetricNotes(_PaperPart):
     """A printed metric: the quantity it is, and how the source computes it from other metrics."""
 
     quantity: str = ""
@@ -120,10 +121,10 @@ METRICS = {
         quantity="harmonic mean of base and new", parts=("base accuracy", "new accuracy")
     ),
 }
-"""Metrics that mean the same in all sources, unless one says otherwise."""
+"""Metrics with the same meaning in all sources that do not define them."""
 
 
-class Paper(_Part):
+class Paper(_PaperPart):
     """A source of printed values, as its ``paper.toml`` describes it.
 
     Attributes:
@@ -195,7 +196,7 @@ class Paper(_Part):
         return self._protocols[table, setting]
 
     def metric(self, printed: str) -> MetricNotes:
-        """Return what the source says about a metric, else what the metric's name means everywhere."""
+        """Return the source's notes on a metric, else what its name usually means."""
         return self.metrics.get(printed) or METRICS.get(printed, MetricNotes())
 
     def title_of(self, table: str) -> str:
@@ -219,6 +220,11 @@ class Paper(_Part):
         return hash((self.key, self.folder))
 
 
+def matches(printed: str, pattern: str) -> bool:
+    """Return whether a printed name is the one of a rule, in which ``*`` and ``?`` stand for any letters."""
+    return fnmatchcase(printed, pattern.replace("[", "[[]"))
+
+
 def read_paper(folder: Path) -> Paper:
     """Read the ``paper.toml`` of a folder.
 
@@ -239,9 +245,9 @@ def read_paper(folder: Path) -> Paper:
 
 def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:
     """Return a paper with the fields of a ``paper.toml``."""
-    for own in ("key", "folder"):
-        if own in fields:
-            raise FedLensError(f"{where}: '{own}' is the folder's name; remove the field", own)
+    for name in ("key", "folder"):
+        if name in fields:
+            raise FedLensError(f"{where}: '{name}' is the folder's name; remove the field", name)
     try:
         return Paper(**fields, key=folder.name, folder=folder)
     except ValidationError as error:
@@ -255,8 +261,8 @@ def _explained(error: ValidationError, where: str) -> FedLensError:
     if kind == "missing":
         return FedLensError(f"{where}: {field} is missing; add it", field)
     if kind == "extra_forbidden":
-        known = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
-        remedy = did_you_mean(str(first["loc"][-1]), known, "docs/papers.md lists the fields")
+        allowed = [*Paper.model_fields] if len(first["loc"]) == 1 else [*Protocol.model_fields]
+        remedy = did_you_mean(str(first["loc"][-1]), allowed, "docs/papers.md lists the fields")
         return FedLensError(f"{where}: unknown field {field}; {remedy}", field)
     if field == "kind":
         return FedLensError(f"{where}: kind must be one of {', '.join(get_args(SourceKind))}", field)
@@ -304,11 +310,11 @@ def papers() -> Mapping[str, Paper]:
 
 def find(key: str, field: str | None = "reproduces") -> Paper:
     """Return the paper of a key."""
-    known = papers()
-    if key not in known:
-        meant = did_you_mean(key, known, "`fedlens papers list` lists them")
+    every = papers()
+    if key not in every:
+        meant = did_you_mean(key, every, "`fedlens papers list` lists them")
         raise FedLensError(f"no published values of '{key}'; {meant}", field)
-    return known[key]
+    return every[key]
 
 
 def editions(work: str) -> list[Paper]:

@@ -1,7 +1,7 @@
-"""How the tables of a paper set runs: the ``runs.toml`` of its folder.
+"""The runs that reproduce a paper's tables: the ``runs.toml`` of its folder.
 
-The file says which method and hyper-parameters of FedLens a printed method is, what a printed data set and
-its domains are called here, and which experiments (presets) reproduce the tables.
+The file maps printed methods to methods and hyper-parameters of FedLens, printed data sets and domains to its
+names, and gives the experiments (presets) that reproduce the tables.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,17 +22,17 @@ from fedcore.paths import read_text
 _TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
-class _Part(BaseModel):
+class _RunsPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PrintedMethod(_Part):
-    """A rule: the values with these names are a method of FedLens, or no method of it for a reason.
+class PrintedMethod(_RunsPart):
+    """A rule: the method of FedLens that printed names stand for, or the reason why it has none.
 
     Attributes:
         method, dataset, setting, backbone: names as printed, which may contain ``*``; empty for all.
         name: the method of FedLens.
-        config: its fields that tell it from its other variants; ``unset`` are those that have no value.
+        config: the fields that distinguish this variant; ``unset`` names those without a value.
         reason: why FedLens does not implement it, instead of a name.
     """
 
@@ -50,12 +49,12 @@ class PrintedMethod(_Part):
         """Return whether the rule is about a value with these printed names."""
         return all(
             not (patterns := getattr(self, column))
-            or any(fnmatchcase(printed[column], pattern.replace("[", "[[]")) for pattern in patterns)
+            or any(library.matches(printed[column], pattern) for pattern in patterns)
             for column in ("method", "dataset", "setting", "backbone")
         )
 
 
-class Runs(_Part):
+class PrintedRuns(_RunsPart):
     """A ``runs.toml``.
 
     Attributes:
@@ -80,12 +79,12 @@ class Runs(_Part):
 
 
 @library.cached
-def runs(work: str) -> Runs:
-    """Return how a paper's tables set runs; empty if its folder has no ``runs.toml``."""
+def runs(work: str) -> PrintedRuns:
+    """Return the ``runs.toml`` of a paper; empty if its folder has none."""
     return read_runs(library.find(work))
 
 
-def read_runs(paper: Paper) -> Runs:
+def read_runs(paper: Paper) -> PrintedRuns:
     """Read the ``runs.toml`` of a paper's folder.
 
     Raises:
@@ -93,9 +92,9 @@ def read_runs(paper: Paper) -> Runs:
     """
     file = paper.folder / RUNS_FILE
     if not file.exists():
-        return Runs()
+        return PrintedRuns()
     try:
-        return Runs(**tomllib.loads(read_text(file, f"a {RUNS_FILE}", "folder")))
+        return PrintedRuns(**tomllib.loads(read_text(file, f"a {RUNS_FILE}", "folder")))
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
 
@@ -110,7 +109,7 @@ def experiments(paper: Paper) -> dict[str, Experiment]:
     return {name: _experiment(name, given, paper) for name in given.presets}
 
 
-def _experiment(name: str, given: Runs, paper: Paper) -> Experiment:
+def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
     where = f"{paper.folder / RUNS_FILE}, preset '{name}'"
     fields = _fields(name, given, where, ())
     unknown = [m for m in fields.get("methods", ()) if isinstance(m, str) and m not in given.entries]
@@ -127,7 +126,7 @@ def _experiment(name: str, given: Runs, paper: Paper) -> Experiment:
         raise FedLensError(f"{where}: {first_line(error)}; mend it", "presets") from error
 
 
-def _fields(name: str, given: Runs, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
+def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if name not in given.presets or name in seen:
         raise FedLensError(f"{where}: 'like' names '{name}', which is no other preset; correct it", "like")
     fields = dict(given.presets[name])

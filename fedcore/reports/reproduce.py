@@ -30,11 +30,11 @@ METHODS = "methods"
 """Folder of the user's own methods."""
 
 
-class _Part(BaseModel):
+class _RecipePart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunRecipe(_Part):
+class RunRecipe(_RecipePart):
     """One run behind the numbers.
 
     Attributes:
@@ -50,8 +50,13 @@ class RunRecipe(_Part):
     notices: tuple[Notice, ...]
     rounds: dict[int, str]
 
+    @property
+    def name(self) -> str:
+        """Its number, label and seed, as messages name it."""
+        return f"run {self.number} ({self.label}, seed {self.config.seed})"
 
-class ExperimentRecipe(_Part):
+
+class ExperimentRecipe(_RecipePart):
     """An experiment with those of its runs that are behind the numbers."""
 
     name: str
@@ -59,14 +64,14 @@ class ExperimentRecipe(_Part):
     runs: tuple[RunRecipe, ...]
 
 
-class MethodFile(_Part):
+class MethodFile(_RecipePart):
     """The text of a method of the user's own."""
 
     sha256: str
     text: str
 
 
-class Choices(_Part):
+class Choices(_RecipePart):
     """How the numbers are made of the runs, see ``ComparisonChoices``.
 
     Attributes:
@@ -80,7 +85,7 @@ class Choices(_Part):
     test: Test
 
 
-class Recipe(_Part):
+class Recipe(_RecipePart):
     """The runs of a comparison, to be trained again.
 
     Attributes:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.bundles.archive import Archive, open_bundle, read_bundle
-from fedcore.bundles.content import COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
+from fedcore.bundles.evidence import COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
 from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
 from fedcore.bundles.verify import Verdict, import_bundle, verify

@@ -205,7 +205,7 @@ def read_records(file: Path) -> list[ExperimentRecord]:
     """
     text = read_text(file, "a JSON file")
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise FedLensError(f"cannot read {file}: {error}; give the path of a JSON file", "file") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -217,8 +217,13 @@ def read_records(file: Path) -> list[ExperimentRecord]:
     return [_from_json(experiment) for experiment in _FileContent.model_validate(content).experiments]
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number in JSON")
+def parse_json(text: str) -> Any:
+    """Parse JSON; raises ValueError for NaN and Infinity too, which Python would accept."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a number in JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def _to_json(record: ExperimentRecord) -> dict[str, Any]:

@@ -24,11 +24,13 @@ Kind = Literal["global", "client", "domain", "classes", "base", "new", "transfer
 Code = int
 
 
-class _Part(BaseModel):
+class BundlePart(BaseModel):
+    """A part of a JSON file in a bundle."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EntityRecord(_Part):
+class EntityRecord(BundlePart):
     """A model or test set of a run, see ``records.events.Entity``.
 
     Attributes:
@@ -55,14 +57,14 @@ class EntityRecord(_Part):
         )
 
 
-class Space(_Part):
+class Space(BundlePart):
     """A label space: its class names, which predictions index, and the file of its samples."""
 
     classes: tuple[str, ...]
     samples: str
 
 
-class RoundEvidence(_Part):
+class RoundEvidence(BundlePart):
     """A reported round; without a file of predictions it has counts only, for a reason."""
 
     round: int = Field(ge=0)
@@ -70,7 +72,7 @@ class RoundEvidence(_Part):
     reason: str = ""
 
 
-class RunEvidence(_Part):
+class RunEvidence(BundlePart):
     """The evidence of one run.
 
     Attributes:
@@ -88,13 +90,13 @@ class RunEvidence(_Part):
         return {e.code: e for e in self.entities}
 
 
-class Evidence(_Part):
+class Evidence(BundlePart):
     """The evidence of all runs of a bundle."""
 
     runs: tuple[RunEvidence, ...]
 
 
-class PredictionRow(_Part):
+class PredictionRow(BundlePart):
     """The classes that some models predict on the samples of some test sets.
 
     Attributes:
@@ -106,7 +108,7 @@ class PredictionRow(_Part):
     predicted: tuple[int, ...]
 
 
-class PredictionFile(_Part):
+class PredictionFile(BundlePart):
     """All predictions of one round of a run."""
 
     rows: tuple[PredictionRow, ...]
@@ -165,7 +167,7 @@ CellKey = tuple[int, int, int, int]
 
 
 class Count(NamedTuple):
-    """Correct predictions of a model on a test set, and whether they follow from predictions here."""
+    """Correct predictions of a model on a test set, and whether they were recomputed from predictions."""
 
     correct: int
     total: int
