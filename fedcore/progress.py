@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,6 +32,14 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 run``, ``1,200 runs``, ``2 classes``."""
     plural = f"{noun}es" if noun.endswith(("s", "x", "ch")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Return names in a sentence: ``a``, ``a and b``, or with ``most`` = 2 ``a, b and 3 more``."""
+    shown = list(
+        names if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
+    )
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 Work = Generator[Progress, None, _Result]

@@ -76,7 +76,7 @@ def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = No
     held: dict[int, tuple[str, str]] = {}
     nobodys = [*inputs.assignment.domain_test]
     halved = [inputs.halves] if inputs.halves is not None else []
-    for half in (*halved, *(inputs.own.halves if inputs.own is not None else ())):
+    for half in (*halved, *(inputs.cross_class.halves if inputs.cross_class is not None else ())):
         nobodys += [half.base_test, half.new_test]
     for rows in nobodys:
         held |= dict.fromkeys(rows.tolist(), ("", SPLITS[TEST]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from fedcore.cli.common import DONE, NOT_DONE, Database, application, command
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import user_path
 from fedcore.progress import counted
-
-if TYPE_CHECKING:
-    from fedcore.papers.published import PublishedValue
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 application.add_typer(papers, name="papers")
@@ -57,7 +54,7 @@ def add(
     path = _use(db)
     paper, found = adding.add(user_path(folder, "folder"), path)
     for finding in found:
-        print(f"{finding.kind}: {_place(finding.value)}: {finding.text}")
+        print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
     return DONE
 
@@ -139,14 +136,9 @@ def audit(
         library.find(name, "name")
     found = [f for value, of in audits.findings().items() if name in (None, value.paper) for f in of]
     for finding in found:
-        print(f"{finding.kind}: {_place(finding.value)}: {finding.text}")
+        print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     counts = Counter(finding.kind for finding in found)
     for kind, meaning in audits.KINDS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
     return NOT_DONE if found and name is not None else DONE
-
-
-def _place(value: PublishedValue) -> str:
-    parts = (value.source, value.dataset, value.setting, value.method, value.target, value.metric)
-    return ", ".join(part for part in parts if part)

@@ -84,7 +84,7 @@ SAMPLES = 6
 """Number of sample images of each domain in a report."""
 
 
-class Finding(BaseModel, frozen=True):
+class DataFinding(BaseModel, frozen=True):
     """One kind of problem, its number of occurrences and their paths.
 
     Attributes:
@@ -132,7 +132,7 @@ class CheckReport(BaseModel, frozen=True):
     classes: tuple[str, ...] = ()
     counts: tuple[tuple[int, ...], ...] = ()
     samples: dict[str, tuple[str, ...]] = {}
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DataFinding, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -217,9 +217,9 @@ class FindingCollector:
                 kind = "domains" if len(set(images.domain[rows].tolist())) > 1 else "copies"
             self._paths[kind].append(" = ".join(sorted(paths[row] for row in rows)))
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DataFinding, ...]:
         return tuple(
-            Finding(kind=kind, count=len(paths), paths=tuple(sorted(paths)[:MAX_LISTED]))
+            DataFinding(kind=kind, count=len(paths), paths=tuple(sorted(paths)[:MAX_LISTED]))
             for kind in KINDS
             if (paths := self._paths[kind])
         )

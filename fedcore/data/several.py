@@ -1,4 +1,4 @@
-"""Several data sets at once, whose base classes are dealt to clients in blocks (FedTPG's cross-class).
+"""Several data sets at once, whose base classes are dealt to clients in blocks (cross-class, as in FedTPG).
 
 Source: Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024, Section 4.
 """
@@ -23,10 +23,10 @@ from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 
 def joined(parts: Sequence[ImageSet]) -> ImageSet:
-    """Return some data sets as one, whose domains are these data sets; ``parts`` keeps them as they were.
+    """Join data sets into one, whose domains are these data sets; ``parts`` has the data sets themselves.
 
-    Its classes are named for pages only, ``shapes: circle``: two data sets may have classes of one name, and
-    no such name is ever encoded.
+    Its classes have names such as ``shapes: circle``, since two data sets may share a class name. These names
+    appear on pages and are never encoded.
     """
     names = _distinct_names(parts)
     first = np.cumsum([0, *map(len, parts)])
@@ -53,10 +53,10 @@ def joined(parts: Sequence[ImageSet]) -> ImageSet:
 
 
 def _distinct_names(parts: Sequence[ImageSet]) -> tuple[str, ...]:
-    """Return a name for each data set: its own, with its folder's where two have the same."""
-    own = [part.name for part in parts]
+    """Return a name for each data set, which includes its folder's name if two have the same."""
+    given = [part.name for part in parts]
     names = [
-        f"{part.name} {Path(part.root).name}" if own.count(part.name) > 1 else part.name for part in parts
+        f"{part.name} {Path(part.root).name}" if given.count(part.name) > 1 else part.name for part in parts
     ]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -65,8 +65,8 @@ def _distinct_names(parts: Sequence[ImageSet]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class OwnClasses:
-    """Clients with classes of one data set each, among which only they predict.
+class CrossClass:
+    """Clients that each have some classes of one data set, and predict among these only.
 
     Attributes:
         assignment: rows of the joined images; its counts are over the base classes of all data sets.
@@ -96,7 +96,7 @@ def deal(
     shots: int | None,
     min_samples: int,
     seed: int,
-) -> OwnClasses:
+) -> CrossClass:
     """Deal the base classes of each data set to clients; each class belongs to one client.
 
     Args:
@@ -108,16 +108,16 @@ def deal(
     domain_test = []
     for part, start, split in zip(images.parts, first[:-1], marks, strict=True):
         of_part = halves(part, split, order)
-        own = blocks(of_part.base, per_client)
-        for number, block in enumerate(own, start=1):
-            name = part.name if len(own) == 1 else f"{part.name}-{number}"
+        of_clients = blocks(of_part.base, per_client)
+        for number, block in enumerate(of_clients, start=1):
+            name = part.name if len(of_clients) == 1 else f"{part.name}-{number}"
             held = np.flatnonzero(labels_among(part, block) >= 0)
             train, validation, test = (held[split[held] == s] for s in (TRAIN, VALIDATION, TEST))
             train = few_shot(train, part.labels, part.keys, shots, seed, name)
             _check_client(name, len(train), len(test), min_samples)
             names.append(name)
             rows.append([part_rows + start for part_rows in (train, validation, test)])
-        dealt.append(own)
+        dealt.append(of_clients)
         base_test, new_test = of_part.base_test + start, of_part.new_test + start
         found.append(replace(of_part, base_test=base_test, new_test=new_test))
         domain_test.append(base_test)
@@ -138,7 +138,7 @@ def deal(
         counts=np.array([np.bincount(labels[held], minlength=len(classes)) for held in train_rows]),
         unassigned=np.array([], dtype=np.int64),
     )
-    return OwnClasses(assignment, tuple(found), tuple(b for own in dealt for b in own), classes)
+    return CrossClass(assignment, tuple(found), tuple(b for of_part in dealt for b in of_part), classes)
 
 
 def _check_client(name: str, train: int, test: int, min_samples: int) -> None:

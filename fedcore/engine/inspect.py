@@ -30,7 +30,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.progress import Progress, Work, relay
-from fedcore.records.codes import GLOBAL, OWN_CLASSES_NOT_ANALYSED
+from fedcore.records.codes import CROSS_CLASS_NOT_ANALYSED, GLOBAL
 
 Arrays = dict[str, np.ndarray]
 SHOWN = 12
@@ -146,7 +146,7 @@ def restore(
         environment: the run's recorded choices (threads...), so that it predicts as during training.
     """
     if run.data.training_classes == "own":
-        raise FedLensError(OWN_CLASSES_NOT_ANALYSED)
+        raise FedLensError(CROSS_CLASS_NOT_ANALYSED)
     resolved = resolve_environment(run, device, environment)
     # The notices of the setup are in the run's record already.
     steps = set_up(run, artifacts, device, before=environment)

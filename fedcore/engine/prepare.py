@@ -18,7 +18,7 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
-from fedcore.data.several import OwnClasses, deal, joined
+from fedcore.data.several import CrossClass, deal, joined
 from fedcore.data.slow_work import NotPrepared
 from fedcore.data.splits import limit_shots, split
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
@@ -40,20 +40,20 @@ class RunInputs:
         context: has all class names that the run encodes, those that it is only tested on included.
         halves: the base and the new classes; None if the run trains on all classes.
         unseen: the samples of the clients that never take part; None if all do.
-        own: the classes of each client, if clients predict among these only; ``halves`` is None then.
+        cross_class: the classes of each client, if clients predict among these only; ``halves`` is None then.
     """
 
     assignment: Assignment
     context: RunContext
     halves: Halves | None = None
     unseen: Assignment | None = None
-    own: OwnClasses | None = None
+    cross_class: CrossClass | None = None
 
     @property
     def trained_classes(self) -> tuple[str, ...]:
         """The classes that the clients train on, in the order of the assignment's counts."""
-        if self.own is not None:
-            return self.own.classes
+        if self.cross_class is not None:
+            return self.cross_class.classes
         return self.context.classes if self.halves is None else self.halves.base
 
 
@@ -109,9 +109,9 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     The plan and the job both call this, so that the previewed clients are those that train.
     """
     sizes = check_backbones(run)
-    _check_own_classes(run)
+    _check_cross_class(run)
     if run.data.training_classes == "own":
-        return _prepare_own_classes(run, images, sizes)
+        return _prepare_cross_class(run, images, sizes)
     marks = split(images, run.data.split, run.seed, run.data.split_rounding)
     shots = run.data.shots
     if shots is not None and run.data.shots_scope == "federation":
@@ -159,8 +159,8 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     return RunInputs(assignment, context, found, unseen)
 
 
-def _check_own_classes(run: RunConfig) -> None:
-    """Refuse settings that do not fit clients that predict among their own classes, or need them."""
+def _check_cross_class(run: RunConfig) -> None:
+    """Refuse settings that cross-class does not allow, and those that only cross-class allows."""
     if run.data.training_classes != "own":
         if run.partition.kind == "blocks":
             raise FedLensError(
@@ -193,7 +193,7 @@ def _check_own_classes(run: RunConfig) -> None:
             )
 
 
-def _prepare_own_classes(run: RunConfig, images: ImageSet, sizes: BackboneSpec) -> RunInputs:
+def _prepare_cross_class(run: RunConfig, images: ImageSet, sizes: BackboneSpec) -> RunInputs:
     """Deal the base classes of several data sets to clients, and make the context of the run's method."""
     data, part = run.data, run.partition
     assert part.classes_per_client is not None, "the config asks for it"
@@ -202,20 +202,20 @@ def _prepare_own_classes(run: RunConfig, images: ImageSet, sizes: BackboneSpec) 
         split(one, scheme, run.seed, data.split_rounding)
         for one, scheme in zip(images.parts, schemes, strict=True)
     ]
-    own = deal(
+    dealt = deal(
         images, marks, data.class_order, part.classes_per_client, data.shots, part.min_samples, run.seed
     )
     entries = [catalog.entry(name) for name in (data.name, *(other.name for other in run.further_data))]
     context = RunContext(
         sizes,
         tuple(name for one in images.parts for name in one.classes),
-        len(own.assignment.clients),
+        len(dealt.assignment.clients),
         images.domains,
         images.template,
-        tuple(own.assignment.client_domain.tolist()),
+        tuple(dealt.assignment.client_domain.tolist()),
         embedded=all(entry.embedded for entry in entries),
     )
-    return RunInputs(own.assignment, context, own=own)
+    return RunInputs(dealt.assignment, context, cross_class=dealt)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class TransferInputs:
 
 
 def prepare_transfer(run: RunConfig, context: RunContext, read: Reader | None = None) -> list[TransferInputs]:
-    """Read the data sets that a run is tested on beside its own, and check the method with their names."""
+    """Read the further data sets that a run is tested on, and check the method with their class names."""
     found = []
     for i, other in enumerate(run.transfer):
         try:

@@ -24,8 +24,8 @@ from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
 from fedcore.engine.clients.retarget import reason_without_value
+from fedcore.engine.cross_class import cohorts_of_one, federation_of_all
 from fedcore.engine.environment import check_content
-from fedcore.engine.own_classes import cohorts_of_one, federation_of_all
 from fedcore.engine.prepare import (
     RunInputs,
     TransferInputs,
@@ -139,8 +139,10 @@ def set_up(
         yield from map(Notice, notes)
         files[path] = integrity.identity(path)
         values = encodings.read(path)
-        if inputs.own is not None:
-            made = federation_of_all(images, inputs.own, _placed(values, backbone), backbone, run.seed)
+        if inputs.cross_class is not None:
+            made = federation_of_all(
+                images, inputs.cross_class, _placed(values, backbone), backbone, run.seed
+            )
         else:
             made = build_federation(images, inputs, values, backbone, run.seed, run.data.root)
         for config_of_other, other in zip(run.transfer, others, strict=True):
@@ -152,8 +154,8 @@ def set_up(
             made = with_transfer(made, other, encodings.read(path), config_of_other.root)
         federations[wanted] = made
     federation = next(iter(federations.values()))
-    if inputs.own is not None:
-        of_clients = cohorts_of_one(cls, config, federation, images, inputs.own)
+    if inputs.cross_class is not None:
+        of_clients = cohorts_of_one(cls, config, federation, images, inputs.cross_class)
         return RunSetup(
             method=of_clients[0].method,
             federation=federation,

@@ -8,7 +8,7 @@ from fedcore.engine.checkpoint import newest_intact
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
-from fedcore.records.codes import OWN_CLASSES_NOT_ANALYSED
+from fedcore.records.codes import CROSS_CLASS_NOT_ANALYSED
 from fedcore.store import Store, TaskRow
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def disagreement_key(
 
 def why_never(store: Store, run_id: int) -> str:
     """Return why a run cannot be analysed at all, with or without a checkpoint; empty if it can be."""
-    own = store.runs.config(run_id).data.training_classes == "own"
-    return OWN_CLASSES_NOT_ANALYSED if own else ""
+    classes = store.runs.config(run_id).data.training_classes
+    return CROSS_CLASS_NOT_ANALYSED if classes == "own" else ""
 
 
 def why_no_checkpoint(store: Store, run_id: int) -> str:

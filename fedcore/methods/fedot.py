@@ -200,10 +200,7 @@ class FedOT(Method[FedOTConfig]):
         self.names = ("classifier", *transform[config.local_transform])
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
 
-    @classmethod
-    def plan_warnings(cls, config: FedOTConfig, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP."""
-        return rate_warnings(cls, config, context)
+    plan_warnings = classmethod(rate_warnings)
 
     @classmethod
     def check(cls, config: FedOTConfig, context: RunContext) -> None:

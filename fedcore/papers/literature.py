@@ -1,4 +1,4 @@
-"""The values of a baseline on a data set from all sources, and in what their protocols differ.
+"""The values of a baseline on a data set from all sources, and the differences between their protocols.
 
 Nothing is averaged over sources: they measure different things even where their settings look alike.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from fedcore.papers import library, names
 from fedcore.papers.library import KINDS, Protocol, SourceKind
-from fedcore.papers.published import PublishedValue, load_all
-from fedcore.progress import counted
+from fedcore.papers.published import WHOLE_SETS, PublishedValue, load_all
+from fedcore.progress import counted, listed
 
 DIFFERENCES = {
     "quantity": "what is measured",
@@ -25,22 +25,10 @@ DIFFERENCES = {
     "rounds": "the rounds",
     "detail": "a detail of the setting",
 }
-"""Part of a value's setting -> its name in the reasons for a spread, in their order."""
+"""Part of a value's setting -> its name in the reasons for a spread, in the order in which they are given."""
 NUMBERS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,7 @@ class Pair:
     @property
     def comparable_values(self) -> list[PublishedValue]:
         """The accuracies over the whole data set, without those of a single domain."""
-        whole = [v for v in self.values if v.target in ("avg", "all", "base", "new") and names.is_accuracy(v)]
+        whole = [v for v in self.values if v.target in WHOLE_SETS and names.is_accuracy(v)]
         return whole or [v for v in self.values if names.is_accuracy(v)]
 
     @property
@@ -73,22 +61,26 @@ class Pair:
         sources = number(len(self.works), "source")
         if not values:
             return f"{self.baseline} on {self.dataset}: {sources}, no accuracy."
-        low, high = min(values), max(values)
-        spread = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         reasons = list(differences(self.comparable_values))
-        if low == high:
+        if min(values) == max(values):
             why = ""
         elif reasons:
-            why = ", because the values differ in " + _listed(reasons)
+            why = ", because the values differ in " + listed(reasons)
         else:
             why = ", although no stated part of their settings differs"
-        return f"{self.baseline} on {self.dataset}: {sources}, {spread}{why}."
+        return f"{self.baseline} on {self.dataset}: {sources}, {span(values)}{why}."
 
     @property
     def kinds(self) -> dict[SourceKind, int]:
         """The number of sources of each kind that occurs."""
         counts = Counter(library.find(work).kind for work in self.works)
         return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+
+def span(values: Sequence[float]) -> str:
+    """Return the smallest and largest of some values: ``71.31 to 92.67``, or one number if all are equal."""
+    low, high = min(values), max(values)
+    return f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
 
 
 def number(count: int, noun: str) -> str:
@@ -100,12 +92,12 @@ def number(count: int, noun: str) -> str:
 def setting_of(value: PublishedValue) -> dict[str, str]:
     """Return the parts of a value's setting by key of ``DIFFERENCES``; empty where nothing is said."""
     stated = names.protocol(value)
-    own = {"quantity": names.quantity(value), "backbone": value.backbone}
-    return {part: own[part] if part in own else getattr(stated, part) for part in DIFFERENCES}
+    direct = {"quantity": names.quantity(value), "backbone": value.backbone}
+    return {part: direct[part] if part in direct else getattr(stated, part) for part in DIFFERENCES}
 
 
 def differences(values: Sequence[PublishedValue]) -> dict[str, list[str]]:
-    """Return in what the settings of some values differ: ``{"the backbone": ["RN50", "ViT-B-16"]}``."""
+    """Return the parts in which some settings differ: ``{"the backbone": ["RN50", "ViT-B-16"]}``."""
     settings = [setting_of(value) for value in values]
     found = {}
     for part, title in DIFFERENCES.items():
@@ -117,10 +109,6 @@ def differences(values: Sequence[PublishedValue]) -> dict[str, list[str]]:
 
 def _natural(text: str) -> tuple[float, str]:
     return (float(text), "") if text.replace(".", "", 1).isdecimal() else (float("inf"), text)
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 @library.cached

@@ -39,7 +39,7 @@ _EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")
 
 
 @dataclass(frozen=True)
-class Column:
+class PastedColumn:
     """What a column of a printed table holds.
 
     Attributes:
@@ -109,12 +109,12 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
 
 
-def guess(table: PastedTable) -> list[Column]:
+def guess(table: PastedTable) -> list[PastedColumn]:
     """Guess what the columns hold: those of numbers hold values, others name methods, data sets and more.
 
     The heading of a column of values is a data set, or a metric if another column names the data sets.
     """
-    columns: list[Column] = []
+    columns: list[PastedColumn] = []
     for i, title in enumerate(table.head):
         cells = [line[i] for line in table.lines if line[i] not in _EMPTY]
         if cells and sum(_NUMBER.match(cell) is not None for cell in cells) >= len(cells) / 2:
@@ -122,10 +122,10 @@ def guess(table: PastedTable) -> list[Column]:
             continue
         taken = {column.role for column in columns}
         role: Role = next((role for word, role in _HEADINGS.items() if word in title.lower()), "method")
-        columns.append(Column(role if role not in taken else "ignored"))
+        columns.append(PastedColumn(role if role not in taken else "ignored"))
     if any(column.role == "dataset" for column in columns):
         columns = [
-            Column("value", "", _GROUPS.get(title.lower().split()[0], "avg"), title)
+            PastedColumn("value", "", _GROUPS.get(title.lower().split()[0], "avg"), title)
             if column.role == "value" and column.dataset != AVERAGE
             else column
             for column, title in zip(columns, table.head, strict=True)
@@ -133,16 +133,16 @@ def guess(table: PastedTable) -> list[Column]:
     return columns
 
 
-def _of_values(title: str) -> Column:
+def _of_values(title: str) -> PastedColumn:
     if title.lower().strip(". ") in ("avg", "average", "mean"):
-        return Column("value", AVERAGE)
+        return PastedColumn("value", AVERAGE)
     if title.lower().split()[:1] and title.lower().split()[0] in _GROUPS:
-        return Column("value", "", _GROUPS[title.lower().split()[0]], title)
-    return Column("value", title)
+        return PastedColumn("value", "", _GROUPS[title.lower().split()[0]], title)
+    return PastedColumn("value", title)
 
 
 def values(
-    table: PastedTable, columns: Sequence[Column], common: Mapping[str, str], paper: str
+    table: PastedTable, columns: Sequence[PastedColumn], common: Mapping[str, str], paper: str
 ) -> list[PublishedValue]:
     """Return the values of a pasted table.
 
@@ -197,7 +197,7 @@ def _value(
     number: int,
     head: str,
     named: Mapping[str, str],
-    column: Column,
+    column: PastedColumn,
     common: Mapping[str, str],
     paper: str,
 ) -> PublishedValue:

@@ -51,6 +51,11 @@ class PublishedValue:
         return Stat(self.value, self.std, 1).text(self.digits)
 
     @property
+    def cell(self) -> str:
+        """Its place in its table: data set, setting, method, target and metric."""
+        return ", ".join(filter(None, (self.dataset, self.setting, self.method, self.target, self.metric)))
+
+    @property
     def source(self) -> str:
         """The paper and its table, such as ``FedOT, Table 1``."""
         paper = library.find(self.paper)
@@ -62,6 +67,8 @@ class PublishedValue:
         return library.find(self.paper).reported_round or "last"
 
 
+WHOLE_SETS = ("avg", "all", "base", "new")
+"""Targets that are no domain: a mean over domains or clients, all classes, and the two groups of classes."""
 COLUMNS = ("table", "dataset", "setting", "backbone", "method", "target", "metric", "value", "std")
 """Columns of ``values.csv``; ``dataset``, ``setting``, ``backbone`` and ``std`` may be empty."""
 OPTIONAL = ("dataset", "setting", "backbone", "std")

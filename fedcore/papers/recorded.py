@@ -44,7 +44,7 @@ class Measurement:
     reason: str = ""
 
 
-class Recorded:
+class RecordedRuns:
     """The runs of a store that FedLens trained on some data sets, by the content of their config.
 
     Runs of archived experiments are left out. If a seed was repeated, its newest run counts, but a run that

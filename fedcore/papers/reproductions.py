@@ -20,7 +20,7 @@ from fedcore.papers.equivalents import (
 )
 from fedcore.papers.measures import after_aggregation
 from fedcore.papers.published import PublishedValue, values_of
-from fedcore.papers.recorded import Recorded
+from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
 from fedcore.results.metrics import RULES, Metric, Rule
 from fedcore.results.printed import MARKS, STATES, Comparability, PrintedValue, PrintedValues
@@ -77,14 +77,14 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
-    variants, recorded = variant_runs(experiment), Recorded(store, {experiment.data.name})
+    variants, recorded = variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
     found = {value: find_variant(variants, value) for value in values_of(experiment)}
     recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
     return [_reproduction(recorded, value, v, experiment.held_out) for value, v in found.items()]
 
 
 def _reproduction(
-    recorded: Recorded,
+    recorded: RecordedRuns,
     value: PublishedValue,
     variant: VariantRun | NoEquivalent | None,
     held_out: Sequence[str],

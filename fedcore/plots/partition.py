@@ -23,7 +23,7 @@ NAMES = 32
 
 
 @dataclass(frozen=True)
-class Picture:
+class PartitionPicture:
     """A picture as HTML boxes (Streamlit may remove SVG), and its text alternative."""
 
     html: str
@@ -32,7 +32,7 @@ class Picture:
 
 def partition_picture(
     counts: np.ndarray, clients: Sequence[str], classes: Sequence[str], theme: Theme
-) -> Picture:
+) -> PartitionPicture:
     """Draw a bubble per client and class whose area is the number of training samples.
 
     Many classes are drawn as shades instead. If the clients are too many, an evenly spaced sample is drawn;
@@ -75,7 +75,7 @@ def partition_picture(
         f"column-gap:{0 if strips else 1}px"
     )
     body = f'<div role="img" aria-label="{html.escape(alt)}" style="{style}">{"".join(cells)}</div>'
-    return Picture(body, alt)
+    return PartitionPicture(body, alt)
 
 
 _NAME = "justify-self:end;padding-right:0.5rem;white-space:nowrap;"

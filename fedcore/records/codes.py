@@ -10,7 +10,7 @@ if there is one, is C+D+c."""
 NO_VALUE = "no value "
 """Beginning of the notice why a run has no accuracy on new classes, or of unseen clients that adapt."""
 
-OWN_CLASSES_NOT_ANALYSED = (
+CROSS_CLASS_NOT_ANALYSED = (
     "The clients of this run predict among their own classes only. Analyses of single images show one set of "
     "classes for all models, so they are not available for it."
 )

@@ -7,8 +7,9 @@ that it cannot claim anything else than they do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from fedcore.progress import counted, duration
+from fedcore.progress import counted, duration, listed
 from fedcore.results.comparison import compare
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import Metric
@@ -46,6 +47,7 @@ ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global", "harmonic", 
 MOST_ROWS = 24
 """Of more rows the pairs are not tested: hundreds of tests would find little, and take seconds."""
 MOST_NAMES = 4
+_listed = partial(listed, most=MOST_NAMES)
 LONGEST_NAME = 60
 
 
@@ -187,13 +189,6 @@ def _how(tests: Sequence[PairedTest], test: Test, family: int, noun: str) -> str
 
 def _rest(rows: int) -> str:
     return f" {counted(rows, 'row')} could not be tested; the table says why." if rows else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MOST_NAMES])
-    if len(names) > MOST_NAMES:
-        shown.append(f"{len(names) - MOST_NAMES} more")
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _name(row: SummaryRow) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import streamlit as st
 
@@ -63,14 +62,8 @@ def found(table: PrintedTable) -> None:
     with st.expander(f"Audits: {text}", icon=":material/rule:"):
         st.caption(" ".join(f"**{markup.md(k)}**: {markup.md(KINDS[k])}." for k in KINDS if counts[k]))
         rows = [
-            [markup.esc(_cell(finding)), markup.esc(finding.kind), markup.esc(finding.text)]
+            [markup.esc(finding.value.cell), markup.esc(finding.kind), markup.esc(finding.text)]
             for finding in findings
         ]
         header = [("Cell", "prose"), ("Audit", "name"), ("Finding", "prose")]
         st.html(markup.table_html(header, rows, f"Findings of the audits: {counted(len(rows), 'row')}"))
-
-
-def _cell(finding: audits.Finding) -> str:
-    value = finding.value
-    parts: Sequence[str] = (value.dataset, value.setting, value.method, value.target, value.metric)
-    return ", ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.papers import adding, library, pasted
 from fedcore.papers.library import KINDS, PAPER_FILE, Paper, Protocol, SourceKind
-from fedcore.papers.pasted import ROLES, Column, PastedTable, Role
+from fedcore.papers.pasted import ROLES, PastedColumn, PastedTable, Role
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import tables, tables_of
@@ -138,7 +138,7 @@ def _common() -> tuple[dict[str, str], dict[str, str]]:
     return common, {field: text for field, text in setting.items() if text}
 
 
-def _columns(table: PastedTable) -> list[Column]:
+def _columns(table: PastedTable) -> list[PastedColumn]:
     """Draw what each column holds, as guessed from its cells, and return the reader's choice."""
     st.markdown("**Columns.** What each holds was guessed from its cells; correct it here.")
     if len(table.head) > MOST_COLUMNS:
@@ -160,9 +160,9 @@ def _columns(table: PastedTable) -> list[Column]:
                 metric = st.text_input(
                     "Metric", value=guessed.metric, key=f"{name}_metric", width=190, placeholder="as above"
                 )
-                chosen.append(Column(role, dataset.strip(), target.strip(), metric.strip()))
+                chosen.append(PastedColumn(role, dataset.strip(), target.strip(), metric.strip()))
             else:
-                chosen.append(Column(role))
+                chosen.append(PastedColumn(role))
     return chosen
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedcore.papers import audits, library, literature, names
 from fedcore.papers.literature import Pair
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import tables
 from fedcore.plots.chart import Chart
@@ -32,7 +32,7 @@ SHOWN_VARIANTS = 8
 
 
 def choose_pair() -> Pair:
-    """Draw the choice of a baseline and a data set, kept in the URL; those of several sources come first."""
+    """Draw the choice of a baseline and a data set, kept in the URL; pairs of several sources come first."""
     every, several = literature.pairs(), literature.several()
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     with right:
@@ -78,7 +78,7 @@ def watched_pair(pair: Pair) -> None:
     differ = literature.differences(pair.comparable_values)
     if differ:
         rows = [[esc(part.capitalize()), esc(_shown(variants))] for part, variants in differ.items()]
-        with st.expander("In what the settings differ", icon=":material/difference:"):
+        with st.expander("Differences between the settings", icon=":material/difference:"):
             st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
     if len(pair.comparable_values) > 1:
         charts.draw(_chart(pair), "pair_chart")
@@ -103,12 +103,8 @@ def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapsho
     head = "".join(f'<th scope="col">{esc(column)}</th>' for column in COLUMNS)
     body = []
     for quantity, values in groups.items():
-        numbers = [v.value for v in values]
-        low, high = min(numbers), max(numbers)
-        spread = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
-        title = (
-            f"{quantity}: {counted(len({library.find(v.paper).work for v in values}), 'source')}, {spread}"
-        )
+        sources = counted(len({library.find(v.paper).work for v in values}), "source")
+        title = f"{quantity}: {sources}, {literature.span([v.value for v in values])}"
         body.append(f'<tr class="group"><th colspan="{len(COLUMNS)}" scope="colgroup">{esc(title)}</th></tr>')
         body += [_row(value, cells[value]) for value in values]
     return (
@@ -121,7 +117,7 @@ def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapsho
 def _row(value: PublishedValue, cell: TableCell) -> str:
     paper, stated = library.find(value.paper), names.protocol(value)
     named = next((t.name for t in tables(paper.work) if t.paper == paper.key and t.table == value.table), "")
-    target = "" if value.target in ("avg", "all", "base", "new") else f" ({value.target})"
+    target = "" if value.target in WHOLE_SETS else f" ({value.target})"
     clients = literature.protocol_text(stated.model_copy(update={"shots": "", "rounds": ""}))
     selection = stated.selection or (paper.rule_text if paper.reported_round else "")
     said = (
@@ -149,5 +145,5 @@ def _chart(pair: Pair) -> Chart:
         )
         for v in pair.comparable_values
     ]
-    alt = f"{pair.text} A mark per printed value, a row per source; the marker tells what is measured."
+    alt = f"{pair.text} A mark per printed value, a row per source; the marker shows what is measured."
     return strip(points, "Printed accuracy (%)", session.theme(), alt)

@@ -11,7 +11,7 @@ from fedcore.jobs import forecast
 from fedcore.papers import adding, library, mini
 from fedcore.papers.printed_runs import data_names
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.recorded import Recorded
+from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
@@ -32,7 +32,7 @@ class Snapshot:
     store: Store
     digest: str
     rehearsal: bool
-    recorded: Recorded
+    recorded: RecordedRuns
     available: Availability
     past: forecast.Precedents
 
@@ -56,9 +56,11 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
-def _read(store: Store, digest: str, rehearsal: bool) -> tuple[Recorded, Availability, forecast.Precedents]:
+def _read(
+    store: Store, digest: str, rehearsal: bool
+) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
     data = {mini.DATA} if rehearsal else set(data_names().values())
-    return Recorded(store, data), find_available(store), planning.precedents(store)
+    return RecordedRuns(store, data), find_available(store), planning.precedents(store)
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=2, ttl=MEMORY_SECONDS, show_spinner=False)

@@ -13,7 +13,7 @@ from streamlit.testing.v1.element_tree import Markdown
 from fedcore.engine.plan import plan
 from fedcore.papers import adding
 from fedcore.papers.mini import DATA
-from fedcore.papers.recorded import Recorded
+from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.cells import TableCell, measure, table_cells
 from fedcore.papers.tables.filling import fillings, queue
@@ -40,7 +40,7 @@ def shown(caption: Markdown) -> str:
 
 
 def rehearsed(store: Store) -> dict[object, TableCell]:
-    recorded = Recorded(store, {DATA})
+    recorded = RecordedRuns(store, {DATA})
     return table_cells(recorded, TABLE.values, measure(recorded, TABLE.values, True), Availability({}), True)
 
 
@@ -172,7 +172,7 @@ def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> N
 
 def _standings(store: Store) -> list[str]:
     values = tuple(value for table in all_tables() for value in table.values)
-    recorded = Recorded(store, {DATA})
+    recorded = RecordedRuns(store, {DATA})
     found = table_cells(recorded, values, measure(recorded, values, True), Availability({}), True)
     return [found[value].status for value in values]
 

@@ -12,7 +12,7 @@ from fedcore.cli.main import main
 from fedcore.errors import FedLensError
 from fedcore.papers import adding, audits, experiments, library, literature, pasted, published
 from fedcore.papers.equivalents import NoEquivalent
-from fedcore.papers.pasted import Column
+from fedcore.papers.pasted import PastedColumn
 from fedcore.papers.tables.layout import all_tables, tables_of
 from fedcore.papers.tables.sources import source_of
 
@@ -229,4 +229,4 @@ def test_an_added_table_is_audited(db, tmp_path) -> None:
     assert "the harmonic mean of 80.00, 60.00 is 68.57" in next(
         f.text for f in found if f.kind == "does not follow"
     )
-    assert Column("value") == Column("value", "", "avg", "") and audits.KINDS
+    assert PastedColumn("value") == PastedColumn("value", "", "avg", "") and audits.KINDS

@@ -14,7 +14,7 @@ from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.mini import DATA
 from fedcore.papers.printed_runs import data_names
 from fedcore.papers.published import PublishedValue, load_all
-from fedcore.papers.recorded import Measurement, Recorded
+from fedcore.papers.recorded import Measurement, RecordedRuns
 from fedcore.papers.reproductions import reproductions
 from fedcore.papers.tables import export
 from fedcore.papers.tables.availability import Availability, find_available
@@ -35,7 +35,7 @@ def cells_of(
     db: Path, values: tuple[PublishedValue, ...], rehearsal: bool = False, available: Availability = AVAILABLE
 ) -> dict[PublishedValue, TableCell]:
     store = Store(db)
-    recorded = Recorded(store, {DATA} if rehearsal else set(data_names().values()))
+    recorded = RecordedRuns(store, {DATA} if rehearsal else set(data_names().values()))
     return table_cells(recorded, values, measure(recorded, values, rehearsal), available, rehearsal)
 
 
@@ -200,7 +200,7 @@ def test_a_run_with_the_number_of_another_one_is_read(tmp_path: Path) -> None:
     for seed in (50, 77):
         store = Store(tmp_path / f"{seed}.db")
         train(store.path, experiment.model_copy(update={"seeds": (seed,)}), rounds=ROUNDS)
-        found = measure(Recorded(store, set(data_names().values())), [value], memory=memory)
+        found = measure(RecordedRuns(store, set(data_names().values())), [value], memory=memory)
         seen.append((found[value].runs, found[value].stat))
     assert seen[0][0] == seen[1][0], "the numbers are the same"
     assert seen[0][1] != seen[1][1]

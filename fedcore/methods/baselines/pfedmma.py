@@ -93,10 +93,7 @@ class PFedMMA(Method[PFedMMAConfig]):
         check_attention_layers(cls.about.title, context.spec, "backbone.name")
         check_prompts(context.spec)
 
-    @classmethod
-    def plan_warnings(cls, config: PFedMMAConfig, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP."""
-        return rate_warnings(cls, config, context)
+    plan_warnings = classmethod(rate_warnings)
 
     @classmethod
     def reads(cls, config: PFedMMAConfig, spec: BackboneSpec) -> str:

@@ -284,10 +284,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
-    @classmethod
-    def plan_warnings(cls, config: FedDEAPConfig, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP."""
-        return rate_warnings(cls, config, context)
+    plan_warnings = classmethod(rate_warnings)
 
     @classmethod
     def check(cls, config: FedDEAPConfig, context: RunContext) -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 from fedcore.federation import Problem
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import Batch, Params, RunContext, Step
+from fedcore.methods.base import Batch, Params, Step
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
 from fedcore.methods.registry import method
@@ -103,10 +103,7 @@ class FedPHA(TwoPrompts):
         super().__init__(config, problem)
         self.removed = removed_directions(1 - config.kept, config.global_length)
 
-    @classmethod
-    def plan_warnings(cls, config: FedPHAConfig, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP."""
-        return rate_warnings(cls, config, context)
+    plan_warnings = classmethod(rate_warnings)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Move both prompts by their joint loss."""

@@ -15,7 +15,8 @@ from itertools import combinations
 
 from fedcore.papers import library, literature, names
 from fedcore.papers.audits.finding import Finding
-from fedcore.papers.published import PublishedValue
+from fedcore.papers.published import WHOLE_SETS, PublishedValue
+from fedcore.progress import listed
 
 Place = tuple[str, str, str]
 """Data set, target and quantity of a cell."""
@@ -89,7 +90,7 @@ def _half(quantity: str) -> str:
 
 def _domain(target: str) -> str:
     """Return the domain of a target by its first letter, as sources abbreviate it; empty for a whole set."""
-    return "" if target in ("avg", "all", "base", "new") else target[:1].upper()
+    return "" if target in WHOLE_SETS else target[:1].upper()
 
 
 def _matches(values: Sequence[PublishedValue]) -> list[_Match]:
@@ -159,7 +160,7 @@ def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
         yield Finding(
             value,
             "identical",
-            f"{value.value:.2f} is printed to the last digit by {_listed(sorted(by_title))} too "
+            f"{value.value:.2f} is printed to the last digit by {listed(sorted(by_title), most=4)} too "
             f"({len(best.equal)} of {best.shared} cells of the row are equal): quoted or copied, and not "
             "measured again",
         )
@@ -171,18 +172,9 @@ def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 "perhaps chance",
                 f"{value.value:.2f} is printed by {other.title} too, in {len(match.equal)} of {match.shared} "
                 "shared cells of the row. Perhaps chance: among all rows that were compared, chance gives "
-                f"about {_about(match.expected)} such equalities",
+                f"about {match.expected:{'.2f' if match.expected < 1 else ',.0f'}} such equalities",
             )
     yield from _shifted(matches)
-
-
-def _about(expected: float) -> str:
-    return f"{expected:.2f}" if expected < 1 else f"{expected:,.0f}"
-
-
-def _listed(titles: Sequence[str]) -> str:
-    shown = ", ".join(titles[:4])
-    return shown + (f" and {len(titles) - 4} more" if titles[4:] else "")
 
 
 def _shifted(matches: Sequence[_Match]) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ from itertools import combinations as pairs_of
 from fedcore.papers import library, names
 from fedcore.papers.audits.finding import Finding
 from fedcore.papers.library import Formula, MetricNotes
-from fedcore.papers.published import PublishedValue, load
+from fedcore.papers.literature import NUMBERS
+from fedcore.papers.published import WHOLE_SETS, PublishedValue, load
 
 HALF_DIGIT = 0.5
 MOSTLY = 0.9
@@ -94,7 +95,7 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield averages over domains or data sets that are not the mean of the values that they average."""
     for row in _rows(values, "target").values():
         averages = [v for v in row if v.target == "avg"]
-        domains = [v for v in row if v.target not in ("avg", "all", "base", "new")]
+        domains = [v for v in row if v.target not in WHOLE_SETS]
         if len(averages) == 1 and len(domains) > 1:
             yield from _not_the_mean(averages[0], domains, "domains")
     for row in _rows(_without_parts(values), "dataset", "setting").values():
@@ -126,15 +127,8 @@ def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[Pu
     chosen = same if len(same) > 1 else list(row)
     if average.setting == "cross-data-set" or len({v.dataset for v in chosen}) < len(chosen):
         chosen = same
-    return chosen if _counts_agree(average.dataset, len(chosen)) else []
-
-
-_NUMBERS = {"three": 3, "five": 5, "seven": 7, "nine": 9, "ten": 10, "eleven": 11}
-
-
-def _counts_agree(dataset: str, count: int) -> bool:
-    stated = next((n for word, n in _NUMBERS.items() if f"of {word}" in dataset), None)
-    return stated in (None, count)
+    stated = next((n for n, word in enumerate(NUMBERS) if n > 2 and f"of {word}" in average.dataset), None)
+    return chosen if stated in (None, len(chosen)) else []
 
 
 def _not_the_mean(average: PublishedValue, parts: Sequence[PublishedValue], what: str) -> Iterator[Finding]:
@@ -165,7 +159,7 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 def _place(value: PublishedValue) -> Key:
     """Return what a metric and the metrics that it is computed from have in common."""
-    domain = "" if value.target in ("avg", "base", "new", "all") else value.target
+    domain = "" if value.target in WHOLE_SETS else value.target
     return value.table, value.dataset, value.setting, value.backbone, value.method, domain
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from fedcore.papers.comparability import comparability
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.recorded import Measurement, Part, Recorded
+from fedcore.papers.recorded import Measurement, Part, RecordedRuns
 from fedcore.papers.tables.availability import Availability, Lack
 from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.results.printed import Comparability, ComparabilityState
@@ -101,7 +101,7 @@ class TableCell:
 
 
 def measure(
-    recorded: Recorded,
+    recorded: RecordedRuns,
     values: Iterable[PublishedValue],
     rehearsal: bool = False,
     memory: Memory | None = None,
@@ -129,7 +129,7 @@ def measure(
 
 
 def table_cells(
-    recorded: Recorded,
+    recorded: RecordedRuns,
     values: Iterable[PublishedValue],
     measured: Mapping[PublishedValue, Measurement],
     available: Availability,
@@ -156,7 +156,7 @@ def table_cells(
 
 
 def _cell(
-    recorded: Recorded,
+    recorded: RecordedRuns,
     value: PublishedValue,
     source: RunSource,
     measured: Measurement | None,
@@ -197,7 +197,7 @@ def _cell(
     )
 
 
-def _current(recorded: Recorded, value: PublishedValue, source: RunSource) -> float | None:
+def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:
     """Return a preliminary value from the latest rounds of running runs and from finished runs."""
     training = recorded.results(source.key, "last", unfinished=True)
     if not training:

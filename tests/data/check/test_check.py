@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedcore.data import catalog, image_files
 from fedcore.data.check import check_dataset
-from fedcore.data.findings import KINDS, CheckReport, Finding
+from fedcore.data.findings import KINDS, CheckReport, DataFinding
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
@@ -46,7 +46,7 @@ def pets(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def finding(report: CheckReport, kind: str) -> Finding | None:
+def finding(report: CheckReport, kind: str) -> DataFinding | None:
     return next((f for f in report.findings if f.kind == kind), None)
 
 

@@ -38,12 +38,9 @@ def test_agrees_with_the_naive_implementation():
     def loss(values, received, x, y):
         return sum(oracle.nll(scores(values, h), c) for h, c in zip(x, y, strict=True)) / len(y)
 
-    def sgd(values):
-        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
-
     batches = engine_batches(federation, method, 3)
     start = list(first.values())
-    expected = oracle.run(loss, start, *samples(federation), batches, sgd, [1.0] * 3)[0]
+    expected = oracle.run(loss, start, *samples(federation), batches, oracle.sgd, [1.0] * 3)[0]
     state = run_rounds(method, federation, 3).state
     for got, value, before in zip(state.shared.values(), expected, start, strict=True):
         torch.testing.assert_close(got, value, atol=1e-6, rtol=0)

@@ -35,11 +35,8 @@ def test_agrees_with_the_naive_implementation(options, weights):
     def loss(values, received, x, y):
         return sum(oracle.nll(naive_scores(values, h, scale), c) for h, c in zip(x, y, strict=True)) / len(y)
 
-    def sgd(values):
-        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
-
     batches = engine_batches(federation, method, 3)
-    expected = oracle.run(loss, list(first.values()), *samples(federation), batches, sgd, weights)[0]
+    expected = oracle.run(loss, list(first.values()), *samples(federation), batches, oracle.sgd, weights)[0]
     state = run_rounds(method, federation, 3).state
     for got, value in zip(state.shared.values(), expected, strict=True):
         torch.testing.assert_close(got, value, atol=1e-6, rtol=0)

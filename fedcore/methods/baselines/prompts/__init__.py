@@ -88,10 +88,7 @@ class Prompted(Method[Any]):
         length, pattern = config.context_length, cls._pattern(config)
         tokens.check_room(context.spec, context.classes, length, "context_length", pattern)
 
-    @classmethod
-    def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
-        """Warn about the paper's learning rate on the miniature CLIP."""
-        return rate_warnings(cls, config, context)
+    plan_warnings = classmethod(rate_warnings)
 
     @classmethod
     def _pattern(cls, config: Any) -> str:

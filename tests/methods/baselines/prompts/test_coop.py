@@ -23,11 +23,8 @@ def test_agrees_with_the_naive_implementation():
     def loss(values, received, x, y):
         return oracle.mean_loss(text(values[0]), x, y, backbone.logit_scale)
 
-    def sgd(values):
-        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
-
     batches = engine_batches(federation, method, 3)
-    expected = fedavg.run(loss, [first[0]], *samples(federation), batches, sgd, weights=None)
+    expected = fedavg.run(loss, [first[0]], *samples(federation), batches, fedavg.sgd, weights=None)
     state = run_rounds(method, federation, 3).state
     logits = client_logits(method, state, federation)
     for k, (context,) in enumerate(expected):

@@ -30,12 +30,9 @@ def test_agrees_with_the_naive_implementation(distance):
             total = total + 8 / len(text) * apart
         return total
 
-    def sgd(values):
-        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
-
     xs, labels = samples(federation)
     batches, weights = engine_batches(federation, method, 3), [float(len(y)) for y in labels]
-    expected = oracle.run(loss, [first], xs, labels, batches, sgd, weights)[0][0]
+    expected = oracle.run(loss, [first], xs, labels, batches, oracle.sgd, weights)[0][0]
     state = run_rounds(method, federation, 3).state
     torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
     assert (expected - first).abs().max() > 1e-3  # it did train

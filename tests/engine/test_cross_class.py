@@ -13,12 +13,12 @@ from PIL import Image
 
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
-from fedcore.data.several import OwnClasses, blocks, joined
+from fedcore.data.several import CrossClass, blocks, joined
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
+from fedcore.engine.cross_class import cohorts_of_one, federation_of_all, federation_of_client
 from fedcore.engine.inspect import restore
 from fedcore.engine.loop import Loop
-from fedcore.engine.own_classes import cohorts_of_one, federation_of_all, federation_of_client
 from fedcore.engine.plan import plan
 from fedcore.engine.prepare import prepare_inputs, resolve
 from fedcore.engine.setup import entities
@@ -63,15 +63,15 @@ def experiment(per_client: int = 2, **data: object) -> Experiment:
     )
 
 
-def dealt(seed: int = 1, **data: object) -> tuple[ImageSet, OwnClasses]:
+def dealt(seed: int = 1, **data: object) -> tuple[ImageSet, CrossClass]:
     (run,) = expand(experiment(**data).model_copy(update={"seeds": (seed,)}))
     images = both()
-    found = prepare_inputs(run, images).own
+    found = prepare_inputs(run, images).cross_class
     assert found is not None
     return images, found
 
 
-def federation(backbone=None) -> tuple[Federation, ImageSet, OwnClasses]:
+def federation(backbone=None) -> tuple[Federation, ImageSet, CrossClass]:
     images, own = dealt()
     backbone = backbone or tiny.drawn_backbone()
     generator = torch.Generator().manual_seed(3)
@@ -79,7 +79,7 @@ def federation(backbone=None) -> tuple[Federation, ImageSet, OwnClasses]:
     return federation_of_all(images, own, values, backbone, seed=1), images, own
 
 
-def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tuple[Cohort, ...], OwnClasses]:
+def cohorts(name: str, backbone=None, **config: object) -> tuple[Federation, tuple[Cohort, ...], CrossClass]:
     whole, images, own = federation(backbone)
     made = registry.build_config(name, config)
     return whole, cohorts_of_one(registry.get(name), made, whole, images, own), own
@@ -136,7 +136,7 @@ def test_no_test_image_and_no_new_class_is_trained_on(scheme, seed, scope):
 # Training and evaluation, against a loop that knows each client's names only
 
 
-def space_names(own: OwnClasses) -> list[tuple[str, ...]]:
+def space_names(own: CrossClass) -> list[tuple[str, ...]]:
     """Names of each column: clients, then base and new classes of each data set."""
     return [*own.blocks, *(half.base for half in own.halves), *(half.new for half in own.halves)]
 
@@ -206,7 +206,7 @@ def test_agrees_with_a_loop_over_clients_that_encode_their_own_names(name):
     assert clients == {1, 2, 3}, "before aggregation each client is tested among its own classes"
 
 
-def block_positions(own: OwnClasses, client: int, block: tuple[str, ...]) -> list[int]:
+def block_positions(own: CrossClass, client: int, block: tuple[str, ...]) -> list[int]:
     """Where a client's classes are among the base classes of all data sets."""
     data_set = ("trees", "things")[own.assignment.client_domain[client]]
     return [own.classes.index(f"{data_set}: {name}") for name in block]

@@ -1,8 +1,8 @@
-"""The federation of clients that predict among their own classes only, and the method of each of them.
+"""Cross-class federations, in which each client predicts among its own classes only, and their cohorts.
 
-A label space decides which names are encoded and scored, so each client has a method object of its own,
-made for a ``Problem`` that has its classes and the prompt of its data set: a cohort of one. What clients
-share must therefore not depend on classes, which is checked here for methods that do not say so themselves.
+A label space decides which names are encoded and scored. Each client is therefore a cohort of one, whose
+method is made for a ``Problem`` with the client's classes and the prompt of its data set. What clients share
+must not depend on classes; ``cohorts_of_one`` checks this for methods that do not declare it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from fedcore.clip.backbone import Backbone
 from fedcore.data.halves import labels_among
 from fedcore.data.images import ImageSet
-from fedcore.data.several import OwnClasses
+from fedcore.data.several import CrossClass
 from fedcore.engine.clients.cohorts import Cohort, differing_start
 from fedcore.engine.clients.retarget import entries_by_class
 from fedcore.errors import FedLensError
@@ -26,18 +26,18 @@ from fedcore.methods.hyperparameters import MethodConfig
 
 
 def federation_of_all(
-    images: ImageSet, own: OwnClasses, values: torch.Tensor, backbone: Backbone, seed: int
+    images: ImageSet, dealt: CrossClass, values: torch.Tensor, backbone: Backbone, seed: int
 ) -> Federation:
     """Return all clients with the base and new classes of each data set as test sets in their label spaces.
 
-    Its problem has the base classes of all data sets, by names for pages; no method is made for it.
+    Its problem names the base classes of all data sets as pages show them; no method is made for it.
 
     Args:
         images: as ``several.joined`` returns them.
 
     Shape: values (samples, ...).
     """
-    assignment, nothing = own.assignment, np.array([], dtype=np.int64)
+    assignment, nothing = dealt.assignment, np.array([], dtype=np.int64)
     domains = [images.domains[d] for d in assignment.client_domain]
     sets = [TestSet(n, "client", d) for n, d in zip(assignment.clients, domains, strict=True)]
     sets += [TestSet(f"base: {name}", "base", name) for name in images.domains]
@@ -45,7 +45,7 @@ def federation_of_all(
     train = Rows.of(assignment.train)
     problem = Problem(
         backbone=backbone,
-        classes=own.classes,
+        classes=dealt.classes,
         template=images.template,
         clients=assignment.clients,
         domains=images.domains,
@@ -56,7 +56,7 @@ def federation_of_all(
         descriptions={},
     )
     whole = Federation(
-        Pool(values, _labels(images, own.classes, backbone), backbone.device, backbone.dtype),
+        Pool(values, _labels(images, dealt.classes, backbone), backbone.device, backbone.dtype),
         train,
         Rows.of([nothing] * len(domains)),
         Rows.of([nothing] * len(sets)),
@@ -65,11 +65,11 @@ def federation_of_all(
     )
     spaces = []
     for half in ("base", "new"):
-        for place, of_part in enumerate(own.halves):
+        for place, of_part in enumerate(dealt.halves):
             names, rows = (
                 (of_part.base, of_part.base_test) if half == "base" else (of_part.new, of_part.new_test)
             )
-            column = len(domains) + place + (len(own.halves) if half == "new" else 0)
+            column = len(domains) + place + (len(dealt.halves) if half == "new" else 0)
             test = _only(whole.test, column, rows)
             nobody = torch.zeros(len(domains), len(names), dtype=torch.int64)
             spaces.append(
@@ -87,18 +87,18 @@ def federation_of_all(
     return replace(whole, label_spaces=tuple(spaces))
 
 
-def federation_of_client(whole: Federation, images: ImageSet, own: OwnClasses, client: int) -> Federation:
+def federation_of_client(whole: Federation, images: ImageSet, dealt: CrossClass, client: int) -> Federation:
     """Return the federation in which one client trains and is tested, among its own classes."""
     problem, place = whole.problem, int(whole.problem.client_domain[client])
-    names, part, counts = own.blocks[client], images.parts[place], own.assignment.counts
+    names, part, counts = dealt.blocks[client], images.parts[place], dealt.assignment.counts
     listed = _listed(images, place, names)
     held = torch.zeros(len(problem.clients), len(names), dtype=torch.int64)
-    held[client] = torch.as_tensor(counts[client][[own.classes.index(name) for name in listed]])
+    held[client] = torch.as_tensor(counts[client][[dealt.classes.index(name) for name in listed]])
     return replace(
         whole,
         pool=replace(whole.pool, labels=_labels(images, listed, problem.backbone)),
-        validation=_only(whole.validation, client, own.assignment.validation[client]),
-        test=_only(whole.test, client, own.assignment.test[client]),
+        validation=_only(whole.validation, client, dealt.assignment.validation[client]),
+        test=_only(whole.test, client, dealt.assignment.test[client]),
         problem=replace(
             problem,
             classes=names,
@@ -111,7 +111,7 @@ def federation_of_client(whole: Federation, images: ImageSet, own: OwnClasses, c
 
 
 def cohorts_of_one(
-    cls: type[Method], config: MethodConfig, whole: Federation, images: ImageSet, own: OwnClasses
+    cls: type[Method], config: MethodConfig, whole: Federation, images: ImageSet, dealt: CrossClass
 ) -> tuple[Cohort, ...]:
     """Return each client with the method that is made for its classes.
 
@@ -120,14 +120,14 @@ def cohorts_of_one(
     """
     cohorts = []
     for client in range(len(whole.problem.clients)):
-        federation = federation_of_client(whole, images, own, client)
+        federation = federation_of_client(whole, images, dealt, client)
         cohorts.append(Cohort(cls(config, federation.problem), federation, range(client, client + 1)))
     _check_shared(cohorts)
     return tuple(cohorts)
 
 
 def _check_shared(cohorts: Sequence[Cohort]) -> None:
-    """Refuse a method whose parameters have entries for classes, or begin otherwise with other names."""
+    """Refuse a method whose parameters have entries for classes, or start from values that depend on them."""
     most = max(cohorts, key=lambda c: len(c.federation.problem.classes))
     found = entries_by_class(most.method) if len(most.federation.problem.classes) > 1 else ()
     found = found or tuple(name for c in cohorts[-1:] for name in differing_start(cohorts[0], c))
@@ -146,12 +146,12 @@ def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> torc
 
 
 def _listed(images: ImageSet, place: int, names: Sequence[str]) -> tuple[str, ...]:
-    """Return classes of one data set by the names that the joined images have for them."""
+    """Return classes of one data set by their names in the joined images."""
     return tuple(f"{images.domains[place]}: {name}" for name in names)
 
 
 def _only(rows: Rows, owner: int, held: np.ndarray) -> Rows:
-    """Return rows of as many owners, of whom one has some and the others none."""
+    """Return rows for the same owners, all of which belong to one of them."""
     counts = torch.zeros_like(rows.counts)
     counts[owner] = len(held)
     return Rows(torch.as_tensor(held, dtype=torch.int64), counts)
