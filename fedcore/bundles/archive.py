@@ -131,7 +131,7 @@ def open_bundle(path: str | Path) -> Archive:
     """Read a bundle and compare the bytes of its files with its manifest.
 
     Raises:
-        FedLensError: field ``bundle``, for a file that cannot be read, is no bundle, or has changed.
+        FedLensError: field ``bundle``, for a file that cannot be read, is not a bundle, or has changed.
     """
     named = user_path(path, "bundle")
     try:

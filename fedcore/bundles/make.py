@@ -50,7 +50,7 @@ ENGINE = "engine"
 
 @dataclass(frozen=True)
 class Made:
-    """A bundle, and the runs of which it has counts only, in one line each."""
+    """A bundle, and a line for each run without predictions."""
 
     content: bytes
     manifest: BundleManifest

@@ -63,7 +63,7 @@ def read_source(path: Path) -> Source:
     """Read the recipe of a bundle, or of the page of a report.
 
     Raises:
-        FedLensError: for a file that holds none, and for a bundle whose numbers do not follow.
+        FedLensError: for a file without a recipe, or a bundle whose numbers do not follow.
     """
     if path.suffix.lower() not in PAGES:
         archive = open_bundle(path)

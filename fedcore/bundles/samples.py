@@ -66,7 +66,7 @@ def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = No
     """Return the samples of a run's clients and test sets, in the order of the data set.
 
     Args:
-        test_sets: default: none are named, as where they are not known.
+        test_sets: default: no test set is named, as for a run without a model.
 
     Raises:
         FedLensError: if the data set cannot be read, or does not have these clients.
@@ -74,11 +74,11 @@ def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = No
     images = yield from hasher.images(run)
     inputs = prepare_inputs(run, images)
     held: dict[int, tuple[str, str]] = {}
-    nobodys = [*inputs.assignment.domain_test]
+    unassigned = [*inputs.assignment.domain_test]
     halved = [inputs.halves] if inputs.halves is not None else []
     for half in (*halved, *(inputs.cross_class.halves if inputs.cross_class is not None else ())):
-        nobodys += [half.base_test, half.new_test]
-    for rows in nobodys:
+        unassigned += [half.base_test, half.new_test]
+    for rows in unassigned:
         held |= dict.fromkeys(rows.tolist(), ("", SPLITS[TEST]))
     for assignment in filter(None, (inputs.unseen, inputs.assignment)):
         parts = {TRAIN: assignment.train, VALIDATION: assignment.validation, TEST: assignment.test}

@@ -128,10 +128,10 @@ def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool 
 
     Args:
         data: folder of the data set; None: images are compared with the embedded data sets only.
-        with_data: whether to compare images at all.
+        with_data: whether to compare images.
 
     Raises:
-        FedLensError: field ``bundle``, for a file that is no sound bundle; ``data.root`` for the folder.
+        FedLensError: field ``bundle``, for a damaged or altered file; ``data.root`` for the folder.
     """
     content = read_content(archive)
     try:

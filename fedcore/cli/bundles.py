@@ -91,7 +91,7 @@ def verify(
     if verdict.differences:
         print(f"not verified: {counted(len(verdict.differences), 'difference')}")
     elif verdict.unchecked:
-        print("not verified as a whole: some counts have no predictions behind them")
+        print("not verified completely: some counts have no predictions behind them")
     else:
         print("verified: every number follows from the predictions")
     return DONE if verdict.holds else NOT_DONE

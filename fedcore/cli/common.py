@@ -281,7 +281,7 @@ def check_baseline(baseline: str | None, test: str | None) -> None:
 
 
 def write_file(path: Path, content: bytes, make_folder: bool = False) -> None:
-    """Write the file that ``--output`` names, whole or not at all."""
+    """Write the file that ``--output`` names; after an error nothing is left of it."""
     try:
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -106,7 +106,7 @@ def pair(
     every = literature.pairs()
     if (baseline, dataset) not in every:
         known = {f"{b} on {d}" for b, d in every}
-        otherwise = "`fedlens papers pairs` lists those of several sources"
+        otherwise = "`fedlens papers pairs` lists the pairs of several sources"
         meant = did_you_mean(f"{baseline} on {dataset}", known, otherwise)
         raise FedLensError(f"no source prints {baseline} on {dataset}; {meant}", "baseline")
     shown = every[baseline, dataset]

@@ -251,7 +251,7 @@ def import_results(
 
 
 def _protocol_of(file: Path) -> str:
-    """Return the numbered protocol that all lines of an exported leaderboard name; empty if there is none."""
+    """Return the numbered protocol that all lines of a leaderboard share; empty if they share none."""
     lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
     names = {(line.get("protocol") or "").partition(";")[0] for line in lines}
     if len(names) > 1:

@@ -186,7 +186,7 @@ def load_checked(
 
 
 def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
-    """Return the images with some classes renamed, and without those whose new name is empty."""
+    """Return the images with some classes renamed; those of classes with an empty new name are left out."""
     if not names:
         return images
     renamed = [names.get(name, name) for name in images.classes]

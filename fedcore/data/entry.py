@@ -43,7 +43,7 @@ class Entry:
         releases: name of an earlier release that papers used -> its images of each domain.
         class_count: number of classes, if ``classes`` are read from the folder.
         official_split: a description of its split; empty if it has none.
-        split_coop: file of CoOp's few-shot split, ``*`` stands for any text; empty if there is none.
+        split_coop: file of CoOp's few-shot split, in which ``*`` matches any text; empty if CoOp has none.
         classes_coop: class as it enters a prompt -> its name in CoOp's code, "" if that leaves it out;
             classes that are not listed have the same name.
         template_coop: CoOp's prompt; empty if CoOp does not have the data set.

@@ -128,7 +128,7 @@ class _Listener(InProcess):
     def evaluate(
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
-        """Compute the parts one after another, and remember whose they are while they are computed."""
+        """Compute the parts one after another, and note the model and test set of the current one."""
         for part in parts:
             self._space = part.space
             if isinstance(part, GlobalPasses):
@@ -148,7 +148,7 @@ class _Listener(InProcess):
             kept.append((rows[i if len(rows) > 1 else 0], classes[i]))
 
     def speaker(self, model: int) -> int:
-        """Return whose predictions are those of a model: its own, or those of the global one."""
+        """Return the model that predicts for a model: itself, or the global one."""
         if model == GLOBAL or any(key[0] == model for key in self._passes):
             return model
         return self._shared[model]

@@ -177,7 +177,7 @@ def _check_cross_class(run: RunConfig) -> None:
         return
     if run.partition.kind != "blocks":
         raise FedLensError(
-            "clients with classes of their own get them in blocks; set partition.kind = blocks",
+            "with training_classes = own, classes are dealt in blocks; set partition.kind = blocks",
             "partition.kind",
         )
     for field, given in (

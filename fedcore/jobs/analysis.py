@@ -93,7 +93,7 @@ def disagreement_key(
 
 
 def why_never(store: Store, run_id: int) -> str:
-    """Return why a run cannot be analysed at all, with or without a checkpoint; empty if it can be."""
+    """Return why no checkpoint would make a run analysable; empty if one would."""
     classes = store.runs.config(run_id).data.training_classes
     return CROSS_CLASS_NOT_ANALYSED if classes == "own" else ""
 

@@ -1,4 +1,4 @@
-"""Papers that a user adds: read from a folder beside the database, checked, and written."""
+"""Papers that a user adds: they are read from a folder beside the database, checked and written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
 def use(db: str | Path) -> list[FedLensError]:
     """Read the papers that were added to a database, again only if one of their files has changed.
 
-    Returns: what is wrong with those that cannot be read, which are left out.
+    Returns: an error for each paper that cannot be read, which is left out.
     """
     folder = added_folder(db)
     files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
@@ -66,7 +66,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
 
 
 def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
-    """Copy a paper's folder beside a database, and return what the audits say about its values.
+    """Copy a paper's folder beside a database, and return the audits' findings about its values.
 
     A paper of the same key that was added before is replaced.
     """
@@ -147,10 +147,10 @@ def write(
     settings: Mapping[str, Mapping[str, str]],
     db: str | Path,
 ) -> tuple[Paper, list[audits.Finding]]:
-    """Write a paper's folder beside a database; tables that it has already and that are not given stay.
+    """Write a paper's folder beside a database; its other tables are left as they are.
 
     Raises:
-        FedLensError: and nothing is written if the fields or values are refused.
+        FedLensError: if the fields or values are refused; nothing is written then.
     """
     place = added_folder(db) / key
     given = {value.table for value in values}

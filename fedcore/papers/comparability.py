@@ -107,7 +107,7 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
     for line, row in enumerate(lines, start=2):
         if None in row or None in row.values():
             raise FedLensError(
-                f"{file}, line {line}: it has not {len(COLUMNS)} cells; quote commas", "folder"
+                f"{file}, line {line}: it does not have {len(COLUMNS)} cells; quote commas", "folder"
             )
         try:
             found.append(

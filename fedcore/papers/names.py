@@ -1,4 +1,4 @@
-"""One name for what sources print in several ways: baselines, data sets and quantities."""
+"""One name for each baseline, data set and quantity that sources print in several ways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcore.papers.published import PublishedValue
 
 ZERO_SHOT = "zero-shot CLIP"
 AVERAGES = ("", "not stated")
-"""Data sets that are none, besides those that begin with ``avg``."""
+"""Printed data sets that are not one, besides those that begin with ``avg``."""
 _FILE = FOLDER / "names.csv"
 
 
@@ -26,10 +26,10 @@ def normal(kind: str, printed: str, paper: str) -> str:
 
     Args:
         kind: ``method`` or ``dataset``.
-        paper: key of the source, whose own meaning of a name comes first.
+        paper: key of the source, whose names take precedence.
     """
-    own = library.find(paper).names
-    return own.get(printed) or _names().get((kind, printed), printed)
+    of_source = library.find(paper).names
+    return of_source.get(printed) or _names().get((kind, printed), printed)
 
 
 def baseline(value: PublishedValue) -> str:
@@ -44,7 +44,7 @@ def dataset(value: PublishedValue) -> str:
 
 
 def quantity(value: PublishedValue) -> str:
-    """Return what a value measures, in words that are equal for all sources."""
+    """Return what a value measures, in the same words for all sources."""
     return library.find(value.paper).metric(value.metric).quantity or value.metric
 
 
@@ -55,9 +55,9 @@ def is_accuracy(value: PublishedValue) -> bool:
 
 
 def protocol(value: PublishedValue) -> Protocol:
-    """Return what the source says about the runs behind a value.
+    """Return the source's description of the runs behind a value.
 
-    Zero-shot CLIP is trained nowhere, so that shots, clients and rounds of its table do not concern it.
+    Zero-shot CLIP is not trained, so the shots, clients and rounds of its table are left out.
     """
     paper = library.find(value.paper)
     stated = paper.protocol_of(value.table, value.setting)

@@ -1,4 +1,4 @@
-"""A table as it is printed, pasted or uploaded, and the printed values that its cells and columns mean."""
+"""A table that was pasted or uploaded, and the printed values in its cells."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PastedColumn:
 
     Attributes:
         role: "value" for accuracies; the others name the values of their line.
-        dataset, target, metric: of a column of values, where no other column says.
+        dataset, target, metric: of a column of values, unless another column names them.
     """
 
     role: Role
@@ -110,7 +110,7 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
 
 
 def guess(table: PastedTable) -> list[PastedColumn]:
-    """Guess what the columns hold: those of numbers hold values, others name methods, data sets and more.
+    """Guess what the columns hold: numbers are values; texts name methods, data sets and so on.
 
     The heading of a column of values is a data set, or a metric if another column names the data sets.
     """
@@ -148,7 +148,7 @@ def values(
 
     Args:
         columns: what each column holds.
-        common: ``table``, and ``dataset``, ``setting``, ``backbone`` and ``metric`` where no column says.
+        common: ``table``, and ``dataset``, ``setting``, ``backbone``, ``metric`` unless a column names them.
 
     Raises:
         FedLensError: naming the line and column, and what to do.
@@ -204,8 +204,8 @@ def _value(
     read_as = _NUMBER.match(cell)
     if read_as is None:
         raise FedLensError(
-            f"line {number}, column '{head}': {cell!r:.40} is no number; write 83.21 or 83.21 ± 0.14, or - "
-            "if nothing is printed",
+            f"line {number}, column '{head}': {cell!r:.40} is not a number; write 83.21 or 83.21 ± 0.14, or "
+            "- if nothing is printed",
             "table",
         )
     std = read_as["std"]

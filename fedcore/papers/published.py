@@ -111,7 +111,7 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         line = f"{where}, line {lines.line_num}"
         if None in row or None in row.values():
             raise FedLensError(
-                f"{line}: it has not {len(head)} cells; quote a cell that holds a comma", "values"
+                f"{line}: it does not have {len(head)} cells; quote a cell that holds a comma", "values"
             )
         empty = [name for name in COLUMNS if name not in OPTIONAL and not row[name].strip()]
         if empty:

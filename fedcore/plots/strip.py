@@ -1,4 +1,4 @@
-"""Values of several sources as marks on one axis: a row per source, a colour and marker per group."""
+"""Values of several sources as marks on one axis, a row per source, and a colour and marker per group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROW_HEIGHT, OTHER_HEIGHT, NAME_LETTERS = 26, 130, 24
 
 
 class Point(NamedTuple):
-    """A value of a source; ``said`` is its hover text."""
+    """A value of a source; ``text`` is its hover text."""
 
     source: str
     group: str
     value: float
-    said: str
+    text: str
 
 
 def strip(points: Sequence[Point], unit: str, theme: Theme, alt: str) -> Chart:
@@ -39,7 +39,7 @@ def strip(points: Sequence[Point], unit: str, theme: Theme, alt: str) -> Chart:
             mode="markers",
             name=escape(group),
             marker={"size": 9, "symbol": look.marker, "color": look.dark if theme.dark else look.light},
-            text=[escape(point.said) for point in mine],
+            text=[escape(point.text) for point in mine],
             hovertemplate=hover("%{x:.2f}<br>%{text}"),
         )
     legend_rows = -(-len(groups) // 3)

@@ -1,9 +1,8 @@
-"""The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the methods of one's own."""
+"""The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the files of the user's own methods."""
 
 from __future__ import annotations
 
 import io
-import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
 from fedcore.reports.reproduce import METHODS
 from fedcore.results.citations import bibtex
+from fedcore.results.latex import slug
 
 PAGE = "report.html"
 FIGURES = "figures"
@@ -39,14 +39,10 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
     files = {name: text.encode() for name, text in texts.items()}
     for number, section in enumerate(report.sections, 1):
         for figure in section.figures:
-            name = f"{FIGURES}/{number}-{_slug(figure.name)}"
+            name = f"{FIGURES}/{number}-{slug(figure.name) or 'figure'}"
             files |= {f"{name}.{suffix}": content for suffix, content in figure_files(figure).items()}
     files["README.txt"] = _readme(report, files).encode()
     return files
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
 
 
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:
@@ -63,7 +59,7 @@ def _readme(report: Report, files: Mapping[str, bytes]) -> str:
         "clients.csv": "a row per run, round and client",
         "summary.json": "the summary, with config and environment of every run",
         "experiments.json": "everything recorded; `fedlens import` reads it",
-        f"{METHODS}/": "methods of one's own, as in the page",
+        f"{METHODS}/": "files of your own methods, as in the page",
         "citation.bib": "how to cite FedLens, the methods, the data and the model",
     }
     settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]

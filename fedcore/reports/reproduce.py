@@ -132,7 +132,12 @@ def recipe(
                 number=ids.index(i) + 1,
                 label=averaged[i].label,
                 origin=averaged[i].origin,
-                config=_portable_run(configs[i], places),
+                config=configs[i].model_copy(
+                    update={
+                        "method": _portable(configs[i].method, places),
+                        **_without_folders(configs[i]),
+                    }
+                ),
                 environment=store.runs.environment(i),
                 notices=averaged[i].notices,
                 rounds=round_digests(store, i),
@@ -203,11 +208,6 @@ def _portable(entry: MethodEntry, places: Mapping[str, str]) -> MethodEntry:
         return entry
     place = places.get(entry.sha256 or "", f"{METHODS}/{PurePath(entry.file).name}")
     return entry.model_copy(update={"file": place})
-
-
-def _portable_run(run: RunConfig, places: Mapping[str, str]) -> RunConfig:
-    changed = {"method": _portable(run.method, places)}
-    return run.model_copy(update={**changed, **_without_folders(run)})
 
 
 def _without_folders(config: RunConfig | Experiment) -> dict[str, Any]:

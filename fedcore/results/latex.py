@@ -43,7 +43,7 @@ def _table(summary: Summary, table: SummaryTable) -> str:
         r"\begin{table}",
         rf"  \caption{{{tex(table.title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
         rf"{tex(table.spread)}. {tex(MARKS_NOTE)}{printed}}}",
-        rf"  \label{{tab:{_slug(table.title)}-{comparison.rule}}}",
+        rf"  \label{{tab:{slug(table.title)}-{comparison.rule}}}",
         rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
         r"    \toprule",
         "    " + " & ".join(columns) + r" \\",
@@ -68,7 +68,7 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     return "\n".join([*lines, r"\end{table}", ""])
 
 
-def _slug(title: str) -> str:
+def slug(title: str) -> str:
     """Return a title as the key of a label, which LaTeX takes without special characters."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 

@@ -1,4 +1,4 @@
-"""What a source says about itself and about its tables, and what the audits found in a table."""
+"""The source of a table: citation, protocol and notes, and the audits' findings in the table."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def source_line(paper: Paper) -> str:
 
 
 def why_not_run(table: PrintedTable) -> None:
-    """Say why FedLens cannot run a table, where it can run nothing of its source."""
+    """Say why FedLens cannot run a table whose source it cannot run."""
     if not has_runs(table.paper, table.table):
         reason = library.find(table.paper).why_not(table.table)
-        st.info(f"Not run here: {markup.md(reason)}.", icon=":material/block:")
+        st.info(f"FedLens cannot run this table: {markup.md(reason)}.", icon=":material/block:")
 
 
 def notes(table: PrintedTable) -> None:

@@ -20,7 +20,7 @@ from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 
 NEW = ""
-LICENCE = "Only printed numbers are here, which are facts; the text remains its authors'."
+LICENCE = "This file has printed numbers only, which are facts; the text remains its authors'."
 EXAMPLE = "Method\tCaltech101\tDTD\tAvg\nPromptFL\t91.30 ± 0.20\t53.74\t72.52"
 WHAT_TO_PASTE = (
     "One line of headings and a line per row, copied from a page, a spreadsheet, Markdown or LaTeX, or a CSV "
@@ -68,7 +68,7 @@ def draw() -> None:
 
 
 def _source() -> tuple[dict[str, object], str]:
-    """Draw what identifies the source, and return the fields of its ``paper.toml`` and its key."""
+    """Draw the fields that identify the source; return those of its ``paper.toml``, and its key."""
     st.subheader("Source", anchor=False)
     added = {p.key: p for p in library.papers().values() if not p.ships}
     chosen = NEW
@@ -98,7 +98,7 @@ def _source() -> tuple[dict[str, object], str]:
 
 
 def _table() -> PastedTable | None:
-    """Draw the text of the table and its upload; None while there is none, or none that can be read."""
+    """Draw the table's text and upload, and return the table; None while it is missing or cannot be read."""
     upload = st.file_uploader("Upload a file", type=["csv", "tsv", "txt", "md", "tex"], key="add_file")
     text = st.text_area(
         "Or paste the table", key="add_text", height=180, placeholder=EXAMPLE, help=WHAT_TO_PASTE
@@ -115,7 +115,7 @@ def _table() -> PastedTable | None:
 
 
 def _common() -> tuple[dict[str, str], dict[str, str]]:
-    """Draw what all cells share: table, setting, backbone, metric, and what the source says of the runs."""
+    """Draw the fields that all cells share: table, setting, backbone, metric, and the source's protocol."""
     left, middle, right = st.columns(3)
     common = {
         "table": left.text_input("Table", value="1", key="add_table", help="As printed: 3, A.1").strip(),
@@ -127,7 +127,7 @@ def _common() -> tuple[dict[str, str], dict[str, str]]:
             "Data set", key="add_dataset", help="If all columns are of one data set"
         ).strip(),
     }
-    with st.expander("What the source says of its runs", icon=":material/tune:"):
+    with st.expander("How the source ran its experiments", icon=":material/tune:"):
         places = st.columns(4)
         setting = {
             field: places[i % 4]
@@ -139,8 +139,8 @@ def _common() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _columns(table: PastedTable) -> list[PastedColumn]:
-    """Draw what each column holds, as guessed from its cells, and return the reader's choice."""
-    st.markdown("**Columns.** What each holds was guessed from its cells; correct it here.")
+    """Draw a guess of each column's content, and return the reader's corrections."""
+    st.markdown("**Columns.** The content of each column is guessed from its cells; correct wrong guesses.")
     if len(table.head) > MOST_COLUMNS:
         raise FedLensError(f"the table has more than {MOST_COLUMNS} columns; divide it", "columns")
     chosen = []
@@ -181,7 +181,7 @@ def _preview(paper: Paper, values: Sequence[PublishedValue]) -> None:
         grid.draw(
             table_html(table, by_value, lambda cell: None, lambda value: ()), f"add_preview_{table.name}"
         )
-    st.caption(f"{counted(len(values), 'value')}; the audits look at them when they are saved.")
+    st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")
 
 
 def _save(

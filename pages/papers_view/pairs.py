@@ -1,7 +1,8 @@
-"""The view Baselines of the page Papers: what all sources print for a baseline on a data set."""
+"""The view Baselines of the page Papers: the values of all sources for a baseline on a data set."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import streamlit as st
@@ -45,7 +46,8 @@ def choose_pair() -> Pair:
     if asked in every and "pair_baseline" not in st.session_state:
         st.session_state["pair_baseline"], st.session_state["pair_dataset"] = asked
         offered = offered if asked in offered else every
-    baselines = sorted({b for b, _ in offered}, key=lambda b: (-_count(several, b), b.lower()))
+    counts = Counter(b for b, _ in several)
+    baselines = sorted({b for b, _ in offered}, key=lambda b: (-counts[b], b.lower()))
     if st.session_state.get("pair_baseline") not in baselines:
         st.session_state["pair_baseline"] = "PromptFL" if "PromptFL" in baselines else baselines[0]
     with left:
@@ -62,10 +64,6 @@ def choose_pair() -> Pair:
     return every[baseline, dataset]
 
 
-def _count(several: dict[tuple[str, str], Pair], baseline: str) -> int:
-    return sum(b == baseline for b, _ in several)
-
-
 @markup.fragment
 def watched_pair(pair: Pair) -> None:
     """Draw the values of a pair with their protocols, grouped by what they measure."""
@@ -77,7 +75,7 @@ def watched_pair(pair: Pair) -> None:
     st.caption(f"Sources by kind: {markup.md(kinds)}. {NO_AVERAGES}")
     differ = literature.differences(pair.comparable_values)
     if differ:
-        rows = [[esc(part.capitalize()), esc(_shown(variants))] for part, variants in differ.items()]
+        rows = [[esc(part.capitalize()), esc(_first_variants(variants))] for part, variants in differ.items()]
         with st.expander("Differences between the settings", icon=":material/difference:"):
             st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
     if len(pair.comparable_values) > 1:
@@ -91,7 +89,7 @@ def watched_pair(pair: Pair) -> None:
         st.rerun()
 
 
-def _shown(variants: Sequence[str]) -> str:
+def _first_variants(variants: Sequence[str]) -> str:
     more = f" and {len(variants) - SHOWN_VARIANTS} more" if variants[SHOWN_VARIANTS:] else ""
     return " | ".join(variants[:SHOWN_VARIANTS]) + more
 

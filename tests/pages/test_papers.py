@@ -179,7 +179,7 @@ def _standings(store: Store) -> list[str]:
 
 def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Opened) -> None:
     app = open_page("papers", table="fedmgp-14")
-    assert any("Not run here: " in info.value for info in app.info)
+    assert any("FedLens cannot run this table: " in info.value for info in app.info)
     html = grid(app)
     assert html.count("⚠ perhaps swapped") == 8 and "perhaps the columns are swapped" in html
     assert "no method" not in html and not [b for b in app.button if b.label == "Fill the table"]
@@ -200,7 +200,7 @@ def test_a_table_is_added_in_the_browser(open_page: Opened, tmp_path: Path) -> N
     app = open_page("papers", papers_view="Add a paper")
     app.text_area(key="add_text").set_value("Method\tDTD\nPromptFL\t80.1\nFedOTP\teighty\nX\t71.0").run()
     assert [e.value.replace("\\", "").partition(";")[0] for e in app.error] == [
-        "Line 3, column 'DTD': 'eighty' is no number"
+        "Line 3, column 'DTD': 'eighty' is not a number"
     ]
     app.text_area(key="add_text").set_value("Method\tDTD\nPromptFL\t80.00\nFedOTP\t70.10").run()
     assert "80.00" in grid(app)

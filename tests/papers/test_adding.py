@@ -74,7 +74,7 @@ WRONG = (
     ("Method,DTD\nA,1,2", "line 2 has 3 cells and the headings 2"),
     (
         "Method,DTD\nA,80.1\nB,b\nC,79.0",
-        "line 3, column 'DTD': 'b' is no number; write 83.21",
+        "line 3, column 'DTD': 'b' is not a number; write 83.21",
     ),
     (
         "Method,DTD\nA,80.1\nA,80.2",
@@ -100,7 +100,7 @@ BAD = (
     ({"values": VALUES.replace(",99.5,", ",99.5,-1")}, "line 2: std is -1; a spread is not negative"),
     ({"values": VALUES.replace("PromptFL", "")}, "line 2: method is empty; write it as printed"),
     ({"values": VALUES.replace("metric,", "metrik,")}, "line 1: 'metric' is missing; the columns are"),
-    ({"values": VALUES.replace("99.5,", "99.5")}, "line 2: it has not 9 cells; quote a cell"),
+    ({"values": VALUES.replace("99.5,", "99.5")}, "line 2: it does not have 9 cells; quote a cell"),
     ({"name": "Mine Own"}, "use lower-case letters, digits and _"),
     ({"name": "fedot"}, "'fedot' comes with FedLens; rename the folder"),
     ({"paper": PAPER + '[tables."7"]\ncaption = "x"\n'}, "values.csv has no table '7'"),

@@ -150,7 +150,7 @@ def test_zero_shot_accuracies_fit_the_test_sets_and_a_changed_digit_does_not() -
     flowers = next(v for v in checked if v.dataset == "Flowers102" and v.target == "base")
     assert flowers.value == 72.08, "759 of 1,053"
     (finding,) = fractions.impossible_shares([replace(flowers, value=72.12)])
-    assert "72.12 is no accuracy of a run on the 1,053 test images" in finding.text
+    assert "72.12 cannot be the accuracy of a run on the 1,053 test images" in finding.text
     assert "72.08 and 72.17" in finding.text
 
 

@@ -1,8 +1,8 @@
 """ImageNet and the test sets that were made for it: V2, Sketch, A and R, whose classes are ImageNet's.
 
 A folder is named by the WordNet id of its class (in V2 by its label), a class by the name that CLIP's authors
-give it. Two of their names stand for two classes each, missile and sunglasses; the first of WordNet's words,
-projectile and sunglass, tells n04008634 and n04355933 apart.
+give it. Two of their names, missile and sunglasses, belong to two classes each; n04008634 and n04355933
+get the first of WordNet's words instead, projectile and sunglass.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _numbered(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]
     found = {int(name): name for name in folders_in(root, root) if name.isdecimal()}
     unknown = [name for label, name in found.items() if label >= len(ids)]
     if unknown:
-        raise damaged(root, f"folder '{unknown[0]}' is no label of ImageNet, which go from 0 to 999")
+        raise damaged(root, f"folder '{unknown[0]}' is not a label of ImageNet; labels go from 0 to 999")
     return root, {ids[label]: found[label] for label in sorted(found)}
 
 
@@ -102,7 +102,7 @@ def _known_ids(root: Path, folders: Sequence[str]) -> list[str]:
     ids = [name for name in folders if name[:1] == "n" and name[1:].isdecimal()]
     unknown = [wnid for wnid in ids if wnid not in class_names()]
     if unknown:
-        raise damaged(root, f"folder '{unknown[0]}' is no class of ImageNet")
+        raise damaged(root, f"folder '{unknown[0]}' is not a class of ImageNet")
     return sorted(ids)
 
 

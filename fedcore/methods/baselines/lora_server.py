@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedcore.lazy import Tensor, torch
 
 TINY = 1e-100
-"""In the place of a norm of 0 in a quotient whose numerator is 0 as well."""
+"""Replaces a norm of 0 in a quotient whose numerator is 0 too."""
 REFINING_STEPS = 500
 """Steps of ``refined``; the quotient of successive differences is about 1 - 1/cond(A A^T)."""
 

@@ -123,7 +123,7 @@ class PFedMMA(Method[PFedMMAConfig]):
         return Step({tuple(params): cross_entropy(logits, batch.labels, batch.mask)})
 
     def models(self, state: State) -> Models:
-        """Return the clients' models; there is no global one, as no tower can use the shared layers alone."""
+        """Return the clients' models; without a client's layers the shared ones make no model."""
         return Models(None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
@@ -147,7 +147,7 @@ class PFedMMA(Method[PFedMMAConfig]):
 
 
 def adapted_layers(config: PFedMMAConfig, spec: BackboneSpec) -> int:
-    """Return how many blocks of each tower have an adapter: as many in both, the last ones."""
+    """Return the number of blocks with an adapter, the last ones of each tower."""
     depths = (spec.vision_layers, spec.text_layers)
     return max(1, min(depth - scaled_layer(config.first_block - 1, depth) for depth in depths))
 

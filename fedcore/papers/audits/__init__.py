@@ -1,6 +1,6 @@
-"""What printed values contradict: their own table, their source, their test set, or other sources.
+"""Contradictions between printed values and their table, source, test set, or other sources.
 
-An audit proves no mistake. It names what cannot be, or what is unlikely, in a sentence beside the cell.
+An audit does not prove a mistake. It explains in a sentence what is impossible or unlikely about a cell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values of several sources: equal to the last digit, shifted by a constant, or far apart in one setting.
 
-Zero-shot CLIP is left out of the search for equal values, because nothing is trained and equal values are
-what independent measurements give.
+Zero-shot CLIP is left out of the search for equal values: nothing is trained, so independent measurements
+give equal values.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from fedcore.progress import listed
 Place = tuple[str, str, str]
 """Data set, target and quantity of a cell."""
 LAST_DIGIT, NEIGHBOURHOOD = 0.01, 1.0
-"""What two printed values may differ by to look equal, and the points around a value in which its neighbours
-are counted."""
+"""Difference up to which two printed values look equal, and points within which neighbours are counted."""
 BY_CHANCE = 0.01
-"""Rows are called identical if chance would give fewer such coincidences than this among all comparisons."""
+"""Rows count as identical if chance would give fewer such coincidences among all comparisons."""
 FEWEST_SHIFTED, SHIFT_ROUNDING = 3, 0.011
 FAR_POINTS, FAR_SPREADS, FAR_ANYWAY = 3.0, 3.0, 8.0
-"""Values are far apart from so many points on, if these are also so many of their standard deviations; from
-8 points on in any case, since a +- of ten points and more is that of clients and not of seeds."""
+"""Values are far apart if they differ by at least this many points and standard deviations. A difference of
+8 points always counts: a printed +- of ten points or more is over clients, not over seeds."""
 STATED = ("backbone", "training", "classes", "partition", "clients")
-"""Parts of a setting that must not contradict each other in one nominal setting. Rounds may differ."""
+"""Parts that two values of the same nominal setting must not state differently. Rounds may differ."""
 USUAL_SHOTS = "16"
-"""Images per class that a source which states none is taken to use, as nearly all of the field do."""
+"""Images per class that is assumed if a source states none, as nearly all sources use it."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """The accuracies of a baseline in one setting of a source, those that follow from others left out."""
+    """The accuracies of a baseline in one setting of a source, without those that follow from others."""
 
     paper: str
     baseline: str
@@ -53,7 +52,7 @@ class _Match:
     """Two rows with equal cells.
 
     Attributes:
-        expected: the number of row pairs, among all that were compared, that chance would make so equal.
+        expected: the number of row pairs, among all compared, that chance would make at least as equal.
     """
 
     first: _Row
@@ -126,15 +125,15 @@ def _chance(printed: Sequence[float], value: float) -> float:
 
 
 def _tail(cells: int, equal: int, chance: float) -> float:
-    """Return the probability that at least so many of some cells are equal by chance."""
+    """Return the probability that at least ``equal`` of the cells are equal by chance."""
     return sum(math.comb(cells, k) * chance**k * (1 - chance) ** (cells - k) for k in range(equal, cells + 1))
 
 
 def identical(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that equal another source's to the last digit, and rows that differ by a constant only.
 
-    The same row in two sources counts as identical if chance would hardly give as many equal cells anywhere
-    among all rows that are compared; an equality that chance explains is called so.
+    A row counts as identical in two sources if chance would hardly give as many equal cells anywhere among
+    all compared rows; otherwise the finding says that the equality may be chance.
     """
     matches = _matches(values)
     certain = {

@@ -1,4 +1,4 @@
-"""Accuracies that no test set of the stated size gives, and spreads that the number of runs cannot have.
+"""Accuracies that are impossible on a test set of the stated size, and impossible spreads.
 
 An accuracy is a number of right answers over the size of the test set, and a mean over n runs one over n
 times that size; the test of means for granularity (GRIM; Brown and Heathers, 2017) applies that to printed
@@ -19,9 +19,9 @@ from fedcore.papers.library import FOLDER
 from fedcore.papers.published import PublishedValue
 
 POWER = 0.5
-"""The largest share of all values that may pass for the test to be made: above, it would say little."""
+"""The test is skipped if a larger share of all values would pass, since it would then say little."""
 SINGLE_ROUNDING = 0.005
-"""Half of the last digit of the accuracies of single runs, which logs print before they are averaged."""
+"""Half of the last digit with which logs print the accuracy of a single run, before averaging."""
 _FILE = FOLDER / "test_sets.csv"
 
 
@@ -49,13 +49,13 @@ def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             yield Finding(
                 value,
                 "impossible share",
-                f"{value.value:g} is no accuracy of {runs} on the {images:,} test images of these classes; "
-                f"the nearest are {low:.2f} and {high:.2f}",
+                f"{value.value:g} cannot be the accuracy of {runs} on the {images:,} test images of these "
+                f"classes; the nearest are {low:.2f} and {high:.2f}",
             )
 
 
 def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float, float] | None:
-    """Return the possible accuracies around a printed one that cannot be; None if it can be, or may be.
+    """Return the possible accuracies around an impossible one; None if the printed one is or may be possible.
 
     Args:
         images: size of the test set.
@@ -75,7 +75,7 @@ def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float
 
 
 def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield +- that the stated number of runs, or the range from 0 to 100 per cent, does not allow."""
+    """Yield spreads that are impossible for the stated number of runs, or for accuracies from 0 to 100 %."""
     for value in values:
         if value.std is None or not names.is_accuracy(value):
             continue

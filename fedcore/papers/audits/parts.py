@@ -14,9 +14,9 @@ from fedcore.papers.published import WHOLE_SETS, PublishedValue, load
 
 HALF_DIGIT = 0.5
 MOSTLY = 0.9
-"""Share of a source's rows in which two columns have one order, from which on the other order is odd."""
+"""If at least this share of a source's rows have two columns in one order, the other order is odd."""
 SOURCE = "ImageNet"
-"""Data set that models are trained on for others; some averages over the others include it."""
+"""Data set that models are trained on before a transfer; some averages over the others include it."""
 FEWEST_ROWS = 3
 Key = tuple[object, ...]
 
@@ -82,7 +82,7 @@ def follows(
 
 
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[Key, list[PublishedValue]]:
-    """Group values by all that identifies them except some fields."""
+    """Group values by every identifying field except some."""
     every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
     kept = [name for name in every if name not in fields]
     rows: dict[Key, list[PublishedValue]] = defaultdict(list)
@@ -108,7 +108,7 @@ def means(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 
 def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
-    """Leave out the values that ``combinations`` judges by the metrics that they are computed from."""
+    """Leave out values that ``combinations`` checks, since the metrics they are computed from are printed."""
     printed = {(*_place(value), value.metric) for value in values}
     return [
         v
@@ -158,7 +158,7 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
 
 def _place(value: PublishedValue) -> Key:
-    """Return what a metric and the metrics that it is computed from have in common."""
+    """Return the fields that a metric shares with the metrics from which it is computed."""
     domain = "" if value.target in WHOLE_SETS else value.target
     return value.table, value.dataset, value.setting, value.backbone, value.method, domain
 
@@ -189,9 +189,9 @@ def _does_not_combine(
 
 
 def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
-    """Yield averages over data sets that the table does not name and that the other rows of the table reveal.
+    """Yield wrong averages over data sets that the table does not name, but that its other rows reveal.
 
-    The first k data sets of the source, in its order, are taken if most rows of the table follow from them.
+    These are the first k data sets of the source, in its order, if most rows of the table follow from them.
     """
     if not values:
         return
@@ -236,7 +236,7 @@ def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list
 
 
 def _copied(parts: Sequence[PublishedValue], values: Sequence[PublishedValue]) -> str:
-    """Return which part the same table prints for another data set too; empty if it prints none."""
+    """Return the part that the table also prints for another data set, in a sentence; empty if none."""
     for part in parts:
         for v in values:
             if (

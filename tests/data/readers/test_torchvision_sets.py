@@ -221,8 +221,8 @@ BAD = {
         "imagenet", lambda r: [p.rename(p.with_name("x")) for p in r.rglob("val/n01440764")],
         "no folder 'n01440764' in val"),
     "imagenet-a: another id": (
-        "imagenet-a", rename("n01440764", "n99999999"), "folder 'n99999999' is no class of ImageNet"),
-    "imagenet-v2: a label too large": ("imagenet-v2", rename("744", "1000"), "'1000' is no label of"),
+        "imagenet-a", rename("n01440764", "n99999999"), "folder 'n99999999' is not a class of ImageNet"),
+    "imagenet-v2: a label too large": ("imagenet-v2", rename("744", "1000"), "'1000' is not a label of"),
     "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
     "tiny: a class without words": (
         "tiny-imagenet", edit("words.txt", "n02123045", "n09999999"), "no words for 'n02123045'"),
