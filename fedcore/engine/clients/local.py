@@ -69,6 +69,9 @@ def train_clients(
     """
     with torch.no_grad():
         const = method.round_constants(params, data)
+        if method.trains and method.config.arithmetic != "fp32":
+            # Computed when first read: in a step, they would have its arithmetic in a resumed run alone.
+            _ = method.problem.class_features
     phases = method.phases if first_step is None else first_step.phases()
     if method.trains and method.config.proximal:
         const = const | {_ANCHOR + name: params[name] for name in received}

@@ -40,6 +40,20 @@ def test_every_method_has_nearly_the_same_losses_in_bf16(name):
     assert again != losses
 
 
+@pytest.mark.parametrize("name", ["prograd", "promptsrc"])
+def test_fixed_class_features_have_single_precision_in_bf16_too(name):
+    """Else they would depend on whether they are first read in a step, as in a resumed run, or before."""
+    backbone = tiny_backbone(torch.float32, vision_layers=1, text_layers=1)
+    reads = registry.get(name).reads(registry.build_config(name, {}), backbone.spec)
+    found = []
+    for kind in ("fp32", "bf16"):
+        federation = tiny_federation(backbone, reads, samples=(3,))
+        method = build(name, federation, batch_size=4, arithmetic=kind)
+        run_rounds(method, federation, 1)
+        found.append(method._anchors if name == "promptsrc" else federation.problem.class_features)
+    assert torch.equal(*found)
+
+
 def test_a_processor_that_is_not_made_for_it_says_so(monkeypatch):
     def said(kind: str) -> list[str]:
         (run,) = plan(parse({"methods": [{"name": "fedot", "config": {"arithmetic": kind}}]})).runs

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Literal
 
 from fedcore.clip.prompts import encode_texts, spoken
+from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
@@ -109,14 +110,18 @@ class PromptSRC(IVLP):
             return state
         return replace(state, server={f"gpa_{name}": value.clone() for name, value in state.shared.items()})
 
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return the anchors. Shape: anchors (clients, classes, d)."""
+        return {"anchors": self._anchors.expand(len(data.clients), -1, -1)}
+
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        scale, config = self.problem.backbone.logit_scale, self.config
+        scale, config, anchors = self.problem.backbone.logit_scale, self.config, const["anchors"]
         h, text = self.features(params, self.head(params, None), batch.x)
         with torch.no_grad():
             frozen = F.normalize(self.tower.tail(batch.x, 0), dim=-1)
-            log_q = (scale * frozen @ self._anchors.T).log_softmax(-1)
+            log_q = (scale * frozen @ anchors.mT).log_softmax(-1)
         # Before the cross-entropy, as in KgCoOp: with all weights 0 the sums of gradients have IVLP's bits.
-        text_term = (F.normalize(text, dim=-1) - self._anchors).abs().mean((1, 2))
+        text_term = (F.normalize(text, dim=-1) - anchors).abs().mean((1, 2))
         image_term = masked_mean((F.normalize(h, dim=-1) - frozen).abs().mean(-1), batch.mask)
         logits = cosine_logits(h, text, scale)
         divergence = (log_q.exp() * (log_q - logits.log_softmax(-1))).mean(-1)
