@@ -105,8 +105,9 @@ class DPFPL(Prompted):
         Shape: own (clients, M, m), probes (clients, m, r) -> (clients, M, m).
         """
         value = own.detach()
-        u: Tensor = torch.linalg.qr(value @ probes).Q
-        v: Tensor = torch.linalg.qr(value.transpose(1, 2) @ u).Q.transpose(1, 2)
+        # In bf16 products are narrower than p_l, and a GPU has no QR decomposition of such numbers.
+        u: Tensor = torch.linalg.qr((value @ probes).to(value.dtype)).Q
+        v: Tensor = torch.linalg.qr((value.transpose(1, 2) @ u).to(value.dtype)).Q.transpose(1, 2)
         moved = own - value
         rows = u @ (u.transpose(1, 2) @ moved)
         columns = (moved @ v.transpose(1, 2)) @ v
