@@ -252,7 +252,13 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         if way == "hetero":
             a, b = self._sent(uploads)
             weights = norm_weights(a, b, weights)[..., None, None]
-            means = {"image_a": (weights * a).sum(0).to(a.dtype), "image_b": (weights * b).sum(0).to(b.dtype)}
+            mean_a, mean_b = (weights * a).sum(0).to(a.dtype), (weights * b).sum(0).to(b.dtype)
+            # What no participant has stays: a row of A and a column of B that are both 0 never learn again.
+            held = torch.arange(self.config.rank, device=a.device) < uploads.ragged("image_a").lengths.max()
+            means = {
+                "image_a": torch.where(held[:, None], mean_a, state.shared["image_a"]),
+                "image_b": torch.where(held, mean_b, state.shared["image_b"]),
+            }
             return replace(state, shared=means)
         averaged = super().aggregate(state, uploads, generator)
         if way == "fair":

@@ -343,3 +343,22 @@ def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
     (sent,) = run_rounds(method, federation, 1).finished[1:]
     assert sent.scalars_up == sent.scalars_down == sum(ranks) * 2 * 216
     assert [c.bytes_up for c in sent.clients] == [r * 2 * 216 * 8 for r in ranks]
+
+
+def test_what_no_participant_of_a_round_has_stays_with_the_server():
+    """One of three clients a round: rows that it has not would otherwise be 0 in A and in B for good."""
+    federation = federation_of(tiny_backbone())
+    method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
+    first = method.init(federation.problem.generator)
+    ranks, moved = first.local["rank"][:, 0].tolist(), []
+    for rounds in range(1, 5):
+        loop = run_rounds(method, federation, rounds, participation=0.4)
+        (client,) = loop.participants(rounds).tolist()
+        moved.append(
+            (ranks[client], loop.state.shared["image_a"][:, :, 1], loop.state.shared["image_b"][..., 1])
+        )
+    assert {rank for rank, _, _ in moved} == {1, 2}, "rounds of both kinds are compared"
+    before = (first.shared["image_a"][:, :, 1], first.shared["image_b"][..., 1])
+    for rank, *after in moved:
+        assert [torch.equal(a, b) for a, b in zip(after, before, strict=True)] == [rank == 1] * 2
+        before = after
