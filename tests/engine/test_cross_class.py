@@ -315,7 +315,10 @@ def test_two_folders_are_planned_trained_and_resumed_with_the_same_numbers(tmp_p
 
 
 def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_own_classes():
-    """Tip-Adapter: its cache votes in every label space. No name that is meant for pages is encoded."""
+    """Tip-Adapter: its cache votes in every label space.
+
+    Names are encoded in the prompt of their data set, and no name that is meant for pages is.
+    """
     read: list[str] = []
 
     def spy(texts):
@@ -335,7 +338,8 @@ def test_a_model_that_keeps_its_client_s_images_is_asked_with_the_labels_of_its_
             head = method.head(params, cohort.federation.local_data(one))
             right = method.logits(params, head, whole.pool.x(rows)[None]).argmax(-1)[0] == space.pool.y(rows)
             assert found[client + 1, column] == int(right.sum()), (client, column)
-    assert read and not any("trees" in text or ": " in text for text in read)
+    prompts = {"a photo of a {}.": TREES, "the thing {}.": THINGS}
+    assert set(read) == {prompt.format(name) for prompt, names in prompts.items() for name in names}
 
 
 # What cannot be done is refused
