@@ -249,14 +249,14 @@ class _RunMaker:
     ) -> Work[tuple[Space, ...]]:
         """Write the samples of each label space: one file for the run's own data, one per transfer."""
         transfers = config.transfer if len(classes) > 1 else ()  # a method may have no value on other names
-        own = len(classes) - len(transfers)
+        first = len(classes) - len(transfers)  # of the transfers
         joined: dict[int, str] = {}
-        for of_space in marks[:own]:
+        for of_space in marks[:first]:
             for row, codes in of_space.items():
                 joined[row] = " ".join(filter(None, (joined.get(row), *codes)))
         samples = yield from samples_of(config, self.hasher, joined)
-        spaces = [Space(classes=names, samples=self.texts.samples(samples)) for names in classes[:own]]
-        for i, (names, of_space) in enumerate(zip(classes[own:], marks[own:], strict=True)):
+        spaces = [Space(classes=names, samples=self.texts.samples(samples)) for names in classes[:first]]
+        for i, (names, of_space) in enumerate(zip(classes[first:], marks[first:], strict=True)):
             texts = {row: " ".join(codes) for row, codes in of_space.items()}
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
             spaces.append(Space(classes=names, samples=self.texts.samples(other)))

@@ -65,9 +65,9 @@ def number_files(recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Co
 
 
 def _portable(row: exports.TidyRow, columns: Sequence[str]) -> exports.TidyRow:
-    kept = {name: row.get(name) for name in columns}
-    p = {name: float(f"{kept[name]:.{_P_DIGITS}g}") for name in ("p", "p_holm") if kept.get(name) is not None}
-    return kept | p
+    portable = {name: row.get(name) for name in columns}
+    tests = (name for name in ("p", "p_holm") if portable.get(name) is not None)
+    return portable | {name: float(f"{portable[name]:.{_P_DIGITS}g}") for name in tests}
 
 
 def record(

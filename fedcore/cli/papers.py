@@ -105,9 +105,9 @@ def pair(
     _use(db)
     every = literature.pairs()
     if (baseline, dataset) not in every:
-        known = {f"{b} on {d}" for b, d in every}
+        printed = {f"{b} on {d}" for b, d in every}
         otherwise = "`fedlens papers pairs` lists the pairs of several sources"
-        meant = did_you_mean(f"{baseline} on {dataset}", known, otherwise)
+        meant = did_you_mean(f"{baseline} on {dataset}", printed, otherwise)
         raise FedLensError(f"no source prints {baseline} on {dataset}; {meant}", "baseline")
     shown = every[baseline, dataset]
     print(shown.text)

@@ -76,8 +76,8 @@ def protocols_of(experiment: Experiment) -> tuple[str, ...]:
 
     Results that were imported with a number carry it as a tag.
     """
-    known = {name for names in _by_digest().values() for name in names}
-    return _by_digest().get(digest_of(experiment), ()) or tuple(t for t in experiment.tags if t in known)
+    protocols = {name for names in _by_digest().values() for name in names}
+    return _by_digest().get(digest_of(experiment), ()) or tuple(t for t in experiment.tags if t in protocols)
 
 
 def split_number(name: str) -> tuple[str, int | None]:
@@ -91,8 +91,8 @@ def split_number(name: str) -> tuple[str, int | None]:
         return name, None
     listed = versions().get(base, ())
     if not number.isdecimal() or not 1 <= int(number[:9]) <= len(listed):
-        known = ", ".join(f"{base}@{v.number}" for v in listed) or "none"
-        raise FedLensError(f"unknown protocol '{name}'; there are: {known}", "preset")
+        existing = ", ".join(f"{base}@{v.number}" for v in listed) or "none"
+        raise FedLensError(f"unknown protocol '{name}'; there are: {existing}", "preset")
     return base, int(number)
 
 

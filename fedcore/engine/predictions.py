@@ -96,8 +96,8 @@ def predict_round(
         spaces: dict[int, list[int]] = {}
         for test_set in test_sets:
             spaces.setdefault(samples[test_set].space, []).append(test_set)
-        for same in spaces.values():
-            for together in [[t] for t in same] if in_batches else [same]:
+        for of_space in spaces.values():
+            for together in [[t] for t in of_space] if in_batches else [of_space]:
                 groups.setdefault((listener.speaker(model), tuple(together)), []).append(model)
     made = []
     for (speaker, chosen), models in groups.items():
@@ -144,8 +144,8 @@ class _Listener(InProcess):
     def _note(self, index: Tensor, predicted: Tensor) -> None:
         rows, classes = index.cpu().numpy(), predicted.to(torch.int32).numpy()
         for i, speaker in enumerate(self._speakers):
-            kept = self._passes.setdefault((speaker, self._space), [])
-            kept.append((rows[i if len(rows) > 1 else 0], classes[i]))
+            noted_rows = self._passes.setdefault((speaker, self._space), [])
+            noted_rows.append((rows[i if len(rows) > 1 else 0], classes[i]))
 
     def speaker(self, model: int) -> int:
         """Return the model that predicts for a model: itself, or the global one."""
@@ -166,6 +166,6 @@ class _Listener(InProcess):
 def _looked_up(passes: Sequence[tuple[np.ndarray, np.ndarray]], rows: np.ndarray) -> np.ndarray:
     """Return the prediction of each row from whichever pass has it; the first one counts."""
     noted, classes = (np.concatenate(parts) for parts in zip(*passes, strict=True))
-    known, first = np.unique(noted, return_index=True)
-    found: np.ndarray = classes[first[np.searchsorted(known, rows)]]
+    distinct, first = np.unique(noted, return_index=True)
+    found: np.ndarray = classes[first[np.searchsorted(distinct, rows)]]
     return found

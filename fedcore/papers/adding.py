@@ -110,9 +110,9 @@ def toml_text(
     settings: Mapping[str, Mapping[str, str]],
 ) -> str:
     """Return the text of a ``paper.toml``."""
-    kept = {name: value for name, value in fields.items() if value not in ("", None)}
+    given = {name: value for name, value in fields.items() if value not in ("", None)}
     lines = [
-        f"{name} = {value if isinstance(value, int) else _quoted(value)}" for name, value in kept.items()
+        f"{name} = {value if isinstance(value, int) else _quoted(value)}" for name, value in given.items()
     ]
     for section, parts in (("tables", tables), ("settings", settings)):
         for name, of_part in parts.items():

@@ -124,5 +124,5 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
 
 def _until(costs: dict[int, float], at: int) -> float | None:
     """Return the cost up to and including a round; 0 before training, None if it was not measured."""
-    known = [cost for round_, cost in costs.items() if round_ <= at]
-    return known[-1] if known else (0.0 if at == 0 else None)
+    so_far = [cost for round_, cost in costs.items() if round_ <= at]
+    return so_far[-1] if so_far else (0.0 if at == 0 else None)

@@ -199,8 +199,8 @@ def joint_families(families: Iterable[SweepFamily]) -> dict[str, list[SweepFamil
     return {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
 
 
-def whose_shots(families: Iterable[SweepFamily]) -> str:
-    """Say whose the shots of some rows are; empty if they differ in it."""
+def shots_scope(families: Iterable[SweepFamily]) -> str:
+    """Return in words whether the shots of some rows are per client or in all; empty if the rows differ."""
     scopes = {row.group.config.data.shots_scope for family in families for row in family.rows}
     return value_text("data.shots_scope", scopes.pop()) if len(scopes) == 1 else ""
 

@@ -120,14 +120,14 @@ def further_data_fields(
         return []
     if len(before) < len(draft.further_data):
         return [other.model_dump() for other in draft.further_data]
-    known = {e.name: e for e in catalog.entries()}
-    options = [name for name in dict.fromkeys([*before, *known]) if name != data["name"]]
+    in_catalog = {e.name: e for e in catalog.entries()}
+    options = [name for name in dict.fromkeys([*before, *in_catalog]) if name != data["name"]]
     info = Experiment.model_fields["further_data"]
     chosen = st.multiselect(
         field_phrase("further_data").capitalize(),
         options,
         [name for name in before if name in options],
-        format_func=lambda name: known[name].title if name in known else name,
+        format_func=lambda name: in_catalog[name].title if name in in_catalog else name,
         key=f"{key}.further",
         placeholder="none",
         help=info.description,
@@ -135,8 +135,8 @@ def further_data_fields(
     entries = []
     for number, name in enumerate(chosen):
         entry = before.get(name, {"name": name})
-        if name not in known or not known[name].embedded:
-            title = known[name].title if name in known else name
+        if name not in in_catalog or not in_catalog[name].embedded:
+            title = in_catalog[name].title if name in in_catalog else name
             typed = st.text_input(
                 f"{FOLDER}: {title}", value=entry.get("root") or "", key=f"{key}.further.{name}.root"
             )
@@ -294,7 +294,7 @@ def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
     """
     place = f"{key}.transfer"
     chosen_before = st.session_state.get(place, ())
-    known: dict[str, dict[str, object]] = {
+    by_kind: dict[str, dict[str, object]] = {
         e.name: {"name": e.name}
         for e in catalog.entries()
         if e.embedded and (e.name != data["name"] or e.name in chosen_before)
@@ -303,7 +303,7 @@ def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
         f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
         for other in draft.transfer
     }
-    offered = known | written
+    offered = by_kind | written
     chosen = st.multiselect(
         field_title("transfer"),
         list(offered),

@@ -168,8 +168,8 @@ def _columns(table: PastedTable) -> list[PastedColumn]:
 
 def _draft(fields: Mapping[str, object], key: str, common: Mapping[str, str]) -> Paper:
     notes = {common["table"]: {"caption": common["caption"]}}
-    known = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
-    return library.paper_from(known, library.added_folder(session.store().path) / key, PAPER_FILE)
+    completed = {**fields, "tables": notes} | {f: fields[f] or "draft" for f in ("title", "citation")}
+    return library.paper_from(completed, library.added_folder(session.store().path) / key, PAPER_FILE)
 
 
 def _preview(paper: Paper, values: Sequence[PublishedValue]) -> None:

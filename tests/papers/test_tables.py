@@ -1,4 +1,4 @@
-"""The papers' tables: every value in its place, its standing here, and the runs that fill it."""
+"""The papers' tables: every value in its place, whether ours is comparable, and the runs that fill it."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def weaker_directions(prompt: Tensor, removed: int) -> Tensor:
     Shape: prompt (clients, S, m) -> (clients, m, min(S, m) - removed).  Source: FedPHA.
     """
     vh = torch.linalg.svd(prompt.double(), full_matrices=False).Vh
-    kept: Tensor = vh[:, removed:].transpose(1, 2).to(prompt.dtype)
-    return kept
+    directions: Tensor = vh[:, removed:].transpose(1, 2).to(prompt.dtype)
+    return directions
 
 
 def projectors(
@@ -50,8 +50,8 @@ def projectors(
         assert noise is not None, "a random projector needs noise"
         r = _complement(torch.linalg.qr(noise).Q).expand(len(work), -1, -1)
     elif kind == "economy":
-        kept = weaker_directions(work, removed)
-        r = kept @ kept.transpose(1, 2)
+        directions = weaker_directions(work, removed)
+        r = directions @ directions.transpose(1, 2)
     elif kind == "rank":
         r = torch.stack([_complement(_spanned_directions(one, removed)) for one in work])
     elif noise is None:

@@ -84,10 +84,10 @@ def follows(
 def _rows(values: Iterable[PublishedValue], *fields: str) -> dict[Key, list[PublishedValue]]:
     """Group values by every identifying field except some."""
     every = ("paper", "table", "dataset", "setting", "backbone", "method", "target", "metric")
-    kept = [name for name in every if name not in fields]
+    identifying = [name for name in every if name not in fields]
     rows: dict[Key, list[PublishedValue]] = defaultdict(list)
     for value in values:
-        rows[tuple(getattr(value, name) for name in kept)].append(value)
+        rows[tuple(getattr(value, name) for name in identifying)].append(value)
     return rows
 
 
@@ -120,13 +120,13 @@ def _without_parts(values: Sequence[PublishedValue]) -> list[PublishedValue]:
 
 def _averaged(average: PublishedValue, row: Sequence[PublishedValue]) -> list[PublishedValue]:
     """Return the values of the row that an average is over: those of its setting, or one per data set."""
-    same = [v for v in row if v.setting == average.setting]
+    of_setting = [v for v in row if v.setting == average.setting]
     if "(" in average.dataset:
         named = average.dataset.partition("(")[2].rstrip(")").split(", ")
-        same = [v for v in same if v.dataset in named]
-    chosen = same if len(same) > 1 else list(row)
+        of_setting = [v for v in of_setting if v.dataset in named]
+    chosen = of_setting if len(of_setting) > 1 else list(row)
     if average.setting == "cross-data-set" or len({v.dataset for v in chosen}) < len(chosen):
-        chosen = same
+        chosen = of_setting
     stated = next((n for n, word in enumerate(NUMBERS) if n > 2 and f"of {word}" in average.dataset), None)
     return chosen if stated in (None, len(chosen)) else []
 
@@ -228,9 +228,9 @@ def _same_row(printed: PublishedValue, values: Sequence[PublishedValue]) -> list
     """Return the values of the same row of the source for single data sets, in its other tables too."""
     found: dict[str, PublishedValue] = {}
     for v in values:
-        same = (v.method, v.metric, v.target) == (printed.method, printed.metric, printed.target)
+        of_row = (v.method, v.metric, v.target) == (printed.method, printed.metric, printed.target)
         single = v.dataset and not is_average(v.dataset) and v.setting == printed.setting
-        if same and single and (v.table == printed.table or v.dataset not in found):
+        if of_row and single and (v.table == printed.table or v.dataset not in found):
             found[v.dataset] = v
     return list(found.values())
 

@@ -15,7 +15,7 @@ from fedcore.results.latex import tex
 
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",
-    "printed", "printed_std", "rule", "ours", "ours_std", "n", "difference", "standing", "reasons",
+    "printed", "printed_std", "rule", "ours", "ours_std", "n", "difference", "comparability", "reasons",
     "rehearsed", "rehearsed_std", "rehearsed_n", "missing_runs", "seconds", "lacks",
 )  # fmt: skip
 """Columns of the CSV file; a cell is empty if the number does not exist. ``rule`` is a key of ``RULES``."""

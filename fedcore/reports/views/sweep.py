@@ -16,7 +16,7 @@ from fedcore.results.sweeps import (
     joint_families,
     sweep_families,
     sweep_lines,
-    whose_shots,
+    shots_scope,
 )
 
 MAX_LINES = 12
@@ -47,10 +47,10 @@ def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFig
 
 
 def joint_figure(families: Sequence[SweepFamily], field: str, metric: Metric) -> ChartFigure:
-    """Return accuracy over one field, a line per method; of shots, the title says whose they are."""
+    """Return accuracy over one field, a line per method; a title on shots states their scope."""
     lines = [line for family in families for line in sweep_lines(family, field)]
-    whose = whose_shots(families) if field == "data.shots" else ""
-    title = f"All methods over {field_phrase(field)}" + (f" of {whose}" if whose else "")
+    scope = shots_scope(families) if field == "data.shots" else ""
+    title = f"All methods over {field_phrase(field)}" + (f" of {scope}" if scope else "")
     return _lines_figure(f"sweep-all-{field}", title, lines, field, metric)
 
 
@@ -104,9 +104,9 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     if not families:
         return []
     joint = joint_families(families)
-    alone = [family for family in families if not any(family in same for same in joint.values())]
+    alone = [family for family in families if not any(family in together for together in joint.values())]
     return [
-        *(joint_figure(same, field, metric) for field, same in joint.items()),
+        *(joint_figure(together, field, metric) for field, together in joint.items()),
         *(line_figure(family, family.fields[0], metric) for family in alone),
         parallel_figure(families, metric),
     ]

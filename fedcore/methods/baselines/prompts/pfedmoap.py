@@ -157,15 +157,15 @@ class PFedMoAP(Prompted):
         assert state.rounds_trained is not None, "set by the engine"
         taken = state.rounds_trained > 0
         taken[uploads.clients] = True
-        here = taken.to(self.problem.device)[:, None, None]
-        kept = state.server["prompts"].clone()
-        kept[uploads.clients.to(kept.device)] = uploads.dense("context")
-        kept = torch.where(here, kept, sent.shared["context"])
+        took_part = taken.to(self.problem.device)[:, None, None]
+        latest = state.server["prompts"].clone()
+        latest[uploads.clients.to(latest.device)] = uploads.dense("context")
+        latest = torch.where(took_part, latest, sent.shared["context"])
         count = max(0, min(self.config.experts, int(taken.sum())) - 1)
-        chosen = self._distances(kept, taken, generator).topk(count, largest=False).indices
-        experts = kept[chosen.to(kept.device)]
-        experts[~taken.to(kept.device)] = 0  # in place: with a thousand clients they take 300 MB
-        return replace(sent, personal={"experts": experts}, server={"prompts": kept})
+        chosen = self._distances(latest, taken, generator).topk(count, largest=False).indices
+        experts = latest[chosen.to(latest.device)]
+        experts[~taken.to(latest.device)] = 0  # in place: with a thousand clients they take 300 MB
+        return replace(sent, personal={"experts": experts}, server={"prompts": latest})
 
     def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
         """Return how far each client's prompt is from the others', or random numbers; inf from its own.
