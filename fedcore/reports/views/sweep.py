@@ -14,9 +14,9 @@ from fedcore.results.sweeps import (
     SweepFamily,
     SweepLine,
     joint_families,
+    shots_scope,
     sweep_families,
     sweep_lines,
-    shots_scope,
 )
 
 MAX_LINES = 12
