@@ -69,7 +69,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     ),
     "clip-adapter": ("clip-adapter", SMALL, {"w1", "w2"}, {"w1", "w2"}, set()),
     "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
-    "dp-fpl": ("dp-fpl", {**SMALL, "context_length": 3, "rank": 2}, {"context"}, {"context"}, {"own"}),
+    "dp-fpl": (
+        "dp-fpl",
+        {**SMALL, "context_length": 3, "rank": 2},
+        {"context"},
+        {"context"},
+        {"own", "steps"},
+    ),
     "fedalign": ("fedalign", {**LORA, "class_text": "template"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
     "fedalign-table4": (
         "fedalign",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
@@ -122,6 +123,11 @@ class Prompted(Method[Any]):
     def _text(self, contexts: Tensor) -> Tensor:
         """Return unnormalised class features. Shape: contexts (n, M, m) -> (n, classes, d)."""
         return encode_context(self.problem.backbone, contexts, self.suffix)
+
+
+def most_steps(config: MethodConfig, data: LocalData) -> int:
+    """Return how many steps the client with the most samples takes in a round."""
+    return config.local_epochs * math.ceil(int(data.rows.counts.max()) / config.batch_size)
 
 
 class PromptedTowers(Prompted):

@@ -1,6 +1,6 @@
 """DP-FPL without its privacy: a shared prompt plus an own one with a low-rank gradient (Tran et al., 2025).
 
-    p_i = p_g + p_l,i with p_l = U V + R, factored anew in each step:
+    p_i = p_g + p_l,i with p_l = U V + R, factored in each step with a new V_0 of normal numbers:
     U = orth(p_l V_0),  V = orth(p_l^T U)^T,  R = p_l - U V
     g_U, g_V: gradients of L = CE(s cos(h, t_k(p_i))) by U and V
     p_l moves by g_U V + U g_V - U U^T g_U V, its gradient projected onto what U and V reach
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedcore.federation import LocalData, Problem
+from fedcore.federation import LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
-from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import Prompted, PromptedConfig, most_steps
 from fedcore.methods.hyperparameters import LearningRate, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
@@ -69,13 +69,6 @@ class DPFPL(Prompted):
     backbones = "equal token widths"
     shared = ("context",)
 
-    def __init__(self, config: DPFPLConfig, problem: Problem) -> None:
-        super().__init__(config, problem)
-        size = (problem.backbone.spec.token_width, config.rank)
-        self.probes = problem.draw_per_client(
-            lambda generator: torch.randn(size, generator=generator, dtype=torch.float64), "dp-fpl", "probe"
-        ).to(problem.backbone.dtype)
-
     @classmethod
     def result_caveat(cls, config: DPFPLConfig, embedded: bool) -> str:
         """Say that nothing is private."""
@@ -84,17 +77,35 @@ class DPFPL(Prompted):
     def init(self, generator: Generators) -> State:
         """Draw both prompts from N(0, 0.02), p_g as PromptFL does and p_l once for all clients.
 
-        Shape: context (M, m), own (clients, M, m).
+        No step of any client is counted yet.
+
+        Shape: context (M, m), own (clients, M, m), steps (clients,) int64.
         """
         own = self._draw(generator("dp-fpl", "own"))
         context = self._draw(generator("promptfl", "context"))
-        return State(shared={"context": context}, local=self.repeat({"own": own}))
+        steps = torch.zeros((), dtype=torch.int64, device=self.problem.device)
+        return State(shared={"context": context}, local=self.repeat({"own": own, "steps": steps}))
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Draw V_0 for each step of the round. Shape: probes (clients, steps, m, r), begun (clients,)."""
+        begun, most = params["steps"], most_steps(self.config, data)
+        size = (self.problem.backbone.spec.token_width, self.config.rank)
+        drawn = []
+        for client, before in zip(data.clients.tolist(), begun.tolist(), strict=True):
+            generator = self.problem.generator("dp-fpl", "probe", self.problem.clients[client], before)
+            # Step by step, so that a client's draws do not depend on how many steps the others take.
+            each = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(most)]
+            drawn.append(torch.stack(each))
+        return self.place({"probes": torch.stack(drawn)}) | {"begun": begun}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        own = self._factored(params["own"], self.probes[batch.clients.to(self.probes.device)])
+        steps = params["steps"]
+        probes = const["probes"][torch.arange(len(steps), device=steps.device), steps - const["begun"]]
+        own = self._factored(params["own"], probes)
         text = self._text(params["context"] + own)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
-        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+        loss = cross_entropy(logits, batch.labels, batch.mask)
+        return Step({("context", "own"): loss}, moved={"steps": steps + 1})
 
     def _factored(self, own: Tensor, probes: Tensor) -> Tensor:
         """Return p_l itself, with the gradient that its factors give it.

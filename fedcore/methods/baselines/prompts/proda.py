@@ -23,7 +23,7 @@ from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
-from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig
+from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
 from fedcore.methods.hyperparameters import LearningRate, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
@@ -140,12 +140,11 @@ class ProDA(Prompted):
         """
         c, begun = self.config, params["steps"]
         turns = c.prompts // c.prompt_batch
-        most = c.local_epochs * math.ceil(int(data.rows.counts.max()) / c.batch_size)
         drawn = []
         for client, before in zip(data.clients.tolist(), begun.tolist(), strict=True):
             generator = self.problem.generator("proda", "order", self.problem.clients[client], before)
             orders = []
-            for _ in range(math.ceil(most / turns)):
+            for _ in range(math.ceil(most_steps(c, data) / turns)):
                 first, parts = 0, []
                 for count, share in zip(places(c.prompts), places(c.prompt_batch), strict=True):
                     order = first + torch.randperm(count, generator=generator)

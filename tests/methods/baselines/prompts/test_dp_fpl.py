@@ -37,19 +37,18 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
         return text_features(backbone.model, backbone.tokenizer, prompt, problem.classes)
 
     common, owns = first.shared["context"], list(first.local["own"])
-    probes = [
-        torch.randn(16, rank, generator=problem.generator("dp-fpl", "probe", name), dtype=torch.float64)
-        for name in problem.clients
-    ]
+    done = [0] * 3
     xs, labels = samples(federation)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
     for steps_of in engine_batches(federation, method, 3):
         sent = []
         for k, steps in enumerate(steps_of):
             values, momenta = [common, owns[k]], [None, None]
+            normal = problem.generator("dp-fpl", "probe", problem.clients[k], done[k])
+            done[k] += len(steps)
             for chosen in steps:
                 shared, own = (v.detach() for v in values)
-                u = orthonormal(own @ probes[k])
+                u = orthonormal(own @ torch.randn(16, rank, generator=normal, dtype=torch.float64))
                 v = orthonormal(own.T @ u).T
                 rest = own - u @ v
                 leaves = [t.clone().requires_grad_() for t in (shared, u, v, rest)]
@@ -72,6 +71,7 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
     state = run_rounds(method, federation, 3).state
     torch.testing.assert_close(state.shared["context"], common, **NEAR)
     torch.testing.assert_close(state.local["own"], torch.stack(owns), **NEAR)
+    assert state.local["steps"].tolist() == done and len(set(done)) > 1
     assert (state.local["own"] - first.local["own"]).abs().max() > 1e-3  # it did train
     for prompts, ours in (
         ([common], global_logits(method, state, federation)[None]),
@@ -87,7 +87,7 @@ class Without(DPFPL):
 
     def init(self, generator):
         state = super().init(generator)
-        return State(shared=state.shared, local={"own": torch.zeros_like(state.local["own"])})
+        return State(state.shared, local=state.local | {"own": torch.zeros_like(state.local["own"])})
 
     def lr_factors(self):
         return {"own": 0.0}
