@@ -44,7 +44,7 @@ from fedcore.store.exchange.imports import Merged
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """The result of a verification.
 
     Attributes:
@@ -123,7 +123,7 @@ def import_bundle(archive: Archive, store: Store) -> Merged:
         return store.imports.database(db)
 
 
-def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool = True) -> Work[Verdict]:
+def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool = True) -> Work[Verification]:
     """Check a bundle.
 
     Args:
@@ -143,7 +143,7 @@ def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool 
     return (yield from _with_images(content, verdict, data)) if with_data else verdict
 
 
-def _verdict(archive: Archive, content: Content) -> Verdict:
+def _verdict(archive: Archive, content: Content) -> Verification:
     stated = read_counts(archive.text(COUNTS))
     differences: list[str] = []
     unchecked: list[str] = []
@@ -185,7 +185,7 @@ def _verdict(archive: Archive, content: Content) -> Verdict:
         if text := first_difference(archive.text(name), made):
             differences.append(f"{name}: {text}")
     checked.append(f"{counted(lines, 'row')} of the report recomputed from the counts")
-    return Verdict(tuple(checked), tuple(unchecked), tuple(differences))
+    return Verification(tuple(checked), tuple(unchecked), tuple(differences))
 
 
 def recounted(
@@ -294,7 +294,7 @@ def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]
                 yield f"the test set of {e.name} is not that of its test samples"
 
 
-def _with_images(content: Content, verdict: Verdict, data: str | Path | None) -> Work[Verdict]:
+def _with_images(content: Content, verdict: Verification, data: str | Path | None) -> Work[Verification]:
     """Compare the images, and who holds them, with data on this machine."""
     from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
 

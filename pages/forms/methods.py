@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import streamlit as st
@@ -13,7 +14,7 @@ from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.papers import guide
+from fedcore.paths import PROJECT
 from pages.forms import class_texts, drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.errors import FieldErrors
@@ -23,6 +24,24 @@ SHARED = ("optimiser", "lr", "batch_size", "local_epochs", "weight_decay")
 """Columns of the table: fields of nearly every method, which a comparison must agree on or explain."""
 OWN_FIELDS = 2
 """Further fields of a method that the table names, besides those that were changed."""
+
+
+GUIDES = PROJECT / "docs" / "methods"
+_HEAD = re.compile(r"\A# [^\n]+\n+Name: `[\w-]+`\.\n")
+_GENERATED = re.compile(r"<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
+"""Blocks that repeat the form beside the text."""
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+@cache
+def guide(method: str) -> str:
+    """Return the equations and readings of a method as Markdown; empty if it has no installed page."""
+    try:
+        page = (GUIDES / f"{method}.md").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    head = _HEAD.match(page)
+    return _LINK.sub(r"\1", _GENERATED.sub("", page[head.end() :])).strip() if head else ""
 
 
 def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> list[dict[str, object]]:
@@ -83,7 +102,7 @@ def _method_form(
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
-    text = guide.text(entry.name)
+    text = guide(entry.name)
     if text:
         more = st.popover(
             "Equations and notes on the paper",

@@ -19,7 +19,7 @@ from fedcore.bundles.archive import Archive, open_bundle, read_bundle
 from fedcore.bundles.evidence import COUNTS, EVIDENCE, RECIPE, SUMMARY, Evidence
 from fedcore.bundles.make import Made, make
 from fedcore.bundles.rerun import compare_runs, handler, read_source, trainable
-from fedcore.bundles.verify import Verdict, import_bundle, verify
+from fedcore.bundles.verify import Verification, import_bundle, verify
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
@@ -76,7 +76,7 @@ def made(trained: Path) -> Made:
     return bundle(trained, baseline="PromptFL")
 
 
-def judged(content: bytes, **options: object) -> Verdict:
+def judged(content: bytes, **options: object) -> Verification:
     return result_of(verify(read_bundle(content), **{"with_data": False, **options}))
 
 

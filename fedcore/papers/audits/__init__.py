@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from fedcore.papers import library
 from fedcore.papers.audits import across, fractions, parts
-from fedcore.papers.audits.finding import KINDS, Finding
+from fedcore.papers.audits.kinds import KINDS, Finding
 from fedcore.papers.published import PublishedValue, load, load_all
 
 __all__ = ["KINDS", "Finding", "findings", "findings_of", "inside"]

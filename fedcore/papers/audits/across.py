@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from fedcore.papers import library, literature, names
-from fedcore.papers.audits.finding import Finding
+from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from fedcore.papers import library, names
-from fedcore.papers.audits.finding import Finding
+from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.audits.parts import rounding
 from fedcore.papers.library import FOLDER
 from fedcore.papers.published import PublishedValue

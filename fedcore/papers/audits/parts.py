@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations as pairs_of
 
 from fedcore.papers import library, names
-from fedcore.papers.audits.finding import Finding
+from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.library import Formula, MetricNotes
 from fedcore.papers.literature import NUMBERS
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load

@@ -8,11 +8,11 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import MethodEntry, dumps
 from fedcore.methods.fedot import FedOTConfig
-from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
 from pages.forms.errors import with_field_titles
 from pages.forms.inputs import default_of
+from pages.forms.methods import guide
 from tests.support import fill
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
@@ -112,7 +112,7 @@ def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tm
 
 def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    text = guide.text("fedot")
+    text = guide("fedot")
     assert text not in [m.value for m in app.markdown], "not before it is asked for"
     app.session_state["new1.1.1.guide"] = True  # the popover of the second method, first time open
     assert text in [m.value for m in app.run().markdown]
