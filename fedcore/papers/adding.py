@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.cache.durable import write_whole
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.papers import audits, library
 from fedcore.papers.comparability import read_reasons
+from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, RUNS_FILE, VALUES_FILE, Paper, added_folder
 from fedcore.papers.printed_runs import experiments
-from fedcore.papers.published import COLUMNS, LARGEST_VALUES, PublishedValue, read_values, values_from
+from fedcore.papers.published import (
+    COLUMNS,
+    LARGEST_VALUES,
+    PublishedValue,
+    read_values,
+    values_from,
+    values_of,
+)
 
 _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
 
@@ -30,7 +38,7 @@ def use(db: str | Path) -> list[FedLensError]:
     """
     folder = added_folder(db)
     files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
-    stamp = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    stamp = tuple(map(_state_of, files))
     before = next(iter(_seen.items()), ("", ((), [])))
     if before == (str(folder), (stamp, before[1][1])):
         return before[1][1]
@@ -40,11 +48,38 @@ def use(db: str | Path) -> list[FedLensError]:
             papers[file.parent.name] = check(file.parent)[0]
         except FedLensError as error:
             errors.append(error)
+    for key, paper in list(papers.items()):
+        try:
+            _check_edition(paper, {**library.shipped(), **papers})
+        except FedLensError as error:
+            errors.append(error)
+            del papers[key]
     _seen.clear()
     _seen[str(folder)] = stamp, errors
     if papers or any(not paper.ships for paper in library.papers().values()):
         library.set_added(papers)
     return errors
+
+
+def _state_of(file: Path) -> tuple[object, ...]:
+    try:
+        state = file.stat()
+    except OSError:  # an editor's lock is a link to nothing; a paper's own file is named when it is read
+        return (str(file),)
+    return str(file), state.st_mtime_ns, state.st_size
+
+
+def _check_edition(paper: Paper, known: Mapping[str, Paper]) -> None:
+    """Refuse an edition of no paper or of another edition, which no page would show."""
+    if not paper.edition_of:
+        return
+    base = known.get(paper.edition_of)
+    if base is None or base.edition_of or base.key == paper.key:
+        raise FedLensError(
+            f"{paper.folder / PAPER_FILE}: edition_of is '{paper.edition_of}', which is no other paper here "
+            "that is itself no edition; correct it, or leave it out",
+            "edition_of",
+        )
 
 
 def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
@@ -61,7 +96,15 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     if unknown:
         raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
     read_reasons(paper)
-    experiments(paper)
+    for name, experiment in experiments(paper).items():
+        where = f"{folder / RUNS_FILE}, preset '{name}'"
+        if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
+            raise FedLensError(f"{where}: it reproduces '{other}', another paper; remove that", "reproduces")
+        try:
+            values_of(experiment, {paper: values})
+            variant_runs(experiment)
+        except FedLensError as error:
+            raise FedLensError(f"{where}: {error}", error.field) from error
     return paper, values
 
 
@@ -71,6 +114,7 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     A paper of the same key that was added before is replaced.
     """
     paper, _ = check(folder)
+    _check_edition(paper, library.papers())
     place = added_folder(db) / paper.key
     if folder.resolve() != place.resolve():
         try:
@@ -78,6 +122,8 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
             for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE):
                 if (folder / name).exists():
                     write_whole(place / name, (folder / name).read_bytes())
+                else:  # the paper that is replaced may have it
+                    (place / name).unlink(missing_ok=True)
         except OSError as error:
             raise FedLensError(
                 f"cannot write {place}: {error.strerror}; choose another folder", "db"
@@ -92,7 +138,11 @@ def remove(key: str, db: str | Path) -> None:
     paper = library.find(key, "name")
     if paper.ships:
         raise FedLensError(f"'{key}' comes with FedLens and cannot be removed", "name")
-    shutil.rmtree(paper.folder)
+    try:
+        shutil.rmtree(paper.folder)
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise FedLensError(f"cannot delete {paper.folder}: {reason}; delete it yourself", "name") from error
     use(db)
 
 

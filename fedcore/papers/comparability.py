@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
@@ -19,7 +20,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.library import REASONS_FILE, Paper
-from fedcore.papers.printed_runs import data_names
+from fedcore.papers.printed_runs import data_names, data_sets
 from fedcore.papers.published import PublishedValue, load_all
 from fedcore.paths import read_text
 from fedcore.results.metrics import RunResult
@@ -104,7 +105,7 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
     if tuple(lines.fieldnames or ()) != COLUMNS:
         raise FedLensError(f"{file}, line 1: the columns must be {','.join(COLUMNS)}", "folder")
     found = []
-    for line, row in enumerate(lines, start=2):
+    for line, row in enumerate(_rows(lines, file), start=2):
         if None in row or None in row.values():
             raise FedLensError(
                 f"{file}, line {line}: it does not have {len(COLUMNS)} cells; quote commas", "folder"
@@ -130,6 +131,13 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
                 "folder",
             ) from error
     return tuple(found)
+
+
+def _rows(lines: csv.DictReader[str], file: Path) -> Iterator[dict[str, str]]:
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "folder") from error
 
 
 @library.cached
@@ -220,12 +228,13 @@ def _column(value: PublishedValue) -> CoverageColumn:
     found = equivalent(value)
     if isinstance(found, NoEquivalent):
         return "not implemented" if found.kind == "method" else "no run"
-    return comparability(value).state if data_names().get(value.dataset) in catalog.names() else "no data"
+    named = data_names(library.find(value.paper).work).get(value.dataset)
+    return comparability(value).state if named in catalog.names() else "no data"
 
 
 def missing_data_sets() -> list[str]:
     """Return the papers' data sets that the catalog does not have."""
-    return sorted({*data_names().values()} - {*catalog.names()})
+    return sorted(data_sets() - {*catalog.names()})
 
 
 def evidence() -> dict[Reason, list[PublishedValue]]:

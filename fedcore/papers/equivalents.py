@@ -11,6 +11,8 @@ from typing import Any, Literal
 from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, registry
 from fedcore.papers import library
+from fedcore.papers.library import RUNS_FILE
+from fedcore.papers.measures import MEASURES, domains_of
 from fedcore.papers.printed_runs import PrintedMethod, runs
 from fedcore.papers.published import PublishedValue
 from fedcore.results.settings import unused_fields
@@ -50,7 +52,19 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     rule = next((rule for rule in rules if rule.is_about(**names)), PrintedMethod())
     if rule.name not in _method_names():
         return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
+    unmeasured = _reason_for_no_measure(value)
+    if unmeasured:
+        return NoEquivalent("no run", unmeasured)
     return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
+
+
+def _reason_for_no_measure(value: PublishedValue) -> str | None:
+    if value.metric not in MEASURES:
+        return f"FedLens measures no '{value.metric}'"
+    domain = value.setting.removeprefix("held out ") if "held out " in value.setting else value.target
+    if not {domain, value.target} <= {"avg", *domains_of(value)}:
+        return f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
+    return None
 
 
 @cache

@@ -240,6 +240,8 @@ def read_paper(folder: Path) -> Paper:
         fields = tomllib.loads(read_text(file, f"a paper's folder, which has a {PAPER_FILE}", "folder"))
     except tomllib.TOMLDecodeError as error:
         raise FedLensError(f"{file}: {error}; mend that line", "folder") from error
+    except RecursionError as error:
+        raise FedLensError(f"{file}: lists within lists, too many; mend them", "folder") from error
     return paper_from(fields, folder, str(file))
 
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from fedcore.papers import library
 from fedcore.papers.printed_runs import domain_names
 from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
@@ -43,9 +44,9 @@ class RunReader:
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
         self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
 
-    def domain(self, dataset: str, printed: str) -> str:
-        """Return a domain as the runs name it."""
-        name = domain_names()[dataset][printed]
+    def domain(self, published: PublishedValue) -> str:
+        """Return the domain of a value as the runs name it."""
+        name = domains_of(published)[published.target]
         return self.domains.get(name, name)
 
     def own_and_global(self, run: int, round_: int) -> list[NamedCell]:
@@ -119,13 +120,20 @@ def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]
         domain = published.setting.removeprefix("held out ")
     if domain == "avg":
         return list(held_out)
-    names = domain_names().get(published.dataset.replace("OfficeHome", "Office-Home"), {})
-    return [names[domain]]
+    return [domains_of(published)[domain]]
+
+
+def domains_of(published: PublishedValue) -> dict[str, str]:
+    """Return the domains of a value's data set as papers print them -> as the catalog names them."""
+    names = domain_names(library.find(published.paper).work)
+    return names.get(published.dataset) or names.get(
+        published.dataset.replace("OfficeHome", "Office-Home"), {}
+    )
 
 
 def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean over clients (of the target's domain) of their own models on their own test samples."""
-    domain = None if published.target == "avg" else reader.domain(published.dataset, published.target)
+    domain = None if published.target == "avg" else reader.domain(published)
     return reader.mean_accuracy(result, lambda cells: _own(cells, domain))
 
 
@@ -170,7 +178,7 @@ def _generalization(reader: RunReader, published: PublishedValue, result: RunRes
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.setting.startswith("held out") and published.target != "avg":
-        domain = reader.domain(published.dataset, published.target)
+        domain = reader.domain(published)
         return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
     return reader.mean_accuracy(result, lambda cells: [personalisation(cells, result.run.held_out)])
 

@@ -28,6 +28,8 @@ LARGEST = 2_000
 _NUMBER = re.compile(
     r"^[*_↑↓\s]*(?P<value>-?\d+(?:[.,]\d+)?)\s*%?\s*(?:(?:±|\+-|\+/-|\\pm|\(|\$\\pm\$)\s*(?P<std>\d+(?:[.,]\d+)?)\)?)?[*_↑↓\s]*$"
 )
+_GROUPED = re.compile(r"\d,\d{3}(?!\d)")
+"""A comma that separates thousands in one country and decimals in another."""
 AVERAGE = "avg"
 _HEADINGS: dict[str, Role] = {
     "data": "dataset", "setting": "setting", "backbone": "backbone", "domain": "target", "metric": "metric",
@@ -79,7 +81,11 @@ def read(text: str) -> PastedTable:
         raise FedLensError(
             f"the table has {len(lines):,} lines; divide it into tables of {LARGEST:,}", "table"
         )
-    rows = _rows(lines)
+    try:
+        # one space for several: the pattern of numbers is slow on long runs of them
+        rows = [[" ".join(cell.split()) for cell in row] for row in _rows(lines)]
+    except csv.Error as error:
+        raise FedLensError(f"the table cannot be read: {error}; mend that line", "table") from error
     width = len(rows[0])
     for number, row in enumerate(rows, start=1):
         if len(row) != width:
@@ -125,7 +131,7 @@ def guess(table: PastedTable) -> list[PastedColumn]:
         columns.append(PastedColumn(role if role not in taken else "ignored"))
     if any(column.role == "dataset" for column in columns):
         columns = [
-            PastedColumn("value", "", _GROUPS.get(title.lower().split()[0], "avg"), title)
+            PastedColumn("value", "", _GROUPS.get(_first_word(title), "avg"), title)
             if column.role == "value" and column.dataset != AVERAGE
             else column
             for column, title in zip(columns, table.head, strict=True)
@@ -136,9 +142,13 @@ def guess(table: PastedTable) -> list[PastedColumn]:
 def _of_values(title: str) -> PastedColumn:
     if title.lower().strip(". ") in ("avg", "average", "mean"):
         return PastedColumn("value", AVERAGE)
-    if title.lower().split()[:1] and title.lower().split()[0] in _GROUPS:
-        return PastedColumn("value", "", _GROUPS[title.lower().split()[0]], title)
+    if _first_word(title) in _GROUPS:
+        return PastedColumn("value", "", _GROUPS[_first_word(title)], title)
     return PastedColumn("value", title)
+
+
+def _first_word(title: str) -> str:
+    return (title.lower().split() or [""])[0]
 
 
 def values(
@@ -206,6 +216,12 @@ def _value(
         raise FedLensError(
             f"line {number}, column '{head}': {cell!r:.40} is not a number; write 83.21 or 83.21 ± 0.14, or "
             "- if nothing is printed",
+            "table",
+        )
+    if _GROUPED.search(cell):
+        raise FedLensError(
+            f"line {number}, column '{head}': {cell!r:.40} may have thousands or decimals after its comma; "
+            "write 1234 or 1.234",
             "table",
         )
     std = read_as["std"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, field_validator
 
 from fedcore.config import CohortConfig, Experiment, backbone_names
 from fedcore.errors import FedLensError, first_line
@@ -19,6 +19,7 @@ from fedcore.papers import library
 from fedcore.papers.library import RUNS_FILE, Paper
 from fedcore.paths import read_text
 
+_LONGEST_NOTES = 100_000
 _TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
@@ -54,6 +55,16 @@ class PrintedMethod(_RunsPart):
         )
 
 
+class Preset(BaseModel):
+    """The fields of an experiment, of which those are checked here that are completed before it is made."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    like: str | None = None
+    notes: str = ""
+    methods: tuple[str | dict[str, Any], ...] = ()
+    reproduces: tuple[dict[str, Any], ...] = ()
+
+
 class PrintedRuns(_RunsPart):
     """A ``runs.toml``.
 
@@ -75,7 +86,18 @@ class PrintedRuns(_RunsPart):
     methods: tuple[PrintedMethod, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
-    presets: dict[str, dict[str, Any]] = {}
+    presets: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Preset] = {}
+
+    @field_validator("texts")
+    @classmethod
+    def _not_nested(cls, texts: dict[str, str]) -> dict[str, str]:
+        """Refuse texts that name each other in a circle, which would never end."""
+        for name, text in texts.items():
+            for _ in texts:
+                text = _replaced(text, texts)
+                if len(text) > _LONGEST_NOTES or name in _TEXT.findall(text):
+                    raise ValueError(f"{name} holds itself")
+        return texts
 
 
 @library.cached
@@ -95,7 +117,7 @@ def read_runs(paper: Paper) -> PrintedRuns:
         return PrintedRuns()
     try:
         return PrintedRuns(**tomllib.loads(read_text(file, f"a {RUNS_FILE}", "folder")))
-    except (tomllib.TOMLDecodeError, ValidationError) as error:
+    except (tomllib.TOMLDecodeError, ValidationError, RecursionError) as error:
         raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
 
 
@@ -129,7 +151,7 @@ def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
 def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if name not in given.presets or name in seen:
         raise FedLensError(f"{where}: 'like' names '{name}', which is no other preset; correct it", "like")
-    fields = dict(given.presets[name])
+    fields = given.presets[name].model_dump(exclude_unset=True)
     parent = fields.pop("like", None)
     return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
 
@@ -144,28 +166,48 @@ def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str,
 
 
 def _text(text: str, texts: Mapping[str, str]) -> str:
-    while (replaced := _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)) != text:
+    while (replaced := _replaced(text, texts)) != text:
         text = replaced
     return text
 
 
-@library.cached
-def data_names() -> dict[str, str]:
-    """Return the data sets as the papers print them -> their names in experiments."""
-    return {printed: name for work in library.works() for printed, name in runs(work).data.items()}
+def _replaced(text: str, texts: Mapping[str, str]) -> str:
+    return _TEXT.sub(lambda match: texts.get(match[1], match[0]), text)
+
+
+def _naming(work: str) -> list[PrintedRuns]:
+    """Return what names data sets, domains and cohorts for a paper: papers that ship, then the paper itself.
+
+    An added paper names nothing for others, whose numbers would change.
+    """
+    ships = [other for other in library.works() if library.find(other).ships and other != work]
+    return [runs(name) for name in (*ships, *filter(None, [work]))]
 
 
 @library.cached
-def domain_names() -> dict[str, dict[str, str]]:
-    """Return, by data set as printed, the domains as the papers print them -> as the catalog names them."""
+def data_names(work: str = "") -> dict[str, str]:
+    """Return the data sets as a paper or, where it does not say, the others print them -> in experiments."""
+    return {printed: name for given in _naming(work) for printed, name in given.data.items()}
+
+
+@library.cached
+def data_sets() -> set[str]:
+    """Return the data sets of all papers, as experiments name them."""
+    return {name for work in library.works() for name in runs(work).data.values()}
+
+
+@library.cached
+def domain_names(work: str = "") -> dict[str, dict[str, str]]:
+    """Return, by data set as printed, the domains as printed -> in the catalog, see ``data_names``."""
     found: dict[str, dict[str, str]] = {}
-    for work in library.works():
-        for dataset, domains in runs(work).domains.items():
+    for given in _naming(work):
+        for dataset, domains in given.domains.items():
             found.setdefault(dataset, {}).update(domains)
     return found
 
 
-def printed_backbone(experiment: Experiment) -> str:
-    """Return an experiment's backbone as the tables print it, or the names of its cohorts' backbones."""
-    printed = {cohorts: text for work in library.works() for text, cohorts in runs(work).cohorts.items()}
+def printed_backbone(experiment: Experiment, paper: Paper) -> str:
+    """Return an experiment's backbone as a paper prints it, or the names of its cohorts' backbones."""
+    own = runs(paper.work) if paper.key in library.papers() else read_runs(paper)
+    printed = {cohorts: text for given in (*_naming(""), own) for text, cohorts in given.cohorts.items()}
     return printed.get(experiment.cohorts, backbone_names(experiment))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.config import Experiment
@@ -106,8 +107,12 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         raise FedLensError(
             f"{where}, line 1: '{wrong[0]}' {what}; the columns are {','.join(COLUMNS)}", wrong[0]
         )
+    twice = next((name for name in COLUMNS if head.count(name) > 1), None)
+    if twice is not None:
+        raise FedLensError(f"{where}, line 1: two columns are called '{twice}'; delete one", twice)
     found: list[PublishedValue] = []
-    for row in lines:
+    places: dict[tuple[str, ...], PublishedValue] = {}
+    for row in _rows(lines, where):
         line = f"{where}, line {lines.line_num}"
         if None in row or None in row.values():
             raise FedLensError(
@@ -122,16 +127,61 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         if std is not None and std < 0:
             raise FedLensError(f"{line}: std is {row['std']}; a spread is not negative", "std")
         found.append(PublishedValue(paper, **texts, value=value, std=std))
+        _require_per_cent(found[-1], line)
+        first = places.setdefault(tuple(texts.values()), found[-1])
+        if first != found[-1]:
+            raise FedLensError(
+                f"{line}: the same cell as one above, which is {first.text}; give one of them another table, "
+                "setting, target or metric",
+                "values",
+            )
         if len(found) > LARGEST_VALUES:
             raise FedLensError(f"{where}: it has more than {LARGEST_VALUES:,} values; divide it", "values")
     if not found:
         raise FedLensError(f"{where}: it has no values; add a line per printed value", "values")
+    _refuse_shares(found, where)
     return tuple(found)
+
+
+def _rows(lines: csv.DictReader[str], where: str) -> Iterator[dict[str, str]]:
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise FedLensError(
+            f"{where}, line {lines.line_num + 1}: {error}; mend that line", "values"
+        ) from error
+
+
+def _is_named_accuracy(value: PublishedValue) -> bool:
+    return value.metric == "accuracy" or value.metric.endswith(" accuracy")
+
+
+def _require_per_cent(value: PublishedValue, line: str) -> None:
+    if _is_named_accuracy(value) and not 0 <= value.value <= 100:
+        raise FedLensError(
+            f"{line}: value is {value.value:g}, and {value.metric} is from 0 to 100 per cent; correct it, or "
+            "name another metric",
+            "value",
+        )
+
+
+def _refuse_shares(values: Sequence[PublishedValue], where: str) -> None:
+    """Refuse a table whose accuracies are all at most 1, which are shares and not per cent."""
+    largest: dict[str, float] = {}
+    for value in filter(_is_named_accuracy, values):
+        largest[value.table] = max(value.value, largest.get(value.table, 0.0))
+    for table, most in largest.items():
+        if 0 < most <= 1:
+            raise FedLensError(
+                f"{where}: no accuracy of table {table} is above {most:g}, so they seem to be shares; write "
+                "them in per cent, 83.21 for 0.8321",
+                "value",
+            )
 
 
 def _number(text: str, where: str) -> float:
     try:
-        number = float(text)
+        number = math.nan if "_" in text else float(text)  # Python reads 83_21 as 8321
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
@@ -147,18 +197,30 @@ def load_all() -> tuple[PublishedValue, ...]:
     return tuple(value for paper in library.papers() for value in load(paper))
 
 
-def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:
-    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only."""
+def values_of(
+    experiment: Experiment, unsaved: Mapping[Paper, Sequence[PublishedValue]] | None = None
+) -> tuple[PublishedValue, ...]:
+    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only.
+
+    Args:
+        unsaved: the values of papers that are not in the library yet.
+    """
+    new = {paper.key: (printed_backbone(experiment, paper), of) for paper, of in (unsaved or {}).items()}
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):
+        if entry.paper in new:
+            backbone, among = new[entry.paper]
+        else:
+            backbone = printed_backbone(experiment, library.find(entry.paper))
+            among = load(entry.paper)
         matching = [
             v
-            for v in load(entry.paper)
+            for v in among
             if v.table == entry.table
             and entry.dataset in ("", v.dataset)
             and v.setting in (entry.setting or (v.setting,))
             and v.method in (entry.methods or (v.method,))
-            and v.backbone == printed_backbone(experiment)
+            and v.backbone == backbone
         ]
         if not matching:
             raise FedLensError(

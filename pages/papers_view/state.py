@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore.jobs import forecast
 from fedcore.papers import adding, library, mini
-from fedcore.papers.printed_runs import data_names
+from fedcore.papers.printed_runs import data_sets
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables.availability import Availability, find_available
@@ -59,7 +59,7 @@ def now(store: Store, rehearsal: bool) -> Snapshot:
 def _read(
     store: Store, digest: str, rehearsal: bool
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
-    data = {mini.DATA} if rehearsal else set(data_names().values())
+    data = {mini.DATA} if rehearsal else data_sets()
     return RecordedRuns(store, data), find_available(store), planning.precedents(store)
 
 

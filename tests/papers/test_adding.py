@@ -10,7 +10,16 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import adding, audits, experiments, library, literature, pasted, published
+from fedcore.papers import (
+    adding,
+    audits,
+    experiments,
+    library,
+    literature,
+    pasted,
+    printed_runs,
+    published,
+)
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.pasted import PastedColumn
 from fedcore.papers.tables.layout import all_tables, tables_of
@@ -230,3 +239,110 @@ def test_an_added_table_is_audited(db, tmp_path) -> None:
         f.text for f in found if f.kind == "does not follow"
     )
     assert PastedColumn("value") == PastedColumn("value", "", "avg", "") and audits.KINDS
+
+
+def other(old: str, new: str) -> str:
+    return VALUES.replace(old, new)
+
+
+REFUSED = (
+    ({"values": other("99.5", "0.995")}, "so they seem to be shares; write them in per cent"),
+    ({"values": other("99.5", "9950")}, "line 2: value is 9950, and accuracy is from 0 to 100"),
+    ({"values": other("99.5", "99_5")}, "line 2: value is '99_5'; write a number"),
+    ({"values": VALUES + VALUES.splitlines()[1].replace("99.5", "98")}, "line 3: the same cell as one above"),
+    ({"values": other("std\n", "std,value\n").replace("99.5,", "99.5,,1")}, "two columns are called 'value'"),
+    ({"values": other("PromptFL", "P" * 200_000)}, "line 2: field larger than field limit"),
+    ({"paper": PAPER + "notes = " + "[" * 5000}, "paper.toml: lists within lists"),
+    ({"paper": PAPER + 'edition_of = "ghost"\n'}, "edition_of is 'ghost', which is no other paper"),
+    ({"paper": PAPER + 'edition_of = "mine"\n'}, "edition_of is 'mine', which is no other paper"),
+    ({"paper": PAPER + 'edition_of = "plam"\n'}, "edition_of is 'plam', which is no other paper"),
+)
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(changes, said, db, tmp_path) -> None:
+    with pytest.raises(FedLensError) as error:
+        adding.add(folder(tmp_path, **changes), db)
+    assert said in str(error.value)
+    assert not library.added_folder(db).exists()
+
+
+PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
+WRONG_RUNS = (
+    (PRESET + 'notes = "{A}"\n[texts]\nA = "{B}"\nB = "{A}"', "A holds itself"),
+    (PRESET + 'notes = "{A}"\n[texts]\nA = "x{A}"', "A holds itself"),
+    (PRESET + "notes = 3", "presets.p.notes: Input should be a valid string"),
+    (PRESET.replace('[{ name = "promptfl" }]', "3"), "presets.p.methods: Input should be a valid tuple"),
+    (PRESET.replace("promptfl", "promptlf"), "preset 'p': unknown method"),
+    (PRESET + 'reproduces = ["1"]', "presets.p.reproduces.0: Input should be a valid dictionary"),
+    (PRESET + 'reproduces = [{ table = "9" }]', "preset 'p': no value in table 9 of mine matches"),
+    (PRESET + 'reproduces = [{ paper = "fedot", table = "1" }]', "it reproduces 'fedot', another paper"),
+    (PRESET + 'like = ["p"]', "presets.p.like: Input should be a valid string"),
+    (PRESET.replace("presets.p", 'presets."p@1"'), "String should match pattern"),
+)
+
+
+@pytest.mark.parametrize(("runs", "said"), WRONG_RUNS)
+def test_a_bad_runs_file_is_refused_when_it_is_added(runs, said, db, tmp_path) -> None:
+    made = folder(tmp_path)
+    (made / "runs.toml").write_text(runs, encoding="utf-8")
+    with pytest.raises(FedLensError) as error:
+        adding.add(made, db)
+    assert said in str(error.value)
+
+
+def test_names_of_an_added_paper_change_no_other_paper(db, tmp_path) -> None:
+    made = folder(tmp_path)
+    (made / "runs.toml").write_text(
+        '[data]\nPACS = "food101"\n[domains.PACS]\nA = "sketch"\n', encoding="utf-8"
+    )
+    before = printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]
+    adding.add(made, db)
+    assert (printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]) == before
+    assert printed_runs.data_names("mine")["PACS"] == "food101"
+    assert printed_runs.domain_names("mine")["PACS"]["A"] == "sketch"
+
+
+def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
+    lines = (
+        "1,Food101,,ViT-B-16,PromptFL,avg,wisdom,70.1,\n1,Food101,,ViT-B-16,PromptFL,Mars,accuracy,70.1,\n"
+    )
+    made = folder(tmp_path, values=VALUES + lines)
+    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
+    adding.add(made, db)
+    _, wisdom, mars = published.load("mine")
+    assert source_of(wisdom) == NoEquivalent("no run", "FedLens measures no 'wisdom'")
+    assert source_of(mars) == NoEquivalent("no run", "no domain of Food101 is called 'Mars' in a runs.toml")
+
+
+def test_a_paper_that_replaces_another_keeps_none_of_its_files(db, tmp_path) -> None:
+    made = folder(tmp_path)
+    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
+    adding.add(made, db)
+    (made / "runs.toml").unlink()
+    adding.add(made, db)
+    assert "mine/table1" not in experiments.published()
+
+
+def test_a_link_to_nothing_beside_a_paper_stops_no_page(db, tmp_path) -> None:
+    adding.add(folder(tmp_path), db)
+    (library.added_folder(db) / "mine" / ".#values.csv").symlink_to("somebody@host.1")
+    assert adding.use(db) == [] and "mine" in library.papers()
+
+
+def test_an_edition_whose_paper_was_removed_is_named(db, tmp_path) -> None:
+    adding.add(folder(tmp_path), db)
+    adding.add(folder(tmp_path, PAPER + 'edition_of = "mine"\n', name="second"), db)
+    adding.remove("mine", db)
+    (error,) = adding.use(db)
+    assert "edition_of is 'mine'" in str(error)
+
+
+def test_a_comma_before_three_digits_is_no_decimal_comma() -> None:
+    assert read("Method\tDTD\nA\t83,21")[0].value == 83.21
+    with pytest.raises(FedLensError, match="'1,234' may have thousands or decimals after its comma"):
+        read("Method\tDTD\nA\t1,234")
+    with pytest.raises(FedLensError, match="field larger than field limit"):
+        read("Method,DTD\n" + "A" * 200_000 + ",3")
+    (value,) = read("Data\tMethod\t\nDTD\tA\t83.2")
+    assert (value.dataset, value.value) == ("DTD", 83.2), "a column of values may have no heading"
