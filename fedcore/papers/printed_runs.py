@@ -55,7 +55,7 @@ class PrintedMethod(_RunsPart):
         )
 
 
-class Preset(BaseModel):
+class PresetFields(BaseModel):
     """The fields of an experiment, of which those are checked here that are completed before it is made."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -86,7 +86,9 @@ class PrintedRuns(_RunsPart):
     methods: tuple[PrintedMethod, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
-    presets: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], Preset] = {}
+    presets: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], PresetFields
+    ] = {}
 
     @field_validator("texts")
     @classmethod
