@@ -118,12 +118,12 @@ class PFedMoAP(Prompted):
         """Draw PromptFL's first prompt for all clients, and one attention that each of them copies.
 
         personal: the prompts that the server sends to a client, zeros if it gets none. server: the last
-        prompt of each client, the mean for those that never sent any.
+        prompt of each client, the mean for those that never sent any, and whose attention has been trained.
 
         Shape: context (M, m), experts (clients, n, M, m) with n = 0 at first, prompts (clients, M, m),
-        gate_*_w (clients, a, a), gate_*_b (clients, a).
+        gated (clients,) int64, gate_*_w (clients, a, a), gate_*_b (clients, a).
         """
-        context = self._draw(generator("promptfl", "context"))
+        context, clients = self._draw(generator("promptfl", "context")), len(self.problem.clients)
         gate: Params = {}
         for layer in LAYERS:
             weight, bias = draw_linear(self.width, self.width, generator("pfedmoap", layer))
@@ -133,7 +133,7 @@ class PFedMoAP(Prompted):
             shared={"context": context},
             personal={"experts": prompts["prompts"][:, None][:, :0]},
             local=self.repeat(self.place(gate)),
-            server=prompts,
+            server={**prompts, "gated": torch.zeros(clients, dtype=torch.int64, device=context.device)},
         )
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
@@ -165,7 +165,9 @@ class PFedMoAP(Prompted):
         chosen = self._distances(latest, taken, generator).topk(count, largest=False).indices
         experts = latest[chosen.to(latest.device)]
         experts[~taken.to(latest.device)] = 0  # in place: with a thousand clients they take 300 MB
-        return replace(sent, personal={"experts": experts}, server={"prompts": latest})
+        gated = state.server["gated"].clone()
+        gated[uploads.clients] |= _present(state.personal["experts"]).to(gated)[uploads.clients]
+        return replace(sent, personal={"experts": experts}, server={"prompts": latest, "gated": gated})
 
     def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
         """Return how far each client's prompt is from the others', or random numbers; inf from its own.
@@ -196,11 +198,11 @@ class PFedMoAP(Prompted):
     def models(self, state: State) -> Models:
         """Return each client's last prompt with the experts of its next round; there is no global model.
 
-        A client whose attention has not been trained yet, in its second round, predicts without it.
+        A client whose attention has not been trained yet, for want of experts, predicts without it.
         """
-        experts = state.personal["experts"]
-        if state.rounds_trained is not None and not (trained := state.rounds_trained > 1).all():
-            experts = experts * trained.to(experts.device)[:, None, None, None]
+        experts, gated = state.personal["experts"], state.server["gated"]
+        if not gated.all():
+            experts = experts * gated.to(experts)[:, None, None, None]
         return Models(None, {"context": state.server["prompts"], "experts": experts, **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:

@@ -143,6 +143,19 @@ def test_a_client_gets_prompts_of_others_once_it_has_taken_part(selection):
         seen[here] = True
 
 
+def test_an_attention_votes_once_it_has_been_trained_however_often_its_client_took_part():
+    """The same client alone in rounds 1 and 2 has no experts to train with, and gets some after round 3."""
+    federation = tiny_federation(samples=(4,) * 3)
+    method = build("pfedmoap", federation, **SETTINGS, experts=2, local_epochs=1)
+    loop = run_rounds(method, federation, 3, participation=0.4)
+    one, again, other = (int(loop.participants(round_)) for round_ in (1, 2, 3))
+    assert one == again != other
+    first = method.init(federation.problem.generator).local
+    assert all(torch.equal(loop.state.local[name][one], first[name][one]) for name in GATE)
+    assert loop.state.personal["experts"][one].any() and loop.state.rounds_trained[one] == 2
+    assert not method.models(loop.state).clients["experts"].any()
+
+
 def test_a_width_that_the_heads_cannot_share_is_refused():
     with pytest.raises(FedLensError, match="8 heads, which cannot share a width of 12") as refused:
         build("pfedmoap", tiny_federation(), gate_width=12)
