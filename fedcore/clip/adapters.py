@@ -31,13 +31,13 @@ class Adapters:
     start: int
 
     def delta(self, layer: int, x: Tensor) -> Tensor:
-        """Return what is added to the output of a block, of which x is the normalised input.
+        """Return the adapter's term for a block's output; x is the normalised input of the block.
 
         Shape: x (clients or 1, sequences, tokens, width) -> (clients, sequences, tokens, width).
         """
         i = layer - self.start
         flat = x.flatten(1, 2)
-        # Sums whose second part is zero: it changes a gradient and no value.
+        # The added term is zero: it changes the gradient and not the value.
         flat = flat.detach() + self.scale * (flat - flat.detach())
         for number, (weight, bias) in enumerate((self.down, self.shared, self.up)):
             flat = flat @ weight[:, i].transpose(1, 2) + bias[:, i, None]

@@ -230,9 +230,9 @@ def encode_texts(
 
 @dataclass(frozen=True)
 class EnteredTexts:
-    """Sentences as they enter layer ``start`` of the text tower, up to which all clients compute the same.
+    """Sentences as they enter layer ``start`` of the text tower; below it all clients compute the same.
 
-    The tokens with which all sentences begin are kept once.
+    The tokens with which all sentences begin are stored once.
 
     Shape: prefix (1, 1, P, m), suffix (1, texts, S, m), eot (texts,) index of [EOT] within the suffix.
     """

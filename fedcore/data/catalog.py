@@ -89,7 +89,7 @@ def prompt(name: str, template: str | None) -> str | None:
 
 
 def _read_as(name: str, coop_split: bool, coop_classes: bool) -> Entry:
-    """Return a data set's entry, or what it is with the split or the classes of CoOp."""
+    """Return a data set's entry, adapted if the split or the classes are CoOp's."""
     found = entry(name)
     if coop_classes and not coop_split and not found.classes_coop:
         raise FedLensError(f"CoOp has no other classes of {found.title}; set classes = all", "data.classes")

@@ -1,4 +1,4 @@
-"""Count the floating-point operations of a round in the operations that are executed, never by a formula.
+"""Count the floating-point operations of a round as they are executed, without a formula.
 
 The first round of a run is trained once more, under torch's counter, and nothing of it is recorded. So
 counting costs a run nothing and changes none of its bits: a counter inside a recorded run would stand between

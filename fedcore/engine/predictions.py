@@ -115,7 +115,7 @@ def _by_model(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 class _Listener(InProcess):
-    """Computes the parts of an evaluation in this process, and keeps what each model predicts."""
+    """Computes the parts of an evaluation in this process, and stores each model's predictions."""
 
     def __init__(self, worker: Worker) -> None:
         worker.evaluators = [replace(e, note=self._note) for e in worker.evaluators]
@@ -132,7 +132,7 @@ class _Listener(InProcess):
         for part in parts:
             self._space = part.space
             if isinstance(part, GlobalPasses):
-                # Each cohort has a global model, which its clients may share: it speaks as minus its number.
+                # Each cohort has a global model, which its clients may share: its code is minus its number.
                 self._speakers = (-part.cohort,)
                 self._shared |= dict.fromkeys(
                     (i + 1 for i in self.worker.cohorts[part.cohort].clients), -part.cohort
@@ -164,7 +164,7 @@ class _Listener(InProcess):
 
 
 def _looked_up(passes: Sequence[tuple[np.ndarray, np.ndarray]], rows: np.ndarray) -> np.ndarray:
-    """Return the prediction of each row from whichever pass has it; the first one counts."""
+    """Return the prediction of each row, from the first pass that has it."""
     noted, classes = (np.concatenate(parts) for parts in zip(*passes, strict=True))
     distinct, first = np.unique(noted, return_index=True)
     found: np.ndarray = classes[first[np.searchsorted(distinct, rows)]]

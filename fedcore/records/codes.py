@@ -14,7 +14,7 @@ CROSS_CLASS_NOT_ANALYSED = (
     "The clients of this run predict among their own classes only. Analyses of single images show one set of "
     "classes for all models, so they are not available for it."
 )
-"""Why images of a cross-class run are not looked at one by one."""
+"""Reason why single images of a cross-class run cannot be analysed."""
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 SPLITS = ("train", "validation", "test")

@@ -137,7 +137,7 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
 
 
 def differing_start(one: Cohort, other: Cohort) -> list[str]:
-    """Return the parameters that begin with other values in one cohort than in the other."""
+    """Return the parameters whose first values differ between two cohorts."""
     with torch.no_grad():
         states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
     pairs = [(getattr(states[0], part), getattr(states[1], part)) for part in STATE_PARTS]

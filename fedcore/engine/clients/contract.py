@@ -92,7 +92,7 @@ class FirstStep:
         if astray:
             raise FedLensMethodError(
                 f"{where}: a guide is for {_names(astray)}, which no loss moves; guides change the gradients "
-                "of losses, so name what one of these names"
+                "of losses, so name parameters that a loss names"
             )
         moved = [*step.moved, *(name for names in step.losses for name in names)]
         twice = {name for name in moved if moved.count(name) > 1}

@@ -14,7 +14,7 @@ from fedcore.methods.tensors import weighted_mean
 from fedcore.records.events import Cell
 
 _KEPT = 32
-"""Participants whose uploads are kept beside their means, for diagnostics."""
+"""Number of participants whose uploads are stored beside the means, for diagnostics."""
 _LEVELS = 4
 """Partial sums that torch's sum over the first axis keeps on a CPU (``cascade_sum`` in SumKernel.cpp)."""
 

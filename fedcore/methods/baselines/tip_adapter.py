@@ -130,12 +130,12 @@ class TipAdapter(Method[Any]):
         bibtex=BIBTEX,
         summary="Both of CLIP's encoders stay frozen and nothing is trained. "
         "Each client keeps the features of its training images with their labels. "
-        "An image is scored by CLIP's class prompts, and beside that each kept image votes for its own "
-        "class, the more the closer it is. "
+        "An image is scored by CLIP's class prompts; in addition each stored image votes for its own "
+        "class, with more weight the closer it is. "
         "How much the votes count is chosen on the client's validation samples. "
-        "The kept features never leave the client: nothing is sent, and there is no global model. "
-        "A class of which the client has no image is scored as zero-shot CLIP does, but for the votes that "
-        "others get.",
+        "The stored features never leave the client: nothing is sent, and there is no global model. "
+        "A class of which the client has no image is scored as by zero-shot CLIP, except that "
+        "other classes get votes.",
         family="baseline",
     )
     trains = False
@@ -235,7 +235,7 @@ class TipAdapterF(TipAdapter):
         title="Tip-Adapter-F",
         source=SOURCE,
         bibtex=BIBTEX,
-        summary="Tip-Adapter whose kept features are trained. "
+        summary="Tip-Adapter whose stored features are trained. "
         "They begin as the features of the client's training images, and cross-entropy on these images moves "
         "them; their labels and both of CLIP's encoders stay as they are. "
         "Each client trains its own cache alone, since sending it would send features of its images: nothing "

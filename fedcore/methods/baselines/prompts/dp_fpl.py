@@ -58,9 +58,9 @@ class DPFPL(Prompted):
         "Large Language Models}, booktitle = {ICLR}, year = {2025}}",
         summary="CLIP stays frozen. Every client learns the sum of two prompts: a shared one, which the "
         "server averages, and its own, which never leaves it. "
-        "The own prompt is split into two factors of low rank and a rest in every step, and moves by what "
-        "the gradients of the two factors say. "
-        "The paper adds noise to these gradients; here there is none, and no privacy is claimed. "
+        "The own prompt is split into two factors of low rank and a rest in every step, and moves along the "
+        "gradients of the two factors. "
+        "The paper adds noise to these gradients; FedLens adds none and claims no privacy. "
         "The global model predicts with the shared prompt alone.",
         family="baseline",
         prompts={"context": "shared", "personal": "own"},

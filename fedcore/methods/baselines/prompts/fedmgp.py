@@ -11,7 +11,7 @@ Group g of G has a context P_g before the class names and tokens V_g beside thos
     server:   the groups that were drawn first are averaged over the clients, so are the second ones, ...;
               these s groups replace those that the client sent
 
-Text and image prompts are drawn apart, and a mean takes the place of the prompt that was drawn, beside the
+Text and image prompts are drawn separately; a mean takes the place of the prompt that was drawn, beside the
 same partner. Groups have no order in L and in predictions, so a client's prompts of each kind are held as the
 s of the server ("text", "visual") followed by the G - s others ("own_text", "own_visual"), and "pairs" has
 the image prompt of each context.

@@ -74,8 +74,8 @@ class IVLP(PromptedTowers):
         "and Maaz, Muhammad and Khan, Salman and Khan, Fahad Shahbaz}, title = {{MaPLe}: Multi-"
         "modal Prompt Learning}, booktitle = {CVPR}, year = {2023}}",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
-        "The prompts of the image encoder and those of the text encoder are independent: nothing but the "
-        "loss ties them. "
+        "The prompts of the image encoder and those of the text encoder are independent: only the "
+        "loss connects them. "
         "The server averages all of them; there is one model for all clients. "
         "It is FedMaPLe without the maps between the encoders, and PromptSRC without its regularisers. "
         "Training passes through both encoders.",

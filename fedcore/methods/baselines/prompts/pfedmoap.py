@@ -170,7 +170,7 @@ class PFedMoAP(Prompted):
         return replace(sent, personal={"experts": experts}, server={"prompts": latest, "gated": gated})
 
     def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
-        """Return how far each client's prompt is from the others', or random numbers; inf from its own.
+        """Return the distance of each client's prompt from the others', or random numbers; inf for its own.
 
         Prompts that were never sent are no experts. Shape: prompts (clients, M, m), taken (clients,) ->
         (clients, clients).
@@ -273,7 +273,7 @@ class PFedMoAP(Prompted):
         return voted + h @ weight["o"][1][..., None]
 
     def features(self, params: Params, head: Params, x: Tensor) -> None:
-        """Return nothing: a score is no comparison of one image feature with one class feature."""
+        """Return nothing, since a score does not compare one image feature with one class feature."""
 
     def numbers_per_sample(self) -> int:
         """Return the scores, shares and values of the attention."""
@@ -282,5 +282,5 @@ class PFedMoAP(Prompted):
 
 
 def _present(experts: Tensor) -> Tensor:
-    """Return which clients have got experts: zeros mean none. Shape: (clients, n, M, m) -> (clients,)."""
+    """Return which clients have experts; zeros mean none. Shape: (clients, n, M, m) -> (clients,)."""
     return experts.flatten(1).any(1)

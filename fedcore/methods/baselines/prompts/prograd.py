@@ -1,4 +1,4 @@
-"""ProGrad takes from a prompt's gradient what contradicts zero-shot CLIP (Zhu et al., ICCV 2023).
+"""ProGrad removes the part of a prompt's gradient that contradicts zero-shot CLIP (Zhu et al., ICCV 2023).
 
     t_k: normalised text feature of [SOS] v class name . [EOT] with a context v of M vectors
     z_k: that of the data set's prompt, which is never trained;  u = h/|h|
@@ -55,7 +55,7 @@ def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
 
 @method
 class ProGrad(Prompted):
-    """PromptFL whose steps do not go against what zero-shot CLIP says of the same images."""
+    """PromptFL whose steps do not contradict zero-shot CLIP on the same images."""
 
     name = "prograd"
     about = About(
@@ -68,7 +68,7 @@ class ProGrad(Prompted):
         "as in PromptFL. "
         "Each step has a second gradient: the one that would bring the predictions nearer to those of "
         "zero-shot CLIP. "
-        "Where both point against each other, the contradicting part of the first is removed. "
+        "If the two contradict each other, the contradicting part of the first is removed. "
         "The prompt then forgets less of what CLIP knows. "
         "The server averages the clients' vectors, and only they travel.",
         family="baseline",
