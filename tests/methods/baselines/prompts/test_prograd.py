@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fedcore.methods.baselines.prompts.prograd import without_conflict
-from tests.support.against import build, engine_batches, global_logits, samples
+from tests.support.against import build, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
 from tests.support.tiny import run_rounds, tiny_federation
 
@@ -29,14 +30,17 @@ def test_agrees_with_the_naive_implementation():
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
     conflicts = []
     for steps_of in engine_batches(federation, method, 3):
-        sent = []
+        sent, general = [], []
         for client, steps in enumerate(steps_of):
             values, momenta = [context.clone().requires_grad_()], [None]
+            general.append(0.0)
             for chosen in steps:
                 x, y = xs[client][chosen], labels[client][chosen]
                 text = text_features(model, tokenizer, values[0], problem.classes)
                 g_d = torch.autograd.grad(mean_loss(text, x, y, scale), values, retain_graph=True)[0]
-                g_g = torch.autograd.grad(general_loss(text, x), values)[0]
+                apart = general_loss(text, x)
+                general[-1] += float(apart.detach()) / len(steps)
+                g_g = torch.autograd.grad(apart, values)[0]
                 inner = sum(float(a @ b) for a, b in zip(g_d, g_g, strict=True))
                 conflicts.append(inner < 0)
                 if inner < 0:
@@ -46,7 +50,9 @@ def test_agrees_with_the_naive_implementation():
         context = weighted(sent, [float(len(y)) for y in labels])
     assert set(conflicts) == {True, False}  # both cases are compared
 
-    state = run_rounds(method, federation, 3).state
+    loop = run_rounds(method, federation, 3)
+    state = loop.state
+    assert diagnostics(loop.finished[-1], "to_zero_shot") == pytest.approx(general, abs=1e-6)
     torch.testing.assert_close(state.shared["context"], context, atol=1e-6, rtol=0)
     assert (context - first).abs().max() > 1e-3  # it did train
     text = text_features(model, tokenizer, context, problem.classes)
