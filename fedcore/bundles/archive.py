@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import re
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -94,6 +95,11 @@ def _fault(name: str, what: str) -> FedLensError:
     return FedLensError(f"{name} is not a sound bundle: {what}; ask its authors for another copy", "bundle")
 
 
+def _one_line(text: str) -> str:
+    """Return a text without control characters, which would act on a terminal, and half characters."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+
+
 def digest_of(files: Mapping[str, str]) -> str:
     """Return the digest of some files by name and SHA-256."""
     lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
@@ -105,7 +111,7 @@ def packed(title: str, commit: str, files: Mapping[str, bytes]) -> tuple[bytes, 
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = BundleManifest(
         format=FORMAT,
-        title=title,
+        title=_one_line(title),
         fedlens=fedcore.__version__,
         commit=commit,
         digest=digest_of(hashes),
@@ -155,6 +161,9 @@ def read_bundle(content: bytes, name: str = "the bundle") -> Archive:
     manifest = Archive(name, empty, files).read(MANIFEST, BundleManifest)
     files.pop(MANIFEST)
     archive = Archive(name, manifest, files)
+    for text in (manifest.title, manifest.fedlens, manifest.commit, *manifest.files):
+        if text != _one_line(text):
+            raise archive.fault(f"{text[:100]!r} in {MANIFEST} is not one line of text")
     if digest_of(manifest.files) != manifest.digest:
         raise archive.fault("its digest is not that of its files")
     for missing in sorted(manifest.files.keys() - files.keys()):
@@ -184,6 +193,8 @@ def _unpacked(content: bytes, name: str) -> dict[str, bytes]:
             raise _fault(name, f"it unpacks to {size / 1e9:.1f} GB")
         files = {}
         for entry in entries:
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _fault(name, f"{entry.filename} is compressed in another way than FedLens does")
             with archive.open(entry) as file:
                 files[entry.filename] = file.read(entry.file_size + 1)
             if len(files[entry.filename]) != entry.file_size:

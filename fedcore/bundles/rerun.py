@@ -32,6 +32,7 @@ from fedcore.store import Store
 PAGES = (".html", ".htm")
 _REUSED = ("threads", "chunk")
 """Choices of the recorded runs that decide the last bits and can be made again on any machine."""
+_MOST_REUSED = 1024
 _REPORTED = (
     "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
     "open_clip_torch", "pillow", "fedlens", "commit", "device", "threads", "chunk", "precision", "data",
@@ -166,6 +167,8 @@ def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str |
         )
         if not runs:
             continue
+        for run in trained:
+            _reused(run.environment)
         methods = tuple(
             entry.model_copy(update={"file": str(files[entry.file][0])})
             for entry in experiment.config.methods
@@ -199,13 +202,22 @@ def _trainable_run(
     return config.model_copy(update=changed)
 
 
+def _reused(environment: Mapping[str, Any]) -> dict[str, int]:
+    """Return the recorded choices that are made again; refuse those that would harm this machine."""
+    found = {name: environment[name] for name in _REUSED if environment.get(name)}
+    for name, value in found.items():
+        if not isinstance(value, int) or not 1 <= value <= _MOST_REUSED:
+            raise FedLensError(f"its {name} are {value!r:.40}, not a number up to {_MOST_REUSED:,}", "bundle")
+    return found
+
+
 def handler(recipes: Sequence[RunRecipe]) -> Handler:
     """Return the handler that trains the runs of a recipe, in order, with their recorded choices."""
     waiting = iter(recipes)
 
     def train(job: Job) -> Generator[Event, None, dict[str, Any]]:
         recorded = next(waiting).environment
-        reused = {name: recorded[name] for name in _REUSED if recorded.get(name)}
+        reused = _reused(recorded)
 
         def engine(config: RunConfig, **options: Any) -> Iterator[Event]:
             return training.load_engine()(
@@ -245,6 +257,8 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
         found = round_digests(store, run_id)
         other = next((r for r in recipe.rounds if found.get(r) != recipe.rounds[r]), None)
         rounds += sum(found.get(r) == digest for r, digest in recipe.rounds.items())
+        if not recipe.rounds:
+            differences.append(f"{recipe.name}: no round of it was recorded, to which it could be compared")
         if other is not None:
             last = max(recipe.rounds)
             differences.append(f"{recipe.name}: differs from round {other} of {last} on")

@@ -95,6 +95,13 @@ def read_content(archive: Archive) -> Content:
             e.space is not None and e.space >= len(run.spaces) for e in run.entities
         ):
             raise archive.fault(f"the test sets of run {run.number} contradict each other")
+        config = recipe.runs[run.number - 1].config
+        others = {space.samples for space in run.spaces[1:]} - {space.samples for space in run.spaces[:1]}
+        if len(others) > len(config.transfer):
+            raise archive.fault(f"run {run.number} has samples of more data sets than its config names")
+        reported_rounds = [reported.round for reported in run.rounds]
+        if len(set(reported_rounds)) < len(run.rounds) or max(reported_rounds, default=0) > config.rounds:
+            raise archive.fault(f"the rounds of run {run.number} contradict each other, or its config")
         for name in {space.samples for space in run.spaces} - samples.keys():
             try:
                 samples[name] = read_samples(archive.text(name))
@@ -214,6 +221,10 @@ def recounted(
             raise ValueError(f"run {run.number}: a predicted class is none of the {classes}")
         right = predicted == members.labels(space)[place]
         for test_set, rows in sets.items():
+            if not len(rows):
+                raise ValueError(
+                    f"run {run.number}: no sample is in the test set {codes[test_set].name!r:.60}"
+                )
             correct = int(right[np.searchsorted(place, rows)].sum())
             for model in row.models:
                 if (model, test_set) in found:

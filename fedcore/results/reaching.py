@@ -2,7 +2,9 @@
 
 The best is the highest mean of the setting's rows in the reported round. A seed has reached a share of it in
 the first evaluated round in which its test accuracy is at least so high; with held-out domains that is the
-mean over the seed's runs. This describes the curves: no reported round is selected by it.
+mean over the seed's runs. A curve that begins after the first round, as of a bundle, which has the reported
+round only, hides when it was reached, so such seeds are left out. This describes the curves: no reported
+round is selected by it.
 """
 
 from __future__ import annotations
@@ -102,8 +104,9 @@ def reaching(
     best = max(rows, key=lambda row: row.stats[metric].mean)
     target = best.stats[metric].mean * share / 100
     traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
-    reached = tuple(_reach(row, scores, traffic, time, target) for row in rows)
-    return Reaching(metric, share, best.label, target, reached)
+    reached = (_reach(row, scores, traffic, time, target) for row in rows)
+    known = tuple(reach for reach in reached if reach.seeds)
+    return Reaching(metric, share, best.label, target, known) if known else None
 
 
 def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:
@@ -111,6 +114,8 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
     found = []
     for seed, runs in sorted(seeds.items()):
         common = sorted(set.intersection(*(set(scores[run.id]) for run in runs)))
+        if not common or common[0] > 1:
+            continue
         means = ((r, mean_known(scores[run.id][r] for run in runs)) for r in common)
         # rounding of the mean must not make the best row miss 100 % of itself
         at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)

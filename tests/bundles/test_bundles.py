@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,98 @@ def test_hostile_archives_get_a_plain_error(made: Made, monkeypatch: pytest.Monk
     for change in (nested, numbers):
         with pytest.raises(FedLensError, match="not a sound bundle"):
             judged(repacked(made.content, change))
+
+
+def change_evidence(change: Callable[[dict], None]) -> Callable[[Files], None]:
+    def changed(files: Files) -> None:
+        content = json.loads(files[EVIDENCE])
+        change(content["runs"][0])
+        files[EVIDENCE] = json.dumps(content).encode()
+
+    return changed
+
+
+def empty_test_set(files: Files) -> None:
+    """A test set without samples, on which a model predicts nothing."""
+    content = json.loads(files[EVIDENCE])
+    run = content["runs"][0]
+    run["entities"].append(
+        {**run["entities"][-1], "code": 99, "kind": "domain", "name": "none", "samples": 0}
+    )
+    place = run["rounds"][0]["predictions"]
+    predictions = json.loads(files[place])
+    predictions["rows"].append({"models": [0], "test_sets": [99], "predicted": []})
+    files |= {EVIDENCE: json.dumps(content).encode(), place: json.dumps(predictions).encode()}
+
+
+def other_samples(files: Files) -> None:
+    content = json.loads(files[EVIDENCE])
+    spaces = content["runs"][0]["spaces"]
+    files["splits/other.csv"] = files[spaces[0]["samples"]]
+    spaces.append({"classes": ["a"], "samples": "splits/other.csv"})
+    files[EVIDENCE] = json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (empty_test_set, "no sample is in the test set 'none'"),
+        (other_samples, "run 1 has samples of more data sets than its config names"),
+        (
+            change_evidence(lambda run: run["rounds"].append(run["rounds"][0])),
+            "the rounds of run 1 contradict",
+        ),
+        (
+            change_evidence(
+                lambda run: run["rounds"].append({"round": 50, "predictions": None, "reason": ""})
+            ),
+            "the rounds of run 1 contradict each other, or its config",
+        ),
+    ],
+)
+def test_evidence_that_contradicts_itself_gets_a_plain_error(made: Made, change, said: str) -> None:
+    with pytest.raises(FedLensError, match=f"not a sound bundle.*{said}"):
+        judged(repacked(made.content, change), with_data=True)
+
+
+def test_a_manifest_has_plain_text_and_files_have_one_compression() -> None:
+    def manifest(**changes: object) -> bytes:
+        fields = {
+            "format": "fedlens-bundle-1",
+            "title": "a",
+            "fedlens": "",
+            "commit": "",
+            "digest": "",
+            "files": {},
+        }
+        return zipped({"bundle.json": json.dumps({**fields, **changes}).encode()})
+
+    for changes in ({"title": "\x1b[2J"}, {"title": "\ud800"}, {"files": {"\ud800": ""}}):
+        with pytest.raises(FedLensError, match="is not one line of text"):
+            read_bundle(manifest(**changes))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("bundle.json", b"{}")
+    with pytest.raises(FedLensError, match="compressed in another way"):
+        read_bundle(buffer.getvalue())
+
+
+def test_a_run_without_recorded_rounds_is_no_repeat_and_harmful_choices_are_refused(
+    trained: Path, made: Made, tmp_path: Path
+) -> None:
+    """As an edited report gives it."""
+    file = tmp_path / "bundle.zip"
+    file.write_bytes(made.content)
+    source = read_source(file)
+    emptied = source.recipe.runs[0].model_copy(update={"rounds": {}})
+    page = replace(source, archive=None)
+    (said,) = result_of(compare_runs(Store(trained), page, {1: emptied})).differences
+    assert "no round of it was recorded" in said
+    (experiment,) = source.recipe.experiments
+    hostile = source.recipe.runs[0].model_copy(update={"environment": {"threads": 10**9}})
+    changed = experiment.model_copy(update={"runs": (hostile,)})
+    with pytest.raises(FedLensError, match="its threads are 1000000000, not a number up to 1,024"):
+        trainable(source.recipe.model_copy(update={"experiments": (changed,)}), {}, None)
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,25 @@ def test_a_seed_has_reached_the_target_in_the_first_evaluated_round_that_is_so_g
     whole = reaching(store, comparison, setting, "personal", 100)
     assert whole is not None and [s.rounds for s in whole.rows[0].seeds] == [None, 4]
     assert reaching(store, comparison, setting, "new") is None
+
+
+def test_a_curve_that_begins_after_the_first_round_hides_when_the_target_was_reached(tmp_path: Path) -> None:
+    """As a bundle gives it; a run that was evaluated from the first round on stands beside it."""
+    _, writers = fill.start(
+        tmp_path / "runs.db", fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4)
+    )
+    for writer, evaluated in zip(writers, ({1: 18, 4: 18}, {4: 18}), strict=True):
+        entities = (Entity(0, "global", "global"), Entity(1, "client", "a"))
+        writer.started(Started(entities=entities, rounds_total=4, environment={}))
+        for round_ in range(1, 5):
+            cells = tuple(fill.cell(1, 1, evaluated[r], 20) for r in [round_] if r in evaluated)
+            writer.write_round(RoundFinished(round=round_, cells=cells))
+        writer.claim.finish("done")
+    store = Store(tmp_path / "runs.db")
+    compared = compare(store, [1])
+    found = reaching(store, compared, *compared.settings, "personal", 80)
+    assert found is not None and len(compared.rows) == 2
+    assert [(r.row.method, r.seeds[0].rounds) for r in found.rows] == [("fedot", 1)]
 
 
 def test_report_and_export_have_the_costs(store: Store, comparison: Comparison):
