@@ -114,4 +114,4 @@ def test_factors_are_decomposed_in_single_precision_in_bf16_too(monkeypatch):
 def test_no_privacy_is_claimed():
     method = build("dp-fpl", tiny_federation(), **SETTINGS)
     assert "no epsilon" in method.result_caveat(method.config, True)
-    assert "no privacy is claimed" in method.about.summary and "no privacy" in method.about.title
+    assert "claims no privacy" in method.about.summary and "no privacy" in method.about.title
