@@ -624,7 +624,7 @@ def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, 
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """A line of the legend with the trace that it stands for."""
 
     text: str
@@ -636,9 +636,9 @@ class Entry:
         return LEGEND_KEY + text_width(self.text) + 16
 
 
-def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Entry]:
+def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[LegendEntry]:
     named = [
-        Entry(plain(t["name"]), t, _line_number(traces, i))
+        LegendEntry(plain(t["name"]), t, _line_number(traces, i))
         for i, t in enumerate(traces)
         if t["type"] != "heatmap" and t.get("showlegend") is not False and t.get("name")
     ]
@@ -648,7 +648,7 @@ def _entries(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> 
     return named if wanted else []
 
 
-def _legend_rows(entries: Sequence[Entry], width: float) -> list[list[Entry]]:
+def _legend_rows(entries: Sequence[LegendEntry], width: float) -> list[list[LegendEntry]]:
     """Return the rows of a legend in columns of equal width, as many as fit."""
     if not entries:
         return []
@@ -656,7 +656,7 @@ def _legend_rows(entries: Sequence[Entry], width: float) -> list[list[Entry]]:
     return [list(entries[i : i + columns]) for i in range(0, len(entries), columns)]
 
 
-def _legend(rows: Sequence[Sequence[Entry]], left: float, top: float, theme: Theme) -> list[Shape]:
+def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, theme: Theme) -> list[Shape]:
     shapes: list[Shape] = []
     column = max((e.width for row in rows for e in row), default=0.0)
     for i, row in enumerate(rows):

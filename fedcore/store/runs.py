@@ -37,7 +37,7 @@ class RunVersion(NamedTuple):
     created_at: float
 
 
-class RunProgress(NamedTuple):
+class StoredState(NamedTuple):
     """The state of a run in a list of many; ``state`` is ``status`` unless its process has died."""
 
     state: str
@@ -65,14 +65,14 @@ class Runs:
                 damaged[row["id"]] = str(error)
         return readable, damaged
 
-    def states(self, run_ids: Iterable[int]) -> dict[int, RunProgress]:
+    def states(self, run_ids: Iterable[int]) -> dict[int, StoredState]:
         """Return the state of each of these runs; processes are looked up only for runs that may be alive."""
         rows = self._file.rows(
             f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
         )
         unsettled = [row["id"] for row in rows if row["status"] in ("running", "stopping")]
         alive = {run.id: run.state for run in self.listed(unsettled)[0]} if unsettled else {}
-        return {i: RunProgress(alive.get(i, status), status, rounds) for i, status, rounds in rows}
+        return {i: StoredState(alive.get(i, status), status, rounds) for i, status, rounds in rows}
 
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs of these experiments, in order of id."""
