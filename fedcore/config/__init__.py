@@ -12,6 +12,7 @@ from fedcore.config.models import (
     PartitionConfig,
     Reproduces,
     RunConfig,
+    TransferConfig,
     backbone_names,
     backbones,
 )

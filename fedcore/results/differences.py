@@ -8,7 +8,7 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.results import evaluated_on
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.metrics import Metric, value_per_seed
-from fedcore.results.settings import NOT_COMPARED
+from fedcore.results.settings import is_compared
 from fedcore.results.statistics import PairedTest, Test, holm, paired_test
 
 
@@ -74,5 +74,5 @@ def partial_fields(rows: Sequence[ComparisonRow]) -> dict[tuple[str, ...], dict[
 def _config_texts(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Return by path a text for each row, empty if a row lacks the field."""
     flat = [row.fields for row in rows]
-    names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
+    names = dict.fromkeys(name for f in flat for name in f if is_compared(name))
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
+from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, TransferConfig, backbone_names
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
@@ -19,6 +20,7 @@ NOT_COMPARED = (
     "seed", "held_out", "method.label", "method.file", "data.root", "time_limit", "keep_checkpoints",
 )  # fmt: skip
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
+_OTHER_ROOT = re.compile(r"(transfer|further_data)\.\d+\.root")
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 LATER = {
@@ -41,9 +43,9 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     """Return a key that is equal for runs of the same data, partition, backbone and held-out protocol.
 
     Args:
-        environment: recorded with the run. Its fingerprint ``data`` distinguishes data sets of one name,
-            wherever they are stored; runs without it are distinguished by their folder. Embedded data is the
-            same everywhere.
+        environment: recorded with the run. Its fingerprints ``data`` and ``transfer`` distinguish data sets
+            of one name, wherever they are stored; runs without them are distinguished by their folders.
+            Embedded data is the same everywhere.
     """
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
     unused = unused_fields(config.partition)
@@ -52,7 +54,11 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
         part[table] = {n: v for n, v in part[table].items() if not _is_later_default(f"{table}.{n}", v)}
     root = part["data"].pop("root")
     if config.transfer:
-        part["transfer"] = [other.name for other in config.transfer]
+        part["transfer"] = [_tested_on(other) for other in config.transfer]
+        if {other.name for other in config.transfer} - _EMBEDDED:
+            fingerprint = (environment or {}).get("transfer")
+            roots = [other.root for other in config.transfer]
+            part["transfer_content"] = {"root": roots} if fingerprint is None else {"data": fingerprint}
     if config.further_data:
         part["further_data"] = [
             other.model_dump(mode="json", exclude={"root"}) for other in config.further_data
@@ -64,6 +70,12 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     if config.held_out is not None and config.held_out_share == "all":
         part["held_out_share"] = "all"
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _tested_on(other: TransferConfig) -> str | dict[str, Any]:
+    """Return what identifies the test part of another data set; its name alone if all else is as usual."""
+    changed = other.model_dump(mode="json", exclude={"root"}, exclude_defaults=True)
+    return other.name if changed == {"name": other.name} else changed
 
 
 def _is_embedded(config: RunConfig) -> bool:
@@ -87,10 +99,17 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
         trained_by_fedlens: False for results of other code, which do not count as seeds of our methods.
     """
     flat = config_for_display(config, trained_by_fedlens)
+    # a missing root and its value None would give two keys, and links have the one with None
+    flat |= {n: None for n in flat if _OTHER_ROOT.fullmatch(n)}
     content = {n: v for n, v in flat.items() if n not in NOT_COMPARED and not _is_later_default(n, v)}
     content["here"] = trained_by_fedlens
     content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_compared(field: str) -> bool:
+    """Return whether a field can make rows differ, see ``NOT_COMPARED``."""
+    return field not in NOT_COMPARED and not _OTHER_ROOT.fullmatch(field)
 
 
 def _is_later_default(name: str, value: object) -> bool:
@@ -121,8 +140,13 @@ def setting_title(config: RunConfig) -> str:
 def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """Return the ``setting_key`` of recorded runs by run."""
     return {
-        i: setting_key(c, None if _is_embedded(c) else store.runs.environment(i)) for i, c in configs.items()
+        i: setting_key(c, store.runs.environment(i) if _needs_fingerprint(c) else None)
+        for i, c in configs.items()
     }
+
+
+def _needs_fingerprint(config: RunConfig) -> bool:
+    return not _is_embedded(config) or bool({other.name for other in config.transfer} - _EMBEDDED)
 
 
 def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
@@ -180,7 +204,7 @@ def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Numbers that are equal as printed are written with all their digits.
     """
-    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_COMPARED]
+    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if is_compared(n)]
     differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
     named = differing[:NAMED_FIELDS]
     for name in differing[NAMED_FIELDS:]:

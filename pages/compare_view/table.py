@@ -12,7 +12,7 @@ import streamlit as st
 from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import METRIC_HEADINGS, ON_REQUEST
-from fedcore.results.settings import NOT_COMPARED
+from fedcore.results.settings import is_compared
 from fedcore.results.summary import SummaryRow
 from pages.widgets import markup
 
@@ -65,7 +65,7 @@ class SummaryColumn:
 
 def choose_layout(compared: Comparison) -> SummaryLayout:
     """Draw the choice of rows, columns and sections, kept in the address."""
-    names = [n for n in _fields(compared) if n not in NOT_COMPARED]
+    names = [n for n in _fields(compared) if is_compared(n)]
     titles = _titles(names)
     columns = MARKS | titles
     standard = {m: METRIC_HEADINGS[m] for m in compared.metrics if m not in ON_REQUEST} | STANDARD

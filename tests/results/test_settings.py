@@ -14,6 +14,7 @@ from fedcore.config import (
     MethodEntry,
     PartitionConfig,
     RunConfig,
+    TransferConfig,
     expand,
 )
 from fedcore.config.grouping import group_hash
@@ -175,6 +176,22 @@ def test_what_is_in_a_folder_counts_not_where_it_lies(
             text = json.dumps({"device": "cpu", "data": content})
             database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
     assert len(compare(Store(db), ids).settings) == settings
+
+
+def test_other_data_that_is_tested_differently_is_another_setting_and_its_place_no_other_row() -> None:
+    def run(**other: object) -> RunConfig:
+        plain = expand(fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))[0]
+        return plain.model_copy(update={"transfer": (TransferConfig(**{"name": "shapes", **other}),)})
+
+    usual = setting_key(run())
+    for other in ({"template": "a {}."}, {"split": "80/20"}, {"name": "folder", "root": "/a"}):
+        assert setting_key(run(**other)) != usual, other
+    here, there = run(name="folder", root="/a"), run(name="folder", root="/b")
+    assert setting_key(here) != setting_key(there), "nothing says that these folders hold the same"
+    assert setting_key(here, {"transfer": "x"}) == setting_key(there, {"transfer": "x"})
+    assert setting_key(here, {"transfer": "x"}) != setting_key(here, {"transfer": "y"})
+    assert settings.row_key(here) == settings.row_key(there)
+    assert settings.distinguishing_texts([settings.flatten(r) for r in (here, there)]) == ["", ""]
 
 
 def test_embedded_data_is_the_same_wherever_it_ran() -> None:
