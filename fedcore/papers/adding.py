@@ -69,15 +69,15 @@ def _state_of(file: Path) -> tuple[object, ...]:
     return str(file), state.st_mtime_ns, state.st_size
 
 
-def _check_edition(paper: Paper, known: Mapping[str, Paper]) -> None:
-    """Refuse an edition of no paper or of another edition, which no page would show."""
+def _check_edition(paper: Paper, others: Mapping[str, Paper]) -> None:
+    """Refuse an edition of a missing paper or of another edition, which no page would show."""
     if not paper.edition_of:
         return
-    base = known.get(paper.edition_of)
+    base = others.get(paper.edition_of)
     if base is None or base.edition_of or base.key == paper.key:
         raise FedLensError(
-            f"{paper.folder / PAPER_FILE}: edition_of is '{paper.edition_of}', which is no other paper here "
-            "that is itself no edition; correct it, or leave it out",
+            f"{paper.folder / PAPER_FILE}: edition_of is '{paper.edition_of}', which must be another paper "
+            "and not itself an edition; correct it, or leave it out",
             "edition_of",
         )
 

@@ -56,7 +56,7 @@ class PrintedMethod(_RunsPart):
 
 
 class PresetFields(BaseModel):
-    """The fields of an experiment, of which those are checked here that are completed before it is made."""
+    """The fields of an experiment; those that are completed before it is made are checked."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     like: str | None = None

@@ -20,7 +20,7 @@ from pages.papers_view.table import table_html
 from pages.widgets import markup, session
 
 NEW = ""
-LICENCE = "This file has printed numbers only, which are facts; the text remains its authors'."
+LICENCE = "Printed numbers only, which are facts; the text remains its authors'."
 EXAMPLE = "Method\tCaltech101\tDTD\tAvg\nPromptFL\t91.30 ± 0.20\t53.74\t72.52"
 WHAT_TO_PASTE = (
     "One line of headings and a line per row, copied from a page, a spreadsheet, Markdown or LaTeX, or a CSV "

@@ -253,9 +253,9 @@ REFUSED = (
     ({"values": other("std\n", "std,value\n").replace("99.5,", "99.5,,1")}, "two columns are called 'value'"),
     ({"values": other("PromptFL", "P" * 200_000)}, "line 2: field larger than field limit"),
     ({"paper": PAPER + "notes = " + "[" * 5000}, "paper.toml: lists within lists"),
-    ({"paper": PAPER + 'edition_of = "ghost"\n'}, "edition_of is 'ghost', which is no other paper"),
-    ({"paper": PAPER + 'edition_of = "mine"\n'}, "edition_of is 'mine', which is no other paper"),
-    ({"paper": PAPER + 'edition_of = "plam"\n'}, "edition_of is 'plam', which is no other paper"),
+    ({"paper": PAPER + 'edition_of = "ghost"\n'}, "edition_of is 'ghost', which must be another paper"),
+    ({"paper": PAPER + 'edition_of = "mine"\n'}, "edition_of is 'mine', which must be another paper"),
+    ({"paper": PAPER + 'edition_of = "plam"\n'}, "edition_of is 'plam', which must be another paper"),
 )
 
 

@@ -101,7 +101,7 @@ def test_harmonic_means_are_counted_as_by_hand() -> None:
 def test_averages_by_another_rule_printed_twice_and_swapped_columns() -> None:
     assert len(texts("other rule", "fedmgp", table="1a", metric="CM")) == 6
     assert texts("printed twice", "normfit", table="A.4", method="CoOp") == [
-        "prints 63.75 here and 63.95 in Table A.5"
+        "prints 63.75 in this table and 63.95 in Table A.5"
     ]
     assert "97.07 in Table 9" in texts("printed twice", "fedmgp", table="1e", metric="CM", method="FedMGP")[0]
     swapped = [

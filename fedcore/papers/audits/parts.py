@@ -269,7 +269,7 @@ def printed_twice(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             if other is not None and (value.value != other.value or both):
                 yield Finding(
                     value, "printed twice",
-                    f"prints {value.text} here and {other.text} in "
+                    f"prints {value.text} in this table and {other.text} in "
                     f"{library.find(value.paper).title_of(other.table)}",
                 )  # fmt: skip
 
@@ -323,7 +323,7 @@ def _in_the_odd_order(
                 continue
             for row in odd[table]:
                 text = (
-                    f"{above} {row[above].value:.2f} is below {below} {row[below].value:.2f} here, and above "
+                    f"{above} {row[above].value:.2f} is below {below} {row[below].value:.2f}, and above "
                     f"it in {len(usual)} of {len(outside)} rows of the other tables, one of which this table "
                     "repeats: perhaps the columns are swapped"
                 )
