@@ -252,11 +252,19 @@ def import_results(
 
 def _protocol_of(file: Path) -> str:
     """Return the numbered protocol that all lines of a leaderboard share; empty if they share none."""
+    from fedcore.config import frozen
+
     lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
-    names = {(line.get("protocol") or "").partition(";")[0] for line in lines}
+    try:
+        names = {(line.get("protocol") or "").partition(";")[0].strip() for line in lines}
+    except csv.Error as error:
+        raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "file") from error
     if len(names) > 1:
         raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
-    return next(iter(names), "")
+    name = next(iter(names), "")
+    if name and frozen.split_number(name)[1] is None:
+        raise FedLensError(f"{file} names the protocol '{name}' without its number, as in {name}@1", "file")
+    return name
 
 
 @command("leaderboard")

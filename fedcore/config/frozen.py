@@ -71,13 +71,17 @@ def _by_digest() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def protocols_of(experiment: Experiment) -> tuple[str, ...]:
-    """Return the numbered protocols that an experiment follows; several presets may be one protocol.
+def protocols_of(experiment: Experiment, trained_here: bool = True) -> tuple[str, ...]:
+    """Return the numbered protocols that runs of an experiment follow; several presets may be one protocol.
 
-    Results that were imported with a number carry it as a tag.
+    Args:
+        trained_here: False for results of other code. What they followed only their file can say, whose
+            number is a tag of the experiment; a tag that a user gives to runs of FedLens says nothing.
     """
+    if trained_here:
+        return _by_digest().get(digest_of(experiment), ())
     protocols = {name for names in _by_digest().values() for name in names}
-    return _by_digest().get(digest_of(experiment), ()) or tuple(t for t in experiment.tags if t in protocols)
+    return tuple(t for t in experiment.tags if t in protocols)
 
 
 def split_number(name: str) -> tuple[str, int | None]:

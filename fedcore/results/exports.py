@@ -84,7 +84,11 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
 def protocol_of(comparison: Comparison, row: ComparisonRow) -> str | None:
     """Return the numbered protocols of the experiments of a row, such as ``fedot/table1-pacs@1``."""
     configs = {e.id: e.config for e in comparison.experiments}
-    found = (name for r in row.runs for name in frozen.protocols_of(configs[r.run.experiment_id]))
+    found = (
+        name
+        for r in row.runs
+        for name in frozen.protocols_of(configs[r.run.experiment_id], r.run.origin == "engine")
+    )
     return "; ".join(dict.fromkeys(found)) or None
 
 

@@ -51,6 +51,39 @@ def test_a_csv_file_of_two_protocols_is_refused(tmp_path: Path, capsys: pytest.C
     assert "names 2 protocols" in capsys.readouterr().err
 
 
+def test_a_protocol_needs_its_number_and_a_csv_file_its_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "board.csv"
+    for protocol, method, said in (
+        ("demo", "a", "names the protocol 'demo' without its number, as in demo@1"),
+        ("demo@1", "a" * 200_000, "line 2: field larger than field limit"),
+    ):
+        file.write_text(
+            f"protocol,method,seed,round,model,test_set,correct,total\n{protocol},{method},1,1,c,c,1,2\n",
+            "utf-8",
+        )
+        assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 2
+        assert said in capsys.readouterr().err
+    assert command_line.run("import", file, "--experiment", "mine", "--db", tmp_path / "runs.db") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_tag_makes_no_protocol_and_joined_results_follow_none(tmp_path: Path) -> None:
+    """The first has other rounds than the demonstration; what joins the second may differ in all."""
+    for name, rounds, tags, followed in (("other", 1, ("demo@1",), set()), ("demo", 10, (), {"demo@1"})):
+        db, file = tmp_path / f"{name}.db", tmp_path / "own.csv"
+        changes = {"rounds": rounds, "seeds": (1,), "tags": tags, "name": "one"}
+        fill.done(db, preset(DEMO).model_copy(update=changes))
+        file.write_text("method,seed,round,model,test_set,correct,total\nmine,1,3,c,c,1,2\n", "utf-8")
+        assert command_line.run("import", file, "--experiment", "one", "--db", db) == 0
+        with checked_comparison(Store(db), [1]) as checked:
+            rows = summary_rows(checked.summary)
+        assert {r["protocol"] for r in rows if r["label"] != "mine"} - {None} == followed
+        if not tags:
+            assert {r["protocol"] for r in rows if r["label"] == "mine"} == {None}
+
+
 def test_a_leaderboard_with_a_held_out_domain_is_refused(tmp_path: Path) -> None:
     held = tmp_path / "runs.db"
     fill.done(held, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=("0°",)))

@@ -90,11 +90,11 @@ def _folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]
 def _numbered(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
     root = locate(entry, roots, "[0-9]*/*.jpeg")
     ids = list(class_names())
-    found = {int(name): name for name in folders_in(root, root) if name.isdecimal()}
-    unknown = [name for label, name in found.items() if label >= len(ids)]
+    numbered = [name for name in folders_in(root, root) if name.isdecimal()]
+    unknown = [name for name in numbered if name not in map(str, range(len(ids)))]
     if unknown:
         raise damaged(root, f"folder '{unknown[0]}' is not a label of ImageNet; labels go from 0 to 999")
-    return root, {ids[label]: found[label] for label in sorted(found)}
+    return root, {ids[label]: str(label) for label in sorted(map(int, numbered))}
 
 
 def _known_ids(root: Path, folders: Sequence[str]) -> list[str]:

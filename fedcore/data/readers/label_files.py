@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.errors import FedLensError
+from fedcore.errors import DAMAGE, FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
@@ -257,7 +258,7 @@ def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
     """Return each image's part and row; refuse a file that names an image twice."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, *DAMAGE) as error:
         raise damaged(path, f"damaged ({error})", "split") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in _COOP_PARTS):
         raise damaged(path, "expected lists of images named train, val and test", "split")
@@ -265,7 +266,9 @@ def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
     for name, part in _COOP_PARTS.items():
         for row in content[name]:
             match row:
-                case [str(image), int(label), str(class_name)] if image and label >= 0 and class_name:
+                case [str(image), int(label), str(class_name)] if label >= 0 and class_name:
+                    if image != posixpath.normpath(image) or image[0] in "/." or "*" in image:
+                        raise damaged(path, f"{image!r:.100} is not a plain path within its folder", "split")
                     rows.append((part, (image, label, class_name)))
                 case _:
                     raise damaged(path, f"{row!r} is not [image, label, class name]", "split")
@@ -283,6 +286,7 @@ def _coop_names(path: Path, rows: list[tuple[int, _CoopRow]]) -> tuple[str, ...]
     missing = sorted(set(range(len(by_label))) - set(by_label))
     if missing:
         raise damaged(path, f"no image has label {missing[0]}", "split")
-    if len(set(by_label.values())) < len(by_label):
+    names = tuple(by_label[label].replace("_", " ") for label in range(len(by_label)))
+    if len(set(names)) < len(names):
         raise damaged(path, "two labels have one name", "split")
-    return tuple(by_label[label].replace("_", " ") for label in range(len(by_label)))
+    return names

@@ -117,6 +117,7 @@ def usable_images(
     Args:
         reasons: why each file cannot be used (None: it can), if they have been checked already.
     """
+    _refuse_two_parts(listing)
     left_out = [LeftOut(_within(listing.root, path), reason) for path, reason in listing.left_out]
     rows = []
     for row, reason in enumerate(cached_reasons(listing.files) if reasons is None else reasons):
@@ -146,6 +147,17 @@ def usable_images(
         owner=None if listing.owner is None else tuple(listing.owner[row] for row in rows),
     )
     return images, left_out
+
+
+def _refuse_two_parts(listing: Listing) -> None:
+    """Refuse an image that label files give to two parts of the official split, such as training and test."""
+    part_of: dict[str, int] = {}
+    for key, part in zip(listing.keys, listing.split or (), strict=False):
+        if part_of.setdefault(key, part) != part:
+            raise FedLensError(
+                f"{listing.root}: '{key}' is listed for two parts of the split; get the label files again",
+                "data.root",
+            )
 
 
 def _within(root: Path, path: Path) -> str:

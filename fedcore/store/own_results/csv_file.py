@@ -191,7 +191,7 @@ def read_rows(file: Path) -> Iterator[CsvRow]:
     _check_columns(file, reader.fieldnames or ())
     seen: dict[tuple[str | int, ...], int] = {}
     domains: dict[str, tuple[str, int]] = {}
-    for values in reader:
+    for values in _lines(reader, file):
         line = reader.line_num
         try:
             row = _row(values)
@@ -209,6 +209,13 @@ def read_rows(file: Path) -> Iterator[CsvRow]:
         yield row
     if not seen:
         raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
+
+
+def _lines(reader: csv.DictReader[str], file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise FedLensError(f"{file}, line {reader.line_num + 1}: {error}; mend that line", "file") from error
 
 
 def _check_columns(file: Path, names: Sequence[str]) -> None:

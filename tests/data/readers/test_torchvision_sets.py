@@ -205,7 +205,16 @@ BAD = {
         "coop-split", lambda r: (r / "caltech-101" / COOP).write_text(
             '{"train": [["Faces/image_0001.jpg", 1, "face"]], "val": [], "test": []}'), "has label 0"),
     "coop: a path that leads outside": (
-        "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "is outside the folder"),
+        "coop-split", edit(COOP, "cougar_body/image_0004", "../../../image_0004"), "is not a plain path"),
+    "coop: one image spelled in two ways": (
+        "coop-split", edit(COOP, "Faces/image_0002", "Faces//image_0001"), "is not a plain path"),
+    "coop: a pattern": ("coop-split", edit(COOP, "Faces/image_0001", "/Faces/*"), "is not a plain path"),
+    "coop: lists within lists": (
+        "coop-split", lambda r: (r / "caltech-101" / COOP).write_text("[" * 100_000), "damaged"),
+    "coop: two names that read the same": (
+        "coop-split", lambda r: (r / "caltech-101" / COOP).write_text(
+            '{"train": [["Faces/image_0001.jpg", 0, "a b"], ["Faces/image_0002.jpg", 1, "a_b"]], '
+            '"val": [], "test": []}'), "two labels have one name"),
     "cars: a label too large": (
         "stanford-cars", lambda r: layouts.savemat(r / "stanford_cars/devkit/cars_meta.mat", {
             "class_names": np.array([layouts.CARS[:2]], dtype=object)}), "has label 3, cars_meta.mat has 2"),
@@ -222,6 +231,11 @@ BAD = {
         "no folder 'n01440764' in val"),
     "imagenet-a: another id": (
         "imagenet-a", rename("n01440764", "n99999999"), "folder 'n99999999' is not a class of ImageNet"),
+    "imagenet-v2: a label twice": ("imagenet-v2", lambda r: layouts.image(
+        next(r.rglob("134")).parent / "0134" / "1f.jpeg", 0), "'0134' is not a label of"),
+    "ucf: a video for training and testing": (
+        "ucf101", lambda r: next(r.rglob("testlist01.txt")).write_text(
+            next(r.rglob("trainlist01.txt")).read_text()), "is listed for two parts of the split"),
     "imagenet-v2: a label too large": ("imagenet-v2", rename("744", "1000"), "'1000' is not a label of"),
     "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
     "tiny: a class without words": (
