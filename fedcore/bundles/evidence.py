@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.config import RunConfig
 from fedcore.records.events import Entity
+from fedcore.records.formulas import unguarded
 from fedcore.results import exports
 
 RECIPE, EVIDENCE, COUNTS = "recipe.json", "evidence.json", "counts.csv"
@@ -154,7 +155,7 @@ def read_samples(text: str) -> list[Sample]:
         for values in reader:
             if len(values) != len(SAMPLE_COLUMNS):
                 raise ValueError(f"line {reader.line_num}: {len(values)} values, not {len(SAMPLE_COLUMNS)}")
-            found.append(Sample(*map(exports.unguarded, values)))
+            found.append(Sample(*map(unguarded, values)))
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from error
     if len({s.sample for s in found}) < len(found):

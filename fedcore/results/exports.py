@@ -17,6 +17,7 @@ from typing import Any, Literal
 from fedcore.config import backbone_names, frozen
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
+from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import NOT_EVERYWHERE, RULES, Metric
@@ -225,20 +226,6 @@ CLIENT_FIELDS = (
 )  # fmt: skip
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
-
-
-def guarded(value: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers are not changed."""
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
-        return "'" + value
-    return value
-
-
-def unguarded(text: str) -> str:
-    """Return the text that ``guarded`` wrote."""
-    return text[1:] if text[:1] == "'" and guarded(text[1:]) == text else text
 
 
 def summary_csv(summary: Summary) -> str:

@@ -42,6 +42,17 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     assert command_line.run("import", file, "--db", other) == 2, "once only"
 
 
+def test_names_that_a_spreadsheet_would_run_come_back_as_they_were(tmp_path: Path) -> None:
+    demo, file = preset(DEMO), tmp_path / "board.csv"
+    methods = tuple(m.model_copy(update={"label": f"+ {m.name}"}) for m in demo.methods[:2])
+    fill.done(tmp_path / "runs.db", demo.model_copy(update={"methods": methods, "seeds": (1,)}))
+    assert command_line.run("leaderboard", 1, "--db", tmp_path / "runs.db", "-o", file) == 0
+    assert "'+ " in file.read_text("utf-8")
+    other = tmp_path / "other.db"
+    assert command_line.run("import", file, "--experiment", "x", "--db", other) == 0
+    assert {r.label for r in compare(Store(other), [1]).rows} == {m.label for m in methods}
+
+
 def test_a_csv_file_of_two_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "board.csv"
     lines = ["protocol,method,seed,round,model,test_set,correct,total"]

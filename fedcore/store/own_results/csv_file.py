@@ -29,6 +29,7 @@ from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
+from fedcore.records.formulas import unguarded
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import (
     MAX_COUNT,
@@ -250,7 +251,7 @@ def _row(values: dict[str, Any]) -> CsvRow:
             "of 1,000"
         )
     # an empty cell is a missing value, which an optional column replaces by its default
-    given = {name: text for name, text in values.items() if text is not None and text.strip()}
+    given = {name: unguarded(text) for name, text in values.items() if text is not None and text.strip()}
     try:
         return CsvRow.model_validate(given)
     except ValidationError as error:

@@ -1,0 +1,20 @@
+"""Text in CSV files that a spreadsheet must not run as a formula."""
+
+from __future__ import annotations
+
+import re
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+
+
+def guarded(value: object) -> object:
+    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers are not changed."""
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
+        return "'" + value
+    return value
+
+
+def unguarded(text: str) -> str:
+    """Return the text that ``guarded`` wrote."""
+    return text[1:] if text[:1] == "'" and guarded(text[1:]) == text else text
