@@ -42,6 +42,22 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     assert command_line.run("import", file, "--db", other) == 2, "once only"
 
 
+def test_a_second_leaderboard_hides_no_run_of_the_first(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, other = tmp_path / "board.csv", tmp_path / "other.db"
+    assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
+    assert command_line.run("import", file, "--db", other) == 0
+    lines = [line for line in file.read_text("utf-8").splitlines() if ",FedOT,4," in line or ",seed," in line]
+    theirs = tmp_path / "theirs.csv"
+    theirs.write_text("\n".join(lines), "utf-8")
+    assert command_line.run("import", theirs, "--db", other) == 2
+    assert "has 'FedOT' with seed 4 from another leaderboard" in capsys.readouterr().err
+    theirs.write_text("\n".join(lines).replace(",FedOT,", ",FedOT of B,"), "utf-8")
+    assert command_line.run("import", theirs, "--db", other) == 0
+    assert {"FedOT", "FedOT of B"} <= {r.label for r in compare(Store(other), [1]).rows}
+
+
 def test_names_that_a_spreadsheet_would_run_come_back_as_they_were(tmp_path: Path) -> None:
     demo, file = preset(DEMO), tmp_path / "board.csv"
     methods = tuple(m.model_copy(update={"label": f"+ {m.name}"}) for m in demo.methods[:2])

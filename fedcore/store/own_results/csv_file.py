@@ -9,7 +9,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,6 +138,8 @@ def import_csv(
     with database_file.writing() as database:
         _refuse_second_import(database, identity, file)
         existing = find_experiment(database, experiment)
+        if existing and tag:
+            _refuse_namesakes(database, existing, by_run, file)
         notices = doubts(existing, dataset)
         if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
             notices.append(unknown)
@@ -158,6 +160,26 @@ def import_csv(
     for notice in notices:
         logger.warning("%s", notice)
     return created
+
+
+def _refuse_namesakes(
+    database: sqlite3.Connection,
+    existing: ExistingExperiment,
+    runs: Iterable[tuple[str, int]],
+    file: str | Path,
+) -> None:
+    """Refuse a leaderboard with a run that another one brought: one of the two would hide the other."""
+    known = {
+        (row["label"], row["seed"])
+        for row in database.execute("SELECT label, seed FROM runs WHERE experiment_id=?", [existing.id])
+    }
+    for method, seed in runs:
+        if (method, seed) in known:
+            raise FedLensError(
+                f"{file}: experiment {existing.id} has '{method}' with seed {seed} from another leaderboard; "
+                "rename the method in the file, so that both are shown",
+                "file",
+            )
 
 
 def _unknown_names(
