@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
-from fedcore.papers import audits, library
+from fedcore.papers import audits, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, RUNS_FILE, VALUES_FILE, Paper, added_folder
@@ -103,6 +103,15 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
         try:
             values_of(experiment, {paper: values})
             variant_runs(experiment)
+            # a rehearsal has a stand-in for each domain, so the domains must be known by name
+            domains = mini.stand_ins(experiment)
+            unknown_domains = [d for d in experiment.held_out if domains and d not in domains]
+            if unknown_domains:
+                raise FedLensError(
+                    f"{experiment.data.name} has no domain '{unknown_domains[0]}'; name its domains",
+                    "held_out",
+                )
+            variant_runs(mini.rehearsal(experiment))
         except FedLensError as error:
             raise FedLensError(f"{where}: {error}", error.field) from error
     return paper, values

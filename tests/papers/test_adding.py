@@ -277,6 +277,8 @@ WRONG_RUNS = (
     (PRESET + 'reproduces = ["1"]', "presets.p.reproduces.0: Input should be a valid dictionary"),
     (PRESET + 'reproduces = [{ table = "9" }]', "preset 'p': no value in table 9 of mine matches"),
     (PRESET + 'reproduces = [{ paper = "fedot", table = "1" }]', "it reproduces 'fedot', another paper"),
+    (PRESET + 'held_out = ["each"]', "preset 'p': food101 has no domain 'each'; name its domains"),
+    (PRESET.replace('"food101"', '"nosuch"'), "preset 'p': unknown data set 'nosuch'"),
     (PRESET + 'like = ["p"]', "presets.p.like: Input should be a valid string"),
     (PRESET.replace("presets.p", 'presets."p@1"'), "String should match pattern"),
 )
