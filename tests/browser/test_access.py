@@ -188,7 +188,7 @@ def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: Ne
 def test_on_a_telephone_tabs_and_headings_are_whole(filled_server: Server, new_page: NewPage) -> None:
     page = new_page(viewport={"width": 390, "height": 1200})
     page.goto(f"{filled_server.url}/compare?ids=1&tab=Cost")
-    page.locator("table.fl-table").wait_for()
+    page.locator("table.fl-table").first.wait_for()
     ends = page.evaluate(
         "[...document.querySelectorAll('[role=tab]')].map(t => t.getBoundingClientRect().right)"
     )

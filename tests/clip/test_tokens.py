@@ -82,8 +82,8 @@ def rename(monkeypatch: pytest.MonkeyPatch, words: int = 60) -> None:
     """Give the embedded digits a class whose name is a long sentence."""
     load = catalog.load_checked
 
-    def renamed(*args: object) -> object:
-        images, left_out = load(*args)
+    def renamed(*args: object, **options: object) -> object:
+        images, left_out = load(*args, **options)
         name = "word " * words + "end"
         return replace(images, classes=(*images.classes[:-1], name)), left_out
 

@@ -102,7 +102,7 @@ Kept below.
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "examples"
+    folder = tmp_path / "ablations"
     folder.mkdir()
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
     monkeypatch.setattr(ablations_doc, "EXAMPLES", folder)
@@ -199,7 +199,7 @@ def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
     with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
         ablations_doc.render(PAGE, Store(tmp_path / "none.db"))
     db = recorded(tmp_path / "runs.db")
-    with pytest.raises(FedLensError, match="no experiment of examples is named 'sdfed'; there are small"):
+    with pytest.raises(FedLensError, match="no experiment of ablations is named 'sdfed'; there are small"):
         ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", Store(db))
 
 

@@ -286,7 +286,7 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "Summary CSV": exported(Store(seeds), [1], rule="mean10", baseline="PromptFL"),
         **{
             f"{name.capitalize()} CSV": exported(Store(seeds), [1], name, rule="mean10")
-            for name in ("domains", "breakdowns", "configs")
+            for name in ("domains", "breakdowns", "costs", "configs")
         },
         "Rounds CSV": exported(Store(seeds), [1], "rounds"),
         "Clients CSV": exported(Store(seeds), [1], "clients"),
