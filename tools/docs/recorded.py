@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedcore import config
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import RunResult
 from fedcore.results.statistics import signed
@@ -114,10 +115,8 @@ def rewrite_from_runs(
 
 def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
     wanted = {
-        (m.label, seed, left_out)
-        for m in row.config.methods
-        for seed in row.config.seeds
-        for left_out in row.config.held_out or (None,)
+        (run.method.label or registry.get(run.method.name).about.title, run.seed, run.held_out)
+        for run in config.expand(row.config)
     }
     recorded = {(v.run.label, v.run.seed, v.run.held_out) for g in comparison.rows for v in g.runs}
     if wanted - recorded:
