@@ -74,9 +74,9 @@ def grid(
     else:
         panels = ordered_panels(panels, settings.order)
         states = {run: (share, text) for run, share, text in lines_of_runs}
-        if settings.view == "matrix":  # not at round 0, where every method still has one common model
-            trained = {run for run, (share, _) in states.items() if until.get(run) or share >= 1}
-            panels = [with_shared_row(p) if trained.issuperset(p.runs) else p for p in panels]
+        if settings.view == "matrix":
+            common = store.runs.with_common_model(until)
+            panels = [with_shared_row(p) if common.issuperset(p.runs) else p for p in panels]
         notes = [panel_note(panel, states, settings.theme) for panel in panels]
         chart = heatmaps.heatmap_grid(
             panels, settings.theme, settings.columns, settings.fitted, width=settings.width, notes=notes

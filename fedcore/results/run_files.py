@@ -23,6 +23,7 @@ _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
     "tf32": "TF32",
     "device_name": "Name of the device",
+    "common_model": "All clients predict with the global model",
     "clients_device": "Device that trained the clients",
     "processors": "Machines that trained the clients",
     "fedlens": "FedLens",

@@ -131,6 +131,15 @@ class Runs:
         with reading_stored(f"the environment of run {run_id}"):
             return JSON_TABLE.validate_json(self._texts(run_id)["environment"] or "{}")
 
+    def with_common_model(self, run_ids: Iterable[int]) -> set[int]:
+        """Return those of some runs whose clients all predict with the global model, by their record."""
+        rows = self._file.rows(
+            f"SELECT id FROM runs WHERE id IN {ID_LIST} AND json_valid(environment) "
+            "AND json_extract(environment, '$.common_model')",
+            {"ids": as_json(run_ids)},
+        )
+        return {row["id"] for row in rows}
+
     def error(self, run_id: int) -> str | None:
         """Return the traceback of a failed run."""
         return cast("str | None", self._texts(run_id)["error"])

@@ -46,6 +46,7 @@ def test_fedot_beats_zero_shot_by_twenty_points_and_repeats_exactly(artifacts, t
     who, plain = trained("zero-shot", artifacts, tmp_path / "zero-shot")
     started, rounds = trained("fedot", artifacts, tmp_path / "once")
     assert len(rounds) == 11, "round 0 and ten more"
+    assert [one.environment["common_model"] for one in (who, started)] == [True, False]
     before, after = personal(who, plain[-1]), personal(started, rounds[-1])
     assert 40 < before < 60, "zero-shot CLIP knows the upright digits, not the turned ones"
     assert after >= before + 20

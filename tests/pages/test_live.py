@@ -83,6 +83,20 @@ def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_pat
     assert other["layout"]["uirevision"] != after["layout"]["uirevision"]
 
 
+def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, tmp_path: Path) -> None:
+    """The engine records whose clients predict with the global model; equal counts alone prove nothing."""
+    db = tmp_path / "runs.db"
+    methods = ("promptfl", "fedalign")
+    _, writers = fill.start(db, fill.an_experiment(methods=methods, seeds=(1,), rounds=1))
+    for writer, method in zip(writers, methods, strict=True):
+        fill.train(writer, until=0, environment={"common_model": method == "promptfl"})
+        learned = fill.a_round(method, 1, 1, 1)
+        alike = [c._replace(correct=23, total=25) for c in learned.cells]
+        writer.write_round(replace(learned, cells=tuple(alike)))
+    rows = [trace["y"] for trace in charts(open_page("live", id="1"))[0]["figure"]["data"] if "z" in trace]
+    assert [len(names) for names in rows] == [1, 1 + len(fill.CLIENTS)]
+
+
 def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
     widget(app.select_slider, "live_until").set_value(2)

@@ -259,15 +259,14 @@ SHARED = "all clients share it"
 
 
 def with_shared_row(panel: Panel) -> Panel:
-    """Return a panel with one row if all of its models have the same counts, or else the panel itself.
+    """Return the panel of a method whose clients predict with the global model with its first row alone.
 
-    The counts are compared where a model was tested; the first row, the global model's, has to have them all.
-    Models that are right on all images, or on none, may differ all the same, so their rows stay.
+    Before aggregation clients still have models of their own, and adapted models of unseen clients are never
+    one: where a count differs from the first row's, or this has not been tested, the panel keeps its rows.
     """
     right, total, tested = panel.correct[:1], panel.total[:1], panel.total > 0
-    some_are_wrong = bool(((right > 0) & (right < total)).any())
     differ = tested & ((panel.correct != right) | (panel.total != total))
-    if len(panel.rows) < 2 or not some_are_wrong or differ.any() or (tested & ~tested[:1]).any():
+    if len(panel.rows) < 2 or differ.any() or (tested & ~tested[:1]).any():
         return panel
     one = replace(panel, rows=(SHARED,), values=panel.values[:1], correct=right, total=panel.total[:1])
     return replace(one, shared=True)
