@@ -144,8 +144,7 @@ def test_their_experiment_files_are_valid(examples, file):
 )
 def test_the_experiments_of_the_documentation_plan_their_runs(path: Path) -> None:
     experiment = config.load(path)
-    found = plan(experiment)
     assert len(experiment.seeds) >= 5
+    found = plan(experiment.model_copy(update={"seeds": experiment.seeds[:1]}))
     assert len({group_hash(run) for run in found.runs}) == len(experiment.methods)
-    each = len(experiment.seeds) * max(1, len(experiment.held_out))
-    assert len(found.runs) == each * len(experiment.methods)
+    assert len(found.runs) == max(1, len(experiment.held_out)) * len(experiment.methods)
