@@ -63,7 +63,7 @@ def page() -> None:
     with places[1]:
         metric: Metric = st.selectbox(
             "Ranked by", list(METRICS), index=list(METRICS).index("personal"), key="by",
-            format_func=METRICS.__getitem__, bind="query-params",
+            format_func=lambda m: METRICS[m].title, bind="query-params",
         )  # fmt: skip
     with places[2]:
         rule: Rule = st.selectbox(
@@ -77,7 +77,7 @@ def page() -> None:
     marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
     made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
     if not made.rows:
-        others = ", ".join(METRICS[m] for m in offered_metrics(made.comparison.rows))
+        others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
         return
     results(store, made, costs)
@@ -92,8 +92,8 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
         charts.table_switch()
     charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
-        f"{METRICS[made.metric]}, reported round: {RULES[made.comparison.rule]}. A rank is the range that "
-        "the seeds leave open.",
+        f"{METRICS[made.metric].title}, reported round: {RULES[made.comparison.rule]}. A rank is the range "
+        "that the seeds leave open.",
         help="Every pair of ranked rows is compared by a paired t-test over the seeds that both have, with "
         f"Holm's correction for all pairs (here {len(made.tests)}), so that all ranks together contain the "
         f"true ranks with 95 % confidence. Rows with fewer than {MIN_PAIRS} seeds are not ranked yet, and "

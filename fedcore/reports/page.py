@@ -70,7 +70,7 @@ def report_html(report: Report) -> str:
         report=report,
         notes=[p for p in report.wording.notes.split("\n\n") if p.strip()],
         sections=sections,
-        metric=METRICS[report.summary.metric],
+        metric=METRICS[report.summary.metric].title,
         rule=RULES[report.comparison.rule],
         notices=tables.notices(report),
         configs=tables.config_tables(report),

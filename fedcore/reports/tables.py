@@ -15,8 +15,7 @@ from fedcore.results.differences import (
 )
 from fedcore.results.metrics import (
     BREAKDOWNS,
-    METRIC_HEADINGS,
-    METRIC_HELP,
+    METRICS,
 )
 from fedcore.results.printed import PrintedValue
 from fedcore.results.run_files import environment_texts
@@ -62,10 +61,10 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
     """Return mean and spread of every row and metric, and the test against the baseline."""
     columns = [("Method", False)]
     for m in table.metrics:
-        columns.append((f"{METRIC_HEADINGS[m]}, %", True))
-        columns += [(f"{METRIC_HEADINGS[m]} printed, %", True)] if m in table.printed_metrics else []
+        columns.append((f"{METRICS[m].heading}, %", True))
+        columns += [(f"{METRICS[m].heading} printed, %", True)] if m in table.printed_metrics else []
     if table.baseline is not None:
-        heading = METRIC_HEADINGS[summary.metric]
+        heading = METRICS[summary.metric].heading
         columns += [(f"{heading}: difference, points", True), ("p (Holm)", True)]
     columns += [("Seeds (n)", True), ("Rounds", True)]
     rows = []
@@ -79,7 +78,7 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
         rows.append([*cells, TextCell(row.seeds), TextCell(row.rounds)])
     notes = [
         *summary.notes,
-        *(f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in table.metrics),
+        *(f"{METRICS[m].heading}: {METRICS[m].help}." for m in table.metrics),
         *table.notes,
     ]
     return TextTable(f"Summary of {table.title}", columns, rows, notes)

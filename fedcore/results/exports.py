@@ -20,7 +20,7 @@ from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS,
 from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
-from fedcore.results.metrics import NOT_EVERYWHERE, RULES, Metric
+from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.printed import PrintedValue
 from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.statistics import PairedTest, Stat
@@ -73,7 +73,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                 content |= _of_test(difference.test, row.remarks)
                 rows.append(content | _of_paper(row.printed[metric]))
             without = [
-                m for m in NOT_EVERYWHERE if m in table.metrics and m not in row.means and row.row.no_value
+                m for m in table.metrics if METRICS[m].may_lack and m not in row.means and row.row.no_value
             ]
             for metric in without:
                 content = dict.fromkeys(SUMMARY_COLUMNS) | shared

@@ -12,36 +12,11 @@ from functools import partial
 from fedcore.progress import counted, duration, listed
 from fedcore.results.comparison import compare
 from fedcore.results.differences import reason_not_comparable
-from fedcore.results.metrics import Metric
+from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, pairwise_tests, signed
 from fedcore.results.summary import Summary, SummaryRow, SummaryTable, shown_metrics, summarise
 from fedcore.store import ExperimentRow, Store
 
-LEADS: dict[Metric, str] = {
-    "personal": "on personal accuracy",
-    "generalisation": "on held-out domains (G)",
-    "global": "with the global model",
-    "personalisation": "on the clients' own domains (P)",
-    "comprehensive": "over all domains (C)",
-    "weighted": "on personal accuracy weighted by samples",
-    "worst": "on the worst client",
-    "classes": "on the clients' own classes",
-    "whole": "with the global model on the whole test set",
-    "dual": "on global and personal accuracy together (harmonic mean)",
-    "base": "on the base classes",
-    "new": "on the new classes",
-    "harmonic": "on base and new classes together (harmonic mean)",
-    "new_gain": "by the gain over zero-shot on new classes",
-    "own_base": "on the base classes with the clients' models",
-    "own_new": "on the new classes with the clients' models",
-    "unseen": "on unseen clients",
-    "adapted": "on unseen clients after adaptation",
-    "transfer": "on other data sets",
-    "harmonic3": "on local, base and new classes together (harmonic mean)",
-    "local": "on each client's classes with the global model",
-    "harmonic_local": "on local, base and new classes together with the global model (harmonic mean)",
-}
-"""How a finding names each metric."""
 ALSO: tuple[Metric, ...] = ("personal", "generalisation", "global", "harmonic", "harmonic_local")
 """Metrics whose leaders a finding names beside that of the chosen one."""
 MOST_ROWS = 24
@@ -69,7 +44,7 @@ def finding(summary: Summary, table: SummaryTable) -> str:
         names = [_name(row) for row in rows if f"{row.means[m].stat.mean:.1f}" == f"{highest:.1f}"]
         if m == metric or len(names) < len(rows):
             value = f"{signed(highest)} points" if m == "new_gain" else f"{highest:.1f} %"
-            leaders.setdefault(tuple(names), []).append(f"{LEADS[m]} ({value})")
+            leaders.setdefault(tuple(names), []).append(f"{METRICS[m].leads} ({value})")
     (first, metrics), *others = leaders.items()
     lead = "leads" if len(first) == 1 else "lead"
     said = [f"{_listed(first)} {lead} {' and '.join(metrics)}"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fedcore.results.comparison import CAVEAT_MARK, NOT_COMPARABLE_MARK
 from fedcore.results.finding import finding
-from fedcore.results.metrics import METRIC_HEADINGS, RULES
+from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.printed import MARKS, PrintedValue
 from fedcore.results.summary import MARKS_NOTE, DifferenceCell, MeanCell, Summary, SummaryTable
 
@@ -23,10 +23,10 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     comparison = summary.comparison
     heads = []
     for m in table.metrics:
-        heads.append(METRIC_HEADINGS[m])
-        heads += [f"{METRIC_HEADINGS[m]}, printed"] if m in table.printed_metrics else []
+        heads.append(METRICS[m].heading)
+        heads += [f"{METRICS[m].heading}, printed"] if m in table.printed_metrics else []
     against = table.baseline is not None and all(summary.metric in row.differences for row in table.rows)
-    compared = [rf"$\Delta$ {tex(METRIC_HEADINGS[summary.metric])}", "$p$"] if against else []
+    compared = [rf"$\Delta$ {tex(METRICS[summary.metric].heading)}", "$p$"] if against else []
     columns = ["Method", *map(tex, heads), *compared, "$n$"]
     printed = ""
     if table.printed_metrics & set(table.metrics):
@@ -103,7 +103,7 @@ def _methods_of_printed_values(table: SummaryTable) -> Iterable[str]:
             names = {f"{value.value:.2f}": value.method for value in reversed(row.printed[metric])}
             if len(names) > 1:
                 meanings = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
-                yield f"{row.row.label}, {METRIC_HEADINGS[metric]} printed: {meanings}"
+                yield f"{row.row.label}, {METRICS[metric].heading} printed: {meanings}"
 
 
 def _printed(values: Sequence[PrintedValue]) -> str:

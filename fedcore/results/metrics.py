@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedcore.results.statistics import group_by, mean_known
-from fedcore.store import MeanAccuracy, NamedCell, RunRow, Store
+from fedcore.store import EntityRow, MeanAccuracy, NamedCell, RunRow, Store
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -28,88 +28,119 @@ Metric = Literal[
     "global", "whole", "dual", "base", "new", "harmonic", "new_gain", "own_base", "own_new",
     "harmonic3", "unseen", "adapted", "transfer", "local", "harmonic_local",
 ]  # fmt: skip
-METRICS: dict[Metric, str] = {
-    "generalisation": "Generalisation G",
-    "personalisation": "Personalisation P",
-    "comprehensive": "Comprehensive C",
-    "personal": "Personal accuracy",
-    "weighted": "Personal accuracy, weighted by samples",
-    "worst": "Worst client",
-    "classes": "Own classes",
-    "global": "Global model",
-    "whole": "Global model, whole test set",
-    "dual": "Harmonic mean of global and personal",
-    "base": "Base classes",
-    "new": "New classes",
-    "harmonic": "Harmonic mean of base and new",
-    "new_gain": "New classes, gain over zero-shot",
-    "own_base": "Own models, base classes",
-    "own_new": "Own models, new classes",
-    "harmonic3": "Harmonic mean of local, base and new",
-    "unseen": "Unseen clients",
-    "adapted": "Unseen clients, adapted",
-    "transfer": "Transfer to other data",
-    "local": "Local classes",
-    "harmonic_local": "Harmonic mean of local, base and new, global model",
-}
-METRIC_HEADINGS: dict[Metric, str] = {
-    "generalisation": "G",
-    "personalisation": "P",
-    "comprehensive": "C",
-    "personal": "Personal",
-    "weighted": "Weighted",
-    "worst": "Worst client",
-    "classes": "Own classes",
-    "global": "Global",
-    "whole": "Whole test",
-    "dual": "HM, global and personal",
-    "base": "Base",
-    "new": "New",
-    "harmonic": "HM",
-    "new_gain": "New, gain",
-    "own_base": "Own, base",
-    "own_new": "Own, new",
-    "harmonic3": "HM of three",
-    "unseen": "Unseen",
-    "adapted": "Adapted",
-    "transfer": "Transfer",
-    "local": "Local",
-    "harmonic_local": "HM of L, B, V",
-}
-METRIC_HELP: dict[Metric, str] = {
-    "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
-    "global model",
-    "personalisation": "each domain's own model on that domain, mean over the runs that hold out another one",
-    "comprehensive": "mean of the whole matrix of held-out domain by domain, G and P together",
-    "personal": "each client's own model on its own test samples, clients weighing equally",
-    "weighted": "each client's own model on its own test samples, every sample weighing equally",
-    "worst": "the lowest accuracy of a client's own model on its own test samples",
-    "classes": "each client's own model on all test samples of the classes it trains on (FedAlign's local "
-    "performance); equal to personal accuracy where classes or domains are disjoint",
-    "global": "the global model on the clients' test samples; empty for methods without a global model",
-    "whole": "the global model on all test samples, including classes that no client has",
-    "dual": "2 G P / (G + P) of the global model's accuracy G and the personal accuracy P, both on the "
-    "clients' test samples, for each run, then averaged (FLiP's dual)",
-    "base": "the global model on all test images of the base classes, among their names",
-    "new": "the global model on all test images of the new classes, among their names; no client trains on "
-    "them",
-    "harmonic": "2 B V / (B + V) of base B and new V, for each seed, then averaged",
-    "new_gain": "accuracy on the new classes minus that of zero-shot CLIP with the same seed, in points; "
-    "below 0, training has made the model forget",
-    "own_base": "each client's own model on all test images of the base classes, clients weighing equally",
-    "own_new": "each client's own model on all test images of the new classes, clients weighing equally",
-    "harmonic3": "harmonic mean of the own models on their own classes (local), on the base classes and on "
-    "the new ones, for each seed, then averaged",
-    "unseen": "the global model on the test samples of clients that never take part; clients weigh equally",
-    "adapted": "each unseen client's model on its test samples, after local training on its own samples that "
-    "begins with the trained model; measured after the last round",
-    "transfer": "the global model on the test images of other data sets, each among its own names; data sets "
-    "weigh equally",
-    "local": "the global model on the test images of each client's classes, among these names only; the mean "
-    "over the clients of a data set, then over data sets",
-    "harmonic_local": "harmonic mean of local L, base B and new V of the global model, for each seed, then "
-    "averaged",
-}
+
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """How a metric is called, and where it is shown.
+
+    Attributes:
+        heading: of its column in a table.
+        leads: what a finding writes after *leads*.
+        column: its field of ``MeanAccuracy``, if it is recorded for every round and so has a curve.
+        curve_on: kind of test set from which any other metric has a curve, see ``metrics_by_round``.
+        on_request: it has a column only in a table that compares by it, as other columns say the same.
+        may_lack: a method may have no value of it, for a reason that its notice says.
+    """
+
+    title: str
+    heading: str
+    leads: str
+    help: str
+    column: str = ""
+    curve_on: str = ""
+    on_request: bool = False
+    may_lack: bool = False
+
+
+METRICS: dict[Metric, MetricFacts] = {
+    "generalisation": MetricFacts(
+        "Generalisation G", "G", "on held-out domains (G)",
+        "the global model on the held-out domain, mean over these; empty for methods without a global model"),
+    "personalisation": MetricFacts(
+        "Personalisation P", "P", "on the clients' own domains (P)",
+        "each domain's own model on that domain, mean over the runs that hold out another one"),
+    "comprehensive": MetricFacts(
+        "Comprehensive C", "C", "over all domains (C)",
+        "mean of the whole matrix of held-out domain by domain, G and P together"),
+    "personal": MetricFacts(
+        "Personal accuracy", "Personal", "on personal accuracy",
+        "each client's own model on its own test samples, clients weighing equally",
+        column="personal_mean"),
+    "weighted": MetricFacts(
+        "Personal accuracy, weighted by samples", "Weighted", "on personal accuracy weighted by samples",
+        "each client's own model on its own test samples, every sample weighing equally",
+        column="personal_weighted"),
+    "worst": MetricFacts(
+        "Worst client", "Worst client", "on the worst client",
+        "the lowest accuracy of a client's own model on its own test samples", column="personal_worst"),
+    "classes": MetricFacts(
+        "Own classes", "Own classes", "on the clients' own classes",
+        "each client's own model on all test samples of the classes it trains on (FedAlign's local "
+        "performance); equal to personal accuracy where classes or domains are disjoint",
+        column="classes_mean"),
+    "global": MetricFacts(
+        "Global model", "Global", "with the global model",
+        "the global model on the clients' test samples; empty for methods without a global model",
+        column="global_mean"),
+    "whole": MetricFacts(
+        "Global model, whole test set", "Whole test", "with the global model on the whole test set",
+        "the global model on all test samples, including classes that no client has"),
+    "dual": MetricFacts(
+        "Harmonic mean of global and personal", "HM, global and personal",
+        "on global and personal accuracy together (harmonic mean)",
+        "2 G P / (G + P) of the global model's accuracy G and the personal accuracy P, both on the clients' "
+        "test samples, for each run, then averaged (FLiP's dual)", on_request=True),
+    "base": MetricFacts(
+        "Base classes", "Base", "on the base classes",
+        "the global model on all test images of the base classes, among their names", curve_on="new"),
+    "new": MetricFacts(
+        "New classes", "New", "on the new classes",
+        "the global model on all test images of the new classes, among their names; no client trains on "
+        "them", curve_on="new", may_lack=True),
+    "harmonic": MetricFacts(
+        "Harmonic mean of base and new", "HM", "on base and new classes together (harmonic mean)",
+        "2 B V / (B + V) of base B and new V, for each seed, then averaged",
+        curve_on="new", may_lack=True),
+    "new_gain": MetricFacts(
+        "New classes, gain over zero-shot", "New, gain", "by the gain over zero-shot on new classes",
+        "accuracy on the new classes minus that of zero-shot CLIP with the same seed, in points; below 0, "
+        "training has made the model forget", may_lack=True),
+    "own_base": MetricFacts(
+        "Own models, base classes", "Own, base", "on the base classes with the clients' models",
+        "each client's own model on all test images of the base classes, clients weighing equally",
+        curve_on="new"),
+    "own_new": MetricFacts(
+        "Own models, new classes", "Own, new", "on the new classes with the clients' models",
+        "each client's own model on all test images of the new classes, clients weighing equally",
+        curve_on="new", may_lack=True),
+    "harmonic3": MetricFacts(
+        "Harmonic mean of local, base and new", "HM of three",
+        "on local, base and new classes together (harmonic mean)",
+        "harmonic mean of the own models on their own classes (local), on the base classes and on the new "
+        "ones, for each seed, then averaged", may_lack=True),
+    "unseen": MetricFacts(
+        "Unseen clients", "Unseen", "on unseen clients",
+        "the global model on the test samples of clients that never take part; clients weigh equally",
+        curve_on="unseen"),
+    "adapted": MetricFacts(
+        "Unseen clients, adapted", "Adapted", "on unseen clients after adaptation",
+        "each unseen client's model on its test samples, after local training on its own samples that "
+        "begins with the trained model; measured after the last round", may_lack=True),
+    "transfer": MetricFacts(
+        "Transfer to other data", "Transfer", "on other data sets",
+        "the global model on the test images of other data sets, each among its own names; data sets weigh "
+        "equally", curve_on="transfer", may_lack=True),
+    "local": MetricFacts(
+        "Local classes", "Local", "on each client's classes with the global model",
+        "the global model on the test images of each client's classes, among these names only; the mean "
+        "over the clients of a data set, then over data sets", curve_on="local"),
+    "harmonic_local": MetricFacts(
+        "Harmonic mean of local, base and new, global model", "HM of L, B, V",
+        "on local, base and new classes together with the global model (harmonic mean)",
+        "harmonic mean of local L, base B and new V of the global model, for each seed, then averaged"),
+}  # fmt: skip
+"""In the order of the columns of a table."""
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
     "domain": "Personal accuracy by domain",
@@ -119,34 +150,14 @@ BREAKDOWNS: dict[Breakdown, str] = {
 """The accuracies that a mean is made of: by domain, client or held-out domain."""
 TestSets = dict[str, dict[str, int]]
 """``own``, ``global`` or ``domain``, see ``recorded_test_sets`` -> test set -> number of test samples."""
-SCORE_COLUMNS: dict[Metric, str] = {
-    "personal": "personal_mean",
-    "weighted": "personal_weighted",
-    "worst": "personal_worst",
-    "classes": "classes_mean",
-    "global": "global_mean",
-}
+SCORE_COLUMNS = {metric: facts.column for metric, facts in METRICS.items() if facts.column}
 """Metric that is recorded for every round -> its field of ``MeanAccuracy``."""
-BY_ROUND: tuple[Metric, ...] = (
-    *SCORE_COLUMNS, "base", "new", "harmonic", "own_base", "own_new", "unseen", "transfer", "local",
-)  # fmt: skip
+BY_ROUND = tuple(metric for metric, facts in METRICS.items() if facts.column or facts.curve_on)
 """Metrics that have a curve over the rounds."""
-ON_REQUEST: tuple[Metric, ...] = ("dual",)
-"""Metrics that have a column in a table only if it compares by them: others of its columns say the same."""
 FURTHER = ("base", "new", "unseen", "transfer")
 """Kinds of test sets beside those of clients and domains."""
 HALVES = ("base", "new")
 """Kinds of test sets that are all test images of the base or of the new classes."""
-NOT_EVERYWHERE: tuple[Metric, ...] = (
-    "new",
-    "harmonic",
-    "new_gain",
-    "own_new",
-    "harmonic3",
-    "adapted",
-    "transfer",
-)
-"""Metrics that a method may have no value of, for a reason that its notice says."""
 AVERAGED_ROUNDS = 10
 """Last rounds over which the rule ``mean10`` averages."""
 
@@ -378,6 +389,15 @@ def local_accuracy(cells: Sequence[NamedCell]) -> float | None:
     clients = (c for c in cells if (c.model_kind, c.test_set_kind) == ("global", "client"))
     by_data = group_by(clients, lambda c: c.domain)
     return mean_known(mean_known(c.correct / c.total for c in same) for same in by_data.values())
+
+
+def metrics_by_round(test_sets: Iterable[EntityRow]) -> set[Metric]:
+    """Return the metrics that have a curve in a run with these test sets."""
+    entities = list(test_sets)
+    kinds = {e.kind for e in entities}
+    if any(e.kind == "base" and e.domain for e in entities):  # as ``local_accuracy`` has it
+        kinds.add("local")
+    return {metric for metric in BY_ROUND if METRICS[metric].column or METRICS[metric].curve_on in kinds}
 
 
 def harmonic_means(values: Mapping[Metric, float | None]) -> dict[Metric, float | None]:

@@ -83,7 +83,7 @@ class Reaching:
     def title(self) -> str:
         best = 100 * self.target / self.share
         return (
-            f"Cost to reach {self.share} % of the best: {METRICS[self.metric]} {self.target:.1f} % "
+            f"Cost to reach {self.share} % of the best: {METRICS[self.metric].title} {self.target:.1f} % "
             f"({self.best} has {best:.1f} %)"
         )
 

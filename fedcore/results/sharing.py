@@ -80,7 +80,7 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
     seeds = "1 seed" if stat.n == 1 else f"mean over {stat.n} seeds"
     spread = "" if stat.std is None else f" ± {stat.std:.2f}"
     notes = [
-        f"{METRICS[metric]} of {label}, {RULES[summary.comparison.rule]}, {seeds}{spread}",
+        f"{METRICS[metric].title} of {label}, {RULES[summary.comparison.rule]}, {seeds}{spread}",
         table.title,
         *([f"protocol {protocol}"] if protocol else []),
         *row.remarks,

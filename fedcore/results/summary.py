@@ -13,7 +13,7 @@ from typing import Literal
 from fedcore.progress import counted
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.differences import difference, reason_not_comparable, significance
-from fedcore.results.metrics import METRICS, ON_REQUEST, RULES, Metric, value_per_seed
+from fedcore.results.metrics import METRICS, RULES, Metric, value_per_seed
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, signed
 
@@ -261,7 +261,7 @@ def shown_metrics(rows: Sequence[ComparisonRow], chosen: Metric | None = None) -
     Args:
         chosen: the metric that the table compares by, which has a column in any case.
     """
-    return tuple(m for m in offered_metrics(rows) if m not in ON_REQUEST or m == chosen)
+    return tuple(m for m in offered_metrics(rows) if not METRICS[m].on_request or m == chosen)
 
 
 def best_and_second(rows: Sequence[ComparisonRow], metric: Metric, digits: int = 1) -> dict[str, Mark]:

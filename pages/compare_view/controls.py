@@ -143,7 +143,7 @@ def _choices(
     with places[1]:
         available = available_metrics(shown) or ["personal"]
         metric: Metric = st.selectbox(
-            "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
+            "Compare by", available, format_func=lambda m: METRICS[m].title, key="by", bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with places[2]:

@@ -58,7 +58,7 @@ def draw(shown: ShownComparison) -> None:
 def _reached(found: Reaching | None, metric: Metric, setting: str) -> None:
     """Draw what each row needed to reach a share of the best."""
     if found is None:
-        st.caption(f"{METRICS[metric]} is not known by round, so no cost to reach a share of it is.")
+        st.caption(f"{METRICS[metric].title} is not known by round, so no cost to reach a share of it is.")
         return
     st.markdown(f"**{markup.md(found.title)}**")
     columns = reach_table(found)
@@ -82,7 +82,7 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
     header = [
         ("No.", "num"),
         ("Method", "wide"),
-        (f"{METRICS[metric]}, %", "num"),
+        (f"{METRICS[metric].title}, %", "num"),
         ("Up, MB", "num"),
         ("Down, MB", "num"),
     ]

@@ -22,7 +22,7 @@ def draw(shown: ShownComparison) -> None:
     """Draw the mean over seeds with its band, a chart per setting."""
     compared, source = shown.comparison, shown.source
     recorded = recorded_values(source)
-    titles: dict[str, str] = {m: METRICS[m] for m in BY_ROUND if m in compared.metrics}
+    titles: dict[str, str] = {m: METRICS[m].title for m in BY_ROUND if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         value = st.selectbox(

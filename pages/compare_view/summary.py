@@ -11,8 +11,6 @@ from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
     BREAKDOWNS,
-    METRIC_HEADINGS,
-    METRIC_HELP,
     METRICS,
     RULES,
     Breakdown,
@@ -140,10 +138,10 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
     rule = RULES[summary.comparison.rule]
     return SummaryColumn(
         metric,
-        f"{METRIC_HEADINGS[metric]}, %",
+        f"{METRICS[metric].heading}, %",
         lambda r: _mean_cell(r.row, r.means[metric], rule) if metric in r.means else "-",
         lambda r: r.means[metric].stat.mean if metric in r.means else None,
-        f"{METRICS[metric]}: {METRIC_HELP[metric]}",
+        f"{METRICS[metric].title}: {METRICS[metric].help}",
     )
 
 
@@ -170,7 +168,7 @@ def _details(summary: str, lines: Sequence[str]) -> str:
 def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
     return SummaryColumn(
         f"{metric}_printed",
-        f"{METRIC_HEADINGS[metric]} printed, %",
+        f"{METRICS[metric].heading} printed, %",
         lambda r: _printed_cell(summary, r, metric),
         lambda r: r.printed[metric][0].value if r.printed[metric] else None,
         "What papers print for this row",
@@ -209,7 +207,7 @@ def _difference_columns(summary: Summary) -> list[SummaryColumn]:
 
     return [
         SummaryColumn(
-            "difference", f"{METRIC_HEADINGS[metric]}: difference, points", lambda r: _difference(r, metric),
+            "difference", f"{METRICS[metric].heading}: difference, points", lambda r: _difference(r, metric),
             lambda r: r.differences[metric].points,
             "Mean minus the baseline's. Rows with other test sets, rounds or participation, or with "
             "unfinished runs, are not compared with the baseline.",

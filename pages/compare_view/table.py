@@ -11,7 +11,7 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison, ComparisonRow
-from fedcore.results.metrics import METRIC_HEADINGS, ON_REQUEST
+from fedcore.results.metrics import METRICS
 from fedcore.results.settings import is_compared
 from fedcore.results.summary import SummaryRow
 from pages.widgets import markup
@@ -68,7 +68,7 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
     names = [n for n in _fields(compared) if is_compared(n)]
     titles = _titles(names)
     columns = MARKS | titles
-    standard = {m: METRIC_HEADINGS[m] for m in compared.metrics if m not in ON_REQUEST} | STANDARD
+    standard = {m: METRICS[m].heading for m in compared.metrics if not METRICS[m].on_request} | STANDARD
     fields = st.multiselect(
         "More columns", list(columns), format_func=columns.__getitem__, key="fields",
         bind="query-params", placeholder="none",

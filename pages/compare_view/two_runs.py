@@ -77,12 +77,12 @@ def _values(a: Side, b: Side, apart: str) -> None:
     """
     header = [("Metric", "wide"), (_name(a), "num"), (_name(b), "num"), ("Difference, points", "num")]
     rows = [["Reported round", markup.esc(a[1].rounds_text), markup.esc(b[1].rounds_text), ""]]
-    for metric, title in METRICS.items():
+    for metric, facts in METRICS.items():
         ours, theirs = a[1].values.get(metric), b[1].values.get(metric)
         if ours is None and theirs is None:
             continue
         gap = "-" if apart or ours is None or theirs is None else signed(ours - theirs, 2)
-        rows.append([f"{markup.esc(title)}, %", markup.number(ours, 2), markup.number(theirs, 2), gap])
+        rows.append([f"{markup.esc(facts.title)}, %", markup.number(ours, 2), markup.number(theirs, 2), gap])
     rows.append(["Page of the run", _link(a), _link(b), ""])
     st.html(markup.table_html(header, rows, "Values of both runs"))
     st.caption(

@@ -11,7 +11,7 @@ import streamlit as st
 from fedcore.plots.theme import Theme
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, VALIDATION
 from fedcore.results import diagnostics
-from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS
+from fedcore.results.metrics import BY_ROUND, METRICS, SCORE_COLUMNS, metrics_by_round
 from fedcore.results.panels.panel import ORDERS, RowOrder
 from fedcore.results.panels.run_panels import VIEWS, PanelView, default_view
 from fedcore.store import ExperimentRow, RunRow
@@ -26,7 +26,7 @@ CURVES: dict[str, str] = {
     "personal": "Personal accuracy, mean",
     "worst": "Worst client",
     "global": "Global model",
-    **{metric: METRICS[metric] for metric in BY_ROUND if metric not in SCORE_COLUMNS},
+    **{metric: METRICS[metric].title for metric in BY_ROUND if metric not in SCORE_COLUMNS},
 }
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
@@ -178,16 +178,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
         )
         described = diagnostics.recorded_charts(store, runs)
-        listed = store.cells.entities(runs[0].id) if runs else []
-        kinds = {e.kind for e in listed}
-        if any(e.kind == "base" and e.domain for e in listed):  # clients predict among their own classes
-            kinds.add("local")
-        halved = "new" in kinds
-        absent = {n for n in BY_ROUND if n not in SCORE_COLUMNS}
-        by_kind = {"unseen", "transfer", "local"}
-        absent -= by_kind & kinds
-        absent -= absent - by_kind if halved else set()
-        titles = {n: title for n, title in CHARTS.items() if n not in absent}
+        by_round = metrics_by_round(store.cells.entities(runs[0].id) if runs else ())
+        titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
         titles |= {c.key: c.heading for c in described}
         charts = st.multiselect(
             "Charts",
@@ -199,10 +191,9 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not charts:
-        first = ["base", "new"] if halved else ["personal"]
-        first = ["local", *first] if "local" in kinds else first
-        first += [kind for kind in ("unseen", "transfer") if kind in kinds] + ["loss"]
-        charts = [*first, *(c.key for c in diagnostics.default_charts(described))]
+        own = ("local", "base", "new") if "new" in by_round else ("personal",)
+        first = [metric for metric in (*own, "unseen", "transfer") if metric in by_round]
+        charts = [*first, "loss", *(c.key for c in diagnostics.default_charts(described))]
     panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
     automatic = 1 if session.is_narrow() else 2 if len(panels) == 4 else 3
     in_a_row = automatic if columns == AUTOMATIC else int(columns)

@@ -42,7 +42,7 @@ def test_the_table_has_it_beside_personal_accuracy(recorded):
     db, experiment = recorded
     comparison = compare(Store(db), [experiment])
     (group,) = comparison.rows
-    assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"] == "Own classes"
+    assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"].title == "Own classes"
     assert group.stats["personal"].mean == pytest.approx(75)
     assert group.stats["worst"].mean == pytest.approx(50)
     assert group.stats["weighted"].mean == pytest.approx(100 * 5 / 6)

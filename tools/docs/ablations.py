@@ -50,7 +50,7 @@ class Measure:
     @property
     def title(self) -> str:
         """The words above its table."""
-        return METRICS[self.metric] + (", before aggregation" if self.before else "")
+        return METRICS[self.metric].title + (", before aggregation" if self.before else "")
 
 
 @dataclass(frozen=True)

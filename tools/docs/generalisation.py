@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.errors import FedLensError
-from fedcore.results.metrics import METRIC_HEADINGS, METRICS, Metric, value_per_seed
+from fedcore.results.metrics import METRICS, Metric, value_per_seed
 from fedcore.results.statistics import spread
 from fedcore.store import Store
 from tools.docs.blocks import FOLDER, fill
@@ -91,7 +91,7 @@ def table(question: Question, recorded: RecordedExperiment) -> str:
     """
     first = _values(recorded, question.minuend)[recorded.rows[0].label]
     if not first:
-        raise FedLensError(f"{recorded.rows[0].label} has no value of '{METRICS[question.minuend]}'")
+        raise FedLensError(f"{recorded.rows[0].label} has no value of '{METRICS[question.minuend].title}'")
     of = {metric: _values(recorded, metric) for metric in (*question.metrics, question.minuend)}
     against = None if question.subtrahend is None else _values(recorded, question.subtrahend)
     lines = []
@@ -105,10 +105,10 @@ def table(question: Question, recorded: RecordedExperiment) -> str:
         cells = ("", "") if same else difference(own, other)[:2]
         lines.append([row.label, *("" if s is None else s.text() for s in stats), *cells, str(len(row.runs))])
     subtracted = (
-        recorded.rows[0].label if question.subtrahend is None else METRIC_HEADINGS[question.subtrahend]
+        recorded.rows[0].label if question.subtrahend is None else METRICS[question.subtrahend].heading
     )
-    headings = [METRIC_HEADINGS[metric] for metric in question.metrics]
-    compared = f"{METRIC_HEADINGS[question.minuend]} minus {subtracted} (95 % interval)"
+    headings = [METRICS[metric].heading for metric in question.metrics]
+    compared = f"{METRICS[question.minuend].heading} minus {subtracted} (95 % interval)"
     return markdown(["method", *headings, compared, "could have seen", "n"], lines)
 
 

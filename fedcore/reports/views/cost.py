@@ -54,7 +54,7 @@ def cost_figure(
     front = curves.pareto_front(costs, against)
     if not front:
         return None
-    title = METRICS[source.metric]
+    title = METRICS[source.metric].title
     return CostFigure(
         f"cost-{AGAINST[against]}",
         f"{title} against {AGAINST[against]}",

@@ -82,7 +82,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     """Return the accuracy by round, a figure per metric."""
     rows = source.comparison.rows_in(setting)
     return [
-        Curves(f"curves-{m}", f"{METRICS[m]} by round", tuple(lines_of(source, setting, m)))
+        Curves(f"curves-{m}", f"{METRICS[m].title} by round", tuple(lines_of(source, setting, m)))
         for m in BY_ROUND
         if any(m in row.stats for row in rows)
     ]

@@ -36,12 +36,12 @@ def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFig
         columns[field_title(field)] = [
             value_text(field, row.values[field]) if field in row.values else "" for _, row in points
         ]
-    columns[METRICS[metric]] = [row.stat.text(2) for _, row in points]
+    columns[METRICS[metric].title] = [row.stat.text(2) for _, row in points]
     columns["n"] = [row.stat.n for _, row in points]
     return ChartFigure(
         "sweep",
-        f"{METRICS[metric]} of all combinations",
-        lambda theme, width: parallel_chart(families, theme, METRICS[metric]),
+        f"{METRICS[metric].title} of all combinations",
+        lambda theme, width: parallel_chart(families, theme, METRICS[metric].title),
         columns,
     )
 
@@ -79,7 +79,7 @@ def _lines_figure(
     return ChartFigure(
         name,
         title,
-        lambda theme, width: sweep_line_chart(lines, theme, field, METRICS[metric]),
+        lambda theme, width: sweep_line_chart(lines, theme, field, METRICS[metric].title),
         columns,
     )
 

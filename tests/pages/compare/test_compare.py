@@ -22,7 +22,7 @@ from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.finding import findings
-from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
+from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.panels.matrices import method_by_domain_panel
 from fedcore.results.summary import summarise
 from fedcore.store import Store, database
@@ -39,8 +39,8 @@ def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) ->
     app = open_page("compare", ids=["1"], baseline="PromptFL", rule="best on validation")
     head, *rows = table(app, "Summary of")
     text = exported(Store(seeds), [1], rule="best", baseline="PromptFL")
-    filed = {(r["label"], METRICS[r["metric"]]): r for r in csv.DictReader(io.StringIO(text))}
-    titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
+    filed = {(r["label"], METRICS[r["metric"]].title): r for r in csv.DictReader(io.StringIO(text))}
+    titles = {f"{m.heading}, %": m.title for m in METRICS.values()}
     compared = 0
     for row in rows:
         for title, cell in zip(head, row, strict=True):
