@@ -111,13 +111,7 @@ def scores_by_round(
     """Return the accuracies of some runs by round, in per cent; none for a metric without a curve."""
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
-    if metric == "dual":
-        for row in store.rounds.mean_accuracy(ids, split, stage):
-            share = harmonic_mean(row.global_mean, row.personal_mean)
-            if share is not None:
-                scores[row.run_id][row.round] = 100 * share
-        return scores
-    if metric not in SCORE_COLUMNS:
+    if metric != "dual" and metric not in SCORE_COLUMNS:
         evaluated = store.rounds.evaluated_of_runs(ids)
         cells = (
             store.cells.own_and_global(evaluated, split, stage)
@@ -131,7 +125,11 @@ def scores_by_round(
                 scores[run][round_] = 100 * share
         return scores
     for row in store.rounds.mean_accuracy(ids, split, stage):
-        share = getattr(row, SCORE_COLUMNS[metric])
+        share = (
+            harmonic_mean(row.global_mean, row.personal_mean)
+            if metric == "dual"
+            else getattr(row, SCORE_COLUMNS[metric])
+        )
         if share is not None:
             scores[row.run_id][row.round] = 100 * share
     return scores

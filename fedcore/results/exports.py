@@ -130,11 +130,6 @@ def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[Tidy
 
     A seed that never reached it has no rounds, megabytes and seconds.
     """
-    found = (
-        reaching(store, comparison, setting, metric, share)
-        for setting in comparison.settings
-        for share in SHARES
-    )
     return [
         {
             **_shared(reach.row, comparison.names),
@@ -150,8 +145,8 @@ def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[Tidy
             "seconds": _rounded(seed.seconds),
             "remark": reach.row.remark or None,
         }
-        for of in found
-        if of is not None
+        for setting in comparison.settings
+        for of in reaching(store, comparison, setting, metric, SHARES)
         for reach in of.rows
         for seed in reach.seeds
     ]

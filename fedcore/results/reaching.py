@@ -9,6 +9,7 @@ round is selected by it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,24 +90,26 @@ class Reaching:
 
 
 def reaching(
-    store: Store, comparison: Comparison, setting: str, metric: Metric, share: int = USUAL_SHARE
-) -> Reaching | None:
-    """Return what each row of a setting needed to reach a share of its best mean; None without curves.
+    store: Store, comparison: Comparison, setting: str, metric: Metric, shares: Sequence[int]
+) -> list[Reaching]:
+    """Return what each row of a setting needed to reach each share of its best mean; empty without curves.
 
     Args:
-        share: per cent of the best. Rows that were evaluated on other test sets are left out.
+        shares: per cent of the best. Rows that were evaluated on other test sets are left out.
     """
     rows = [row for row in comparison.rows_in(setting) if not row.other_tests and metric in row.stats]
     ids = [result.run.id for row in rows for result in row.runs]
     scores = scores_by_round(store, ids, metric)
     if not any(scores.values()):
-        return None
+        return []
     best = max(rows, key=lambda row: row.stats[metric].mean)
-    target = best.stats[metric].mean * share / 100
     traffic, time = cumulative_cost(store, ids, "megabytes"), cumulative_cost(store, ids, "seconds")
-    reached = (_reach(row, scores, traffic, time, target) for row in rows)
-    known = tuple(reach for reach in reached if reach.seeds)
-    return Reaching(metric, share, best.label, target, known) if known else None
+    found = []
+    for share in shares:
+        target = best.stats[metric].mean * share / 100
+        reached = (_reach(row, scores, traffic, time, target) for row in rows)
+        found.append(Reaching(metric, share, best.label, target, tuple(r for r in reached if r.seeds)))
+    return [each for each in found if each.rows]
 
 
 def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByRound, target: float) -> Reach:

@@ -46,7 +46,11 @@ def draw(shown: ShownComparison) -> None:
         charts.draw_figure(figure, f"compare_cost_{i}")
         if not st.session_state.get("as_tables"):
             st.html(_table(costs, curves.pareto_front(costs, against), metric, title))
-        _reached(reaching(shown.store, compared, setting, metric, share), metric, title)
+        reached = reaching(shown.store, compared, setting, metric, (share,))
+        if not reached:
+            st.caption(f"{METRICS[metric].title} was not recorded by round, so its cost to reach is unknown.")
+        for found in reached:
+            _reached(found, title)
     st.caption(
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
@@ -55,11 +59,8 @@ def draw(shown: ShownComparison) -> None:
     )
 
 
-def _reached(found: Reaching | None, metric: Metric, setting: str) -> None:
+def _reached(found: Reaching, setting: str) -> None:
     """Draw what each row needed to reach a share of the best."""
-    if found is None:
-        st.caption(f"{METRICS[metric].title} is not known by round, so no cost to reach a share of it is.")
-        return
     st.markdown(f"**{markup.md(found.title)}**")
     columns = reach_table(found)
     methods = [markup.method_html(reach.row.label, reach.row.method) for reach in found.rows]

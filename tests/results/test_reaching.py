@@ -64,20 +64,18 @@ def test_a_seed_has_reached_the_target_in_the_first_evaluated_round_that_is_so_g
 ):
     """The best is FedOT with 95 %; 80 % of it are 76 %, which are 16 of 20."""
     (setting,) = comparison.settings
-    found = reaching(store, comparison, setting, "personal", 80)
-    assert found is not None and (found.best, found.target) == ("FedOT", pytest.approx(76))
+    found, low, whole = reaching(store, comparison, setting, "personal", (80, 40, 100))
+    assert (found.best, found.target) == ("FedOT", pytest.approx(76))
     by_method = {reach.row.method: reach for reach in found.rows}
     fedot, promptfl, zero = (by_method[m] for m in ("fedot", "promptfl", "zero-shot"))
     assert [(s.rounds, s.megabytes, s.seconds) for s in fedot.seeds] == [(3, 9.0, 9.0), (3, 9.0, 9.0)]
     assert [s.rounds for s in promptfl.seeds] == [4, None] and promptfl.text == "1 of 2"
     assert promptfl.stat("megabytes").mean == 12 and promptfl.stat("seconds").n == 1
     assert zero.text == "never" and zero.stat("rounds") is None
-    low = reaching(store, comparison, setting, "personal", 40)
-    assert low is not None and [s.rounds for s in low.rows[0].seeds] == [0, 0]
+    assert [s.rounds for s in low.rows[0].seeds] == [0, 0]
     assert [s.megabytes for s in low.rows[0].seeds] == [0, 0], "before training nothing was sent"
-    whole = reaching(store, comparison, setting, "personal", 100)
-    assert whole is not None and [s.rounds for s in whole.rows[0].seeds] == [None, 4]
-    assert reaching(store, comparison, setting, "new") is None
+    assert [s.rounds for s in whole.rows[0].seeds] == [None, 4]
+    assert reaching(store, comparison, setting, "new", (80,)) == []
 
 
 def test_a_curve_that_begins_after_the_first_round_hides_when_the_target_was_reached(tmp_path: Path) -> None:
@@ -94,8 +92,8 @@ def test_a_curve_that_begins_after_the_first_round_hides_when_the_target_was_rea
         writer.claim.finish("done")
     store = Store(tmp_path / "runs.db")
     compared = compare(store, [1])
-    found = reaching(store, compared, *compared.settings, "personal", 80)
-    assert found is not None and len(compared.rows) == 2
+    (found,) = reaching(store, compared, *compared.settings, "personal", (80,))
+    assert len(compared.rows) == 2
     assert [(r.row.method, r.seeds[0].rounds) for r in found.rows] == [("fedot", 1)]
 
 

@@ -10,20 +10,19 @@ from fedcore.reports.views.view import NARROW, ChartFigure, Figure, NumberColumn
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS
-from fedcore.results.reaching import ReachCost, Reaching, reaching
+from fedcore.results.reaching import USUAL_SHARE, ReachCost, Reaching, reaching
 
 AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
 
 
 @dataclass(frozen=True)
 class CostFigure(ChartFigure):
-    """The chart of costs; ``reached`` is a further table, of what the rows needed to reach a target."""
+    """The chart of costs; ``reached`` are further tables, of what the rows needed to reach a target."""
 
-    reached: Reaching | None = None
+    reached: Sequence[Reaching] = ()
 
     def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
-        further = [] if self.reached is None else [(self.reached.title, reach_table(self.reached))]
-        return [*super().numbers(), *further]
+        return [*super().numbers(), *((found.title, reach_table(found)) for found in self.reached)]
 
 
 def reach_table(found: Reaching) -> dict[str, list[object]]:
@@ -48,7 +47,7 @@ def cost_figure(
     costs: list[curves.Cost],
     against: CostAxis,
     scale: Scale = "automatic",
-    reached: Reaching | None = None,
+    reached: Sequence[Reaching] = (),
 ) -> CostFigure | None:
     """Return the figure of some rows' costs; None if no row has recorded this cost."""
     front = curves.pareto_front(costs, against)
@@ -72,10 +71,10 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     The first has the cost to reach ``USUAL_SHARE`` of the best as a further table.
     """
     costs = curves.row_costs(source.store, source.comparison, setting, source.metric)
-    reached = reaching(source.store, source.comparison, setting, source.metric)
+    reached = reaching(source.store, source.comparison, setting, source.metric, (USUAL_SHARE,))
     found: list[Figure] = []
     for against in AGAINST:
-        figure = cost_figure(source, costs, against, reached=None if found else reached)
+        figure = cost_figure(source, costs, against, reached=() if found else reached)
         found += [] if figure is None else [figure]
     return found
 
