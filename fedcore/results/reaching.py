@@ -1,10 +1,10 @@
 """The cost to reach a share of the best accuracy of a setting: rounds, traffic and time.
 
 The best is the highest mean of the setting's rows in the reported round. A seed has reached a share of it in
-the first evaluated round in which its test accuracy is at least so high; with held-out domains that is the
-mean over the seed's runs. A curve that begins after the first round, as of a bundle, which has the reported
-round only, hides when it was reached, so such seeds are left out. This describes the curves: no reported
-round is selected by it.
+the first evaluated round in which its test accuracy is at least that high; with held-out domains the accuracy
+is the mean over the seed's runs. A seed whose curve begins after the first round is left out, since it does
+not show when the target was reached; a bundle, for example, holds the reported round only. All this describes
+the curves: it does not select the reported round.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class SeedReach:
     Attributes:
         runs: their numbers.
         rounds: the first evaluated round that reached it; 0 is before training.
-        megabytes: traffic of all clients, up and down; None too if it was not measured.
-        seconds: of training and aggregation; None too if they were not measured.
+        megabytes: traffic of all clients, up and down; also None if it was not measured.
+        seconds: of training and aggregation; also None if they were not measured.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Reaching:
-    """The rows of a setting on their way to a share of its best accuracy.
+    """When the rows of a setting reached a share of its best accuracy.
 
     Attributes:
         best: the label of the row with the highest mean.

@@ -23,16 +23,17 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
     """Return the counts of the reported round of each row, in the columns that an import reads.
 
     Raises:
-        FedLensError: for a mean of several rounds, for several settings, and where a domain is held out,
-            which the columns lack.
+        FedLensError: for a mean of several rounds, several settings or a held-out domain, which the columns
+            cannot express.
     """
     if comparison.rule == "mean10" or any(r.run.held_out for row in comparison.rows for r in row.runs):
         raise FedLensError(
-            "a leaderboard as CSV has one round of each run, and no held-out domain; write a bundle", "ids"
+            "a leaderboard as CSV holds one round of each run and no held-out domain; write a bundle", "ids"
         )
     if len(comparison.settings) != 1:
         raise FedLensError(
-            f"a leaderboard has one setting, and these are {len(comparison.settings)}; choose with --where",
+            f"a leaderboard has one setting, and these runs have {len(comparison.settings)}; choose one with "
+            "--where",
             "where",
         )
 

@@ -191,16 +191,16 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
 
 
 def joint_families(families: Iterable[SweepFamily]) -> dict[str, list[SweepFamily]]:
-    """Return the fields that are the only one of several methods, with the families of these methods.
+    """Return each field that is the only swept one of several methods, with the families of these methods.
 
-    A method that a field cannot change, such as zero-shot CLIP over shots, is a level line among them.
+    A method that the field cannot change, such as zero-shot CLIP over shots, is a horizontal line among them.
     """
     alone = group_by((f for f in families if len(f.fields) == 1), lambda family: family.fields[0])
     return {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
 
 
 def shots_scope(families: Iterable[SweepFamily]) -> str:
-    """Return in words whether the shots of some rows are per client or in all; empty if the rows differ."""
+    """Return in words whether the shots of some rows are per client or in total; empty if the rows differ."""
     scopes = {row.group.config.data.shots_scope for family in families for row in family.rows}
     return value_text("data.shots_scope", scopes.pop()) if len(scopes) == 1 else ""
 

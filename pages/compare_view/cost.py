@@ -31,7 +31,7 @@ def draw(shown: ShownComparison) -> None:
         share = st.segmented_control(
             "Cost to reach", list(SHARES), default=USUAL_SHARE, required=True, key="cost_share",
             bind="query-params", format_func=lambda s: f"{s} %",
-            help="Of the highest mean of the setting. A second table says what each row needed to reach it.",
+            help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):
         costs = curves.row_costs(shown.store, compared, setting, metric)

@@ -152,9 +152,7 @@ def tag(items: Items) -> None:
         f"Tags that {'this experiment has' if single(items) else 'all of them have'}", known, default=shared,
         accept_new_options=True, key="tags_chosen", placeholder="choose, or type a new one",
     )  # fmt: skip
-    st.caption(
-        "Tags serve as folders: choose one beside the search, and the list shows its experiments only."
-    )
+    st.caption("Tags serve as folders: choose one beside the search to list its experiments only.")
     if st.button("Save", type="primary", key="tags_saved"):
         try:
             for i in items:

@@ -26,7 +26,7 @@ MAX_SEEDS = 1000
 _TO = r"-|\u2013|\.\."
 """Between the ends of a range: a hyphen, a dash or two dots."""
 MAX_COLUMNS = 4
-"""Fields beside each other behind the expander; in a narrower one the options could not be read."""
+"""Fields side by side behind the expander; narrower ones would cut off their options."""
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
 """Example paths of the user's own data, by data set name."""
@@ -113,7 +113,7 @@ def further_data_fields(
 ) -> list[dict[str, Any]]:
     """Draw the choice of data sets that clients train on beside the first; return their entries.
 
-    Two entries of one name, such as two folders, are set in files, and the form preserves them.
+    Two entries of one name, such as two folders, can be set in files only; the form preserves them.
     """
     before = {other.name: other.model_dump() for other in draft.further_data}
     if data["training_classes"] != "own":
@@ -258,7 +258,7 @@ def partition_fields(
         tuple(kinds),
         index=tuple(kinds).index(draft.kind) if draft.kind in kinds else 0,
         format_func=lambda k: kinds[k],
-        key=f"{key}.kind" + ".own" * own,
+        key=f"{key}.kind.own" if own else f"{key}.kind",
     )
     errors.place("partition.kind")
     names = PARTITION_FIELDS[kind]

@@ -57,8 +57,9 @@ def about(name: str) -> str:
         "Official split": entry.official_split,
         "Prompt": f"`{entry.template}`",
         "In CoOp": ", ".join(
-            [f"`{entry.template_coop}`"] * bool(entry.template_coop)
-            + [f"`{entry.split_coop}`"] * (bool(entry.split_coop) and entry.loader != "coop")
+            f"`{text}`"
+            for text in (entry.template_coop, "" if entry.loader == "coop" else entry.split_coop)
+            if text
         ),
         "Citation": entry.citation,
         "Licence": entry.licence,

@@ -42,7 +42,7 @@ class RecordedExperiment:
 
 
 def command(path: Path, db: Path | str) -> str:
-    """Return what makes the runs of a file of examples/."""
+    """Return the command that makes the runs of a file of examples/."""
     return f"OMP_NUM_THREADS=1 fedlens run examples/{path.parent.name}/{path.name} --db {db}"
 
 
@@ -155,9 +155,9 @@ def difference(own: Mapping[int, float], other: Mapping[int, float]) -> tuple[st
     """Return the cells of a difference paired by seed, and its standard deviation.
 
     Returns:
-        the mean with its 95 % interval, in bold where this leaves out 0; the smallest true difference that
-        would have been found; and the deviation. Empty texts below two seeds in common, and no second text
-        where the difference is the same for every seed, so that there is no spread to judge by.
+        the mean with its 95 % interval, in bold if this excludes 0; the smallest true difference that would
+        have been found; and the deviation. Both texts are empty for fewer than two common seeds, and the
+        second one also if the difference is the same for every seed, as there is no spread to judge by.
     """
     found = paired([own[seed] - other[seed] for seed in sorted(set(own) & set(other))])
     if found is None:
