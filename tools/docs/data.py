@@ -63,7 +63,7 @@ def about(name: str) -> str:
         ),
         "Citation": entry.citation,
         "Licence": entry.licence,
-        "Get it": entry.how_to_get,
+        "How to get it": entry.how_to_get,
     }
     return "\n".join(f"- {title}: {text}" for title, text in facts.items() if text) + "\n"
 
