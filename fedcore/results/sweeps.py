@@ -190,13 +190,16 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
     return lines
 
 
-def joint_families(families: Iterable[SweepFamily]) -> dict[str, list[SweepFamily]]:
-    """Return each field that is the only swept one of several methods, with the families of these methods.
+def joint_families(
+    families: Sequence[SweepFamily],
+) -> tuple[dict[str, list[SweepFamily]], list[SweepFamily]]:
+    """Return each field that is the only swept one of several methods with their families, and all others.
 
     A method that the field cannot change, such as zero-shot CLIP over shots, is a horizontal line among them.
     """
     alone = group_by((f for f in families if len(f.fields) == 1), lambda family: family.fields[0])
-    return {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
+    joint = {field: same for field, same in alone.items() if len(same) == len({f.method for f in same}) > 1}
+    return joint, [family for family in families if not any(family in same for same in joint.values())]
 
 
 def shots_scope(families: Iterable[SweepFamily]) -> str:

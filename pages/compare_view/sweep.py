@@ -34,12 +34,11 @@ def draw(shown: ShownComparison) -> None:
         return
     for said in [s for f in families for s in sweeps.findings(compared, f, metric, shown.choice.test)]:
         st.markdown(markup.md(said))
-    joint = sweeps.joint_families(families)
+    joint, alone = sweeps.joint_families(families)
     for i, (field, together) in enumerate(joint.items()):
         figure = joint_figure(together, field, metric)
         st.markdown(f"**{markup.md(figure.title)}**")
         charts.draw_figure(figure, f"sweep_all_{i}", with_alt=True)
-    alone = [family for family in families if not any(family in together for together in joint.values())]
     if alone:
         one_method(alone, metric, colour_range(families))
     figure = parallel_figure(families, metric)

@@ -294,7 +294,7 @@ def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
     """
     place = f"{key}.transfer"
     chosen_before = st.session_state.get(place, ())
-    by_kind: dict[str, dict[str, object]] = {
+    embedded: dict[str, dict[str, object]] = {
         e.name: {"name": e.name}
         for e in catalog.entries()
         if e.embedded and (e.name != data["name"] or e.name in chosen_before)
@@ -303,15 +303,15 @@ def transfer_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
         f"{other.name}{f' ({Path(other.root).name})' if other.root else ''}": other.model_dump()
         for other in draft.transfer
     }
-    offered = by_kind | written
+    offered = embedded | written
     chosen = st.multiselect(
         field_title("transfer"),
         list(offered),
         default=list(written),
         key=place,
         placeholder="no other data",
-        help="Other data sets, on which nobody trains. The trained models are tested on each among its own "
-        "names. For data in a folder write a table [[transfer]] into the experiment's file.",
+        help="Other data sets, on which no client trains. The trained models are tested on each among its "
+        "own names. For data in a folder write a table [[transfer]] into the experiment's file.",
     )
     return [offered[name] for name in chosen]
 

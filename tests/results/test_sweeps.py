@@ -183,7 +183,8 @@ def test_methods_over_one_field_share_a_chart_with_zero_shot_as_its_level_line(t
     store = Store(db)
     comparison = compare(store, [1])
     families = sweep_view.families_of(comparison, "personal")
-    assert list(sweeps.joint_families(families)) == ["data.shots"]
+    joint, alone = sweeps.joint_families(families)
+    assert list(joint) == ["data.shots"] and not alone
     figure = sweep_view.joint_figure(families, "data.shots", "personal")
     assert figure.title == "All methods over shots per class of all clients together"
     drawn = figure.chart(Theme(dark=False), 800).figure

@@ -215,10 +215,5 @@ def _text(column: DiagnosticColumn, stat: Stat | None) -> str:
     return "" if stat is None else stat.text(column.digits)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite the page."""
-    return rewrite_from_runs(PAGE, EXAMPLES, render, arguments)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rewrite_from_runs(PAGE, EXAMPLES, render)

@@ -117,10 +117,5 @@ def _values(recorded: RecordedExperiment, metric: Metric) -> Mapping[str, Mappin
     return {row.label: value_per_seed(row.runs, metric) for row in recorded.rows}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite the page."""
-    return rewrite_from_runs(PAGE, EXAMPLES, render, arguments)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    rewrite_from_runs(PAGE, EXAMPLES, render)

@@ -95,22 +95,16 @@ def blocks_of(
     return lambda name, write: write(recorded(name)) if not only or name in only else None
 
 
-def rewrite_from_runs(
-    page: Path,
-    folder: Path,
-    render: Callable[[str, Store, Sequence[str]], str],
-    arguments: Sequence[str] | None,
-) -> int:
+def rewrite_from_runs(page: Path, folder: Path, render: Callable[[str, Store, Sequence[str]], str]) -> None:
     """Rewrite a page of docs/ from the database and for the experiments that the command line names."""
     parser = argparse.ArgumentParser(description=f"Write the tables of {page.name} from recorded runs.")
     parser.add_argument("db", help=f"database with the runs of examples/{folder.name}")
     parser.add_argument("names", nargs="*", help="files of that folder, without .toml (default: all)")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args()
     try:
         rewrite(page, lambda text: render(text, Store(asked.db), asked.names))
     except FedLensError as error:
         parser.error(str(error))
-    return 0
 
 
 def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:

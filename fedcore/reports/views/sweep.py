@@ -103,8 +103,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     ]
     if not families:
         return []
-    joint = joint_families(families)
-    alone = [family for family in families if not any(family in together for together in joint.values())]
+    joint, alone = joint_families(families)
     return [
         *(joint_figure(together, field, metric) for field, together in joint.items()),
         *(line_figure(family, family.fields[0], metric) for family in alone),
