@@ -7,7 +7,8 @@ import json
 import logging
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fedcore.paths import ASSETS
 from fedcore.progress import counted
 
 _log = logging.getLogger(__name__)
+_CATALOG = ASSETS / "catalog.toml"
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,32 @@ _EMBEDDED: dict[str, tuple[DataFacts, Callable[[], ImageSet]]] = {
 """Name -> facts of a data set that comes with FedLens, and the function that loads it."""
 
 
+def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
+    """Return an entry from its fields in the file.
+
+    Raises:
+        FedLensError: if a required field is missing, or a field is unknown.
+    """
+    required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(Entry)}
+    values: dict[str, Any] = {"domains": (), "classes": (), **given, "name": name}
+    faults = [f"'{field}' is missing" for field in required if required[field] and field not in values]
+    faults += [f"'{field}' is not a field" for field in values if field not in required]
+    if faults:
+        raise FedLensError(
+            f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/entry.py explains each field"
+        )
+    return Entry(**values | {field: tuple(values[field]) for field in ("domains", "classes")})
+
+
 def _read_entries() -> dict[str, Entry]:
     classes = json.loads(CLASSES.read_text(encoding="utf-8"))
     result = {}
-    for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
+    for name, given in tomllib.loads(_CATALOG.read_text(encoding="utf-8")).items():
         if name in _EMBEDDED:
-            fields |= asdict(_EMBEDDED[name][0])
-        fields["domains"] = tuple(fields.get("domains", ()))
-        fields["classes"] = tuple(fields.get("classes") or classes.get(name, ()))
-        result[name] = Entry(name=name, embedded=name in _EMBEDDED, **fields)
+            given |= {**asdict(_EMBEDDED[name][0]), "embedded": True}
+        elif name in classes:
+            given["classes"] = classes[name]
+        result[name] = read_entry(name, given)
     return result
 
 

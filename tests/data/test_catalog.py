@@ -41,6 +41,14 @@ def test_entries_are_complete_and_named_once():
         assert e.class_count is None or not e.classes, f"{e.name}: class_count"
 
 
+def test_an_entry_without_a_required_field_or_with_an_unknown_one_names_it():
+    given = {"title": "T", "source": "s", "licence": "l", "how_to_get": "h", "splt_coop": "x"}
+    with pytest.raises(
+        FedLensError, match=r"^catalog\.toml: \[new\]: 'template' is missing, 'splt_coop' is not a field; "
+    ):
+        catalog.read_entry("new", given)
+
+
 SIZES = {
     "pacs": (9_991, 7), "office-home": (15_588, 65), "vlcs": (10_729, 5), "office31": (4_110, 31),
     "office-caltech10": (2_533, 10), "domainnet": (586_575, 345), "domainnet-126": (0, 126),
