@@ -10,12 +10,14 @@ when                hooks
 planning            ``check``, ``freeze_config``, ``plan_warnings``, ``bound_to_classes``,
                     ``bound_to_clients``, ``needs_one_label_space``, ``reads``: nothing is loaded yet
 start of a run      ``__init__``, ``drawn_texts``, ``init``
-a round, clients    ``round_constants``; for each batch every one of ``phases`` (``train_step``), and
-                    ``combine_gradients`` if it gives guides; ``after_training``; ``upload``;
-                    ``before_aggregation``; ``downloads``, of which traffic is counted
-a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``
-evaluation          ``models``, then ``head`` and ``logits`` for some models and samples at once; for test
-                    sets with other class names ``class_axes`` and ``retarget`` come first
+a round, clients    ``round_constants``, ``lr_factors``; for each batch every one of ``phases``
+                    (``train_step``), and ``combine_gradients`` if it gives guides; ``after_training``;
+                    ``upload``; ``before_aggregation``
+a round, server     ``needs_only_means``, ``aggregate``; ``diagnostics``, ``round_log``; ``downloads``, from
+                    which traffic is counted
+evaluation          ``models``, then ``head`` and ``logits`` for as many models and samples at once as
+                    ``numbers_per_sample`` and ``batch_order`` allow; for test sets with other class names
+                    ``class_axes`` and ``retarget`` come first
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
 ==================  ===================================================================================
 
@@ -169,19 +171,6 @@ class Method(Generic[ConfigT]):
 
     # A round on the clients
 
-    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
-        """Return what crosses the network to the participants, from which traffic is counted.
-
-        Default: all that they receive, the shared and the personal parameters. A method overrides it if its
-        clients hold a part of these already, or get rows of padding.
-
-        Args:
-            state: at the start of the round, without the local part.
-
-        Shape: clients (participants,); received and result (participants, ...).
-        """
-        return dict(received)
-
     def round_constants(self, params: Params, data: LocalData) -> Params:
         """Return values that stay constant during one round of local training, such as SDFed's projector.
 
@@ -309,6 +298,19 @@ class Method(Generic[ConfigT]):
     def round_log(self, uploads: Uploads) -> list[str]:
         """Return lines for the log of this round, such as a client without a prototype. Default: none."""
         return []
+
+    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+        """Return what crosses the network to the participants, from which traffic is counted.
+
+        Default: all that they receive, the shared and the personal parameters. A method overrides it if its
+        clients hold a part of these already, or get rows of padding.
+
+        Args:
+            state: at the start of the round, without the local part.
+
+        Shape: clients (participants,); received and result (participants, ...).
+        """
+        return dict(received)
 
     # Evaluation, without gradient
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 from fedcore.config import Experiment
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
+from fedcore.methods import base, registry
 
 FILE = """
 from fedcore.methods import Method, method
@@ -34,6 +35,13 @@ def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
     file.write_text("from fedcore.methods import Method\nraise ValueError('no such table')\n")
     with pytest.raises(FedLensError, match=r"does not import: ValueError: no such table$"):
         registry.load_file(file)
+
+
+def test_the_table_of_the_contract_says_when_each_hook_is_called() -> None:
+    members = {n: v for n, v in vars(base.Method).items() if not n.startswith("_")}
+    hooks = {n for n, v in members.items() if isinstance(v, (FunctionType, classmethod, property))}
+    listed = str(base.__doc__)
+    assert {hook for hook in hooks if f"``{hook}``" not in listed} == {"place", "repeat"}, "the helpers"
 
 
 HOOKS = """
