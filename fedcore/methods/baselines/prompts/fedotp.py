@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedcore.federation import LocalData
+from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
@@ -87,6 +87,10 @@ class FedOTP(Matched):
     backbones = "equal token widths"
     shared = ("context",)
 
+    def __init__(self, config: FedOTPConfig, problem: Problem) -> None:
+        solver = config.regularisation, config.iterations, config.tolerance
+        super().__init__(config, problem, 2, lambda cost: transport(cost, config.mass, *solver))
+
     def init(self, generator: Generators) -> State:
         """Draw all contexts from N(0, 0.02). Shape: context (M, m), own (clients, M, m)."""
         common = self.config.local_start == "common"
@@ -103,14 +107,6 @@ class FedOTP(Matched):
         contexts = [params[name] for name in ("context", "own") if name in params]
         texts = F.normalize(self._text(torch.cat(contexts)), dim=-1)
         return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
-
-    def _plan(self, cost: Tensor) -> Tensor:
-        c = self.config
-        return transport(cost, c.mass, c.regularisation, c.iterations, c.tolerance)
-
-    @property
-    def _prompt_count(self) -> int:
-        return 2
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the shared context and a client's own. Shape: (models, M, m) each."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedcore.federation import LocalData
+from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
@@ -77,6 +77,12 @@ class PLOT(Matched):
     Config = PLOTConfig
     shared = ("context",)
 
+    def __init__(self, config: PLOTConfig, problem: Problem) -> None:
+        solver = config.regularisation, config.iterations, config.tolerance
+        super().__init__(
+            config, problem, config.prompts, lambda cost: transport(cost, 1.0, *solver, at_most=False)
+        )
+
     def init(self, generator: Generators) -> State:
         """Draw all contexts from N(0, 0.02), the first as PromptFL's. Shape: context (N, M, m)."""
         first = self._draw(generator("promptfl", "context"))
@@ -92,14 +98,6 @@ class PLOT(Matched):
         contexts = params["context"]
         texts = F.normalize(self._text(contexts.flatten(0, 1)), dim=-1)
         return {"prompts": texts.unflatten(0, contexts.shape[:2])}
-
-    @property
-    def _prompt_count(self) -> int:
-        return int(self.config.prompts)
-
-    def _plan(self, cost: Tensor) -> Tensor:
-        c = self.config
-        return transport(cost, 1.0, c.regularisation, c.iterations, c.tolerance, at_most=False)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the contexts. Shape: (models, M, m) each."""

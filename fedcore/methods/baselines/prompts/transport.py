@@ -8,11 +8,13 @@ region has to give, and in which of the prompts are shared.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
+from fedcore.federation import Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Params, RunContext
@@ -59,10 +61,22 @@ def transport(
 
 
 class Matched(Prompted):
-    """Base of methods that match image regions with prompts; a subclass gives the prompts and the plan.
+    """Base of methods that match image regions with prompts.
 
-    Its ``head`` returns the normalised class features of each prompt. Shape: prompts (models, P, classes, d).
+    A subclass's ``head`` returns normalised class features of each prompt.
+
+    Shape: prompts (models, P, classes, d).
     """
+
+    def __init__(self, config: Any, problem: Problem, prompts: int, plan: Callable[[Tensor], Tensor]) -> None:
+        """Prepare the class names.
+
+        Args:
+            prompts: the most prompts that a model matches an image with.
+            plan: returns the plans T. Shape: cost (..., V regions, P prompts) -> like cost.
+        """
+        super().__init__(config, problem)
+        self._prompt_count, self._plan = prompts, plan
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
@@ -79,15 +93,6 @@ class Matched(Prompted):
     def reads(cls, config: Any, spec: BackboneSpec) -> str:
         """Return the encoding of all regions of an image."""
         return "regions"
-
-    @property
-    def _prompt_count(self) -> int:
-        """Return the most prompts that a model matches an image with."""
-        raise NotImplementedError
-
-    def _plan(self, cost: Tensor) -> Tensor:
-        """Return the plans T. Shape: cost (..., V regions, P prompts) -> like cost."""
-        raise NotImplementedError
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s <T, cos> of every class, with no gradient through the plan T."""
