@@ -105,7 +105,7 @@ def set_up(
         Stopped: if ``should_stop`` says so, while reading or encoding.
     """
 
-    def continues(step: Progress) -> bool:
+    def continues(step: Progress | Notice) -> bool:
         if should_stop():
             raise Stopped
         return True
@@ -130,67 +130,71 @@ def set_up(
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
-    federations, files = {}, {}
+    files: dict[Path, integrity.Identity] = {}
+    federations = {}
     for wanted, backbone in loaded.items():
-        reads = cls.reads(config, backbone.spec)
-        notes: list[str] = []  # about a former encoding that was damaged
-        steps = encodings.encode(backbone, images, reads, artifacts / "encodings", note=notes.append)
-        path = yield from relay(steps, continues)
-        yield from map(Notice, notes)
-        files[path] = integrity.identity(path)
-        values = encodings.read(path)
+        reads, folder = cls.reads(config, backbone.spec), artifacts / "encodings"
+        values = yield from relay(_encode(backbone, images, reads, folder, files), continues)
+        values = _placed(values, backbone)
         if inputs.cross_class is not None:
-            made = federation_of_all(
-                images, inputs.cross_class, _placed(values, backbone), backbone, run.seed
-            )
+            made = federation_of_all(images, inputs.cross_class, values, backbone, run.seed)
         else:
             made = build_federation(images, inputs, values, backbone, run.seed, run.data.root)
         for config_of_other, other in zip(run.transfer, others, strict=True):
-            steps = encodings.encode(
-                backbone, other.images, reads, artifacts / "encodings", note=notes.append
-            )
-            path = yield from relay(steps, continues)
-            files[path] = integrity.identity(path)
-            made = with_transfer(made, other, encodings.read(path), config_of_other.root)
+            values = yield from relay(_encode(backbone, other.images, reads, folder, files), continues)
+            made = with_transfer(made, other, values, config_of_other.root)
         federations[wanted] = made
     federation = next(iter(federations.values()))
-    if inputs.cross_class is not None:
-        of_clients = cohorts_of_one(cls, config, federation, images, inputs.cross_class)
-        return RunSetup(
-            method=of_clients[0].method,
-            federation=federation,
-            cohorts=of_clients,
-            entities=entities(federation),
-            images=images,
-            backbones=tuple(loaded.values()),
-            encodings=files,
-            content=content,
-        )
-    method = cls(config, federation.problem)
-    yield from _drawn_texts_notice(method)
     listed = entities(federation)
-    if federation.label_spaces and (reason := reason_without_value(method)):
-        yield Notice(f"{NO_VALUE}on new classes: {reason}")
-        federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
+    if inputs.cross_class is not None:
+        cohorts = cohorts_of_one(cls, config, federation, images, inputs.cross_class)
+        method = cohorts[0].method
+    else:
+        method = cls(config, federation.problem)
+        yield from _drawn_texts_notice(method)
+        federations = yield from _with_values(method, federations)
         federation = next(iter(federations.values()))
-    if federation.newcomers is not None:
-        if reason := reason_without_adaptation(method, federation.newcomers):
-            yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
-            federation = replace(federation, newcomers=None)
-            federations = {next(iter(federations)): federation}
-        else:
-            listed += adapted_entities(federation)
-    everyone = range(len(inputs.assignment.clients))
+        everyone = range(len(inputs.assignment.clients))
+        cohorts = build_cohorts(run, federations) or (Cohort(method, federation, everyone),)
     return RunSetup(
         method=method,
         federation=federation,
-        cohorts=build_cohorts(run, federations) or (Cohort(method, federation, everyone),),
-        entities=listed,
+        cohorts=cohorts,
+        entities=listed + adapted_entities(federation),
         images=images,
         backbones=tuple(loaded.values()),
         encodings=files,
         content=content,
     )
+
+
+def _encode(
+    backbone: Backbone, images: ImageSet, reads: str, folder: Path, files: dict[Path, integrity.Identity]
+) -> Generator[Progress | Notice, None, torch.Tensor]:
+    """Encode a data set unless its encoding is cached, and add its file to those of the run.
+
+    Shape: -> (samples, ...).
+    """
+    notes: list[str] = []  # about a former encoding that was damaged
+    path = yield from encodings.encode(backbone, images, reads, folder, note=notes.append)
+    yield from map(Notice, notes)
+    files[path] = integrity.identity(path)
+    return encodings.read(path)
+
+
+def _with_values(
+    method: Method, federations: dict[BackboneConfig, Federation]
+) -> Generator[Notice, None, dict[BackboneConfig, Federation]]:
+    """Return the federations without the tests on which the method has no value; notices say why."""
+    federation = next(iter(federations.values()))
+    if federation.label_spaces and (reason := reason_without_value(method)):
+        yield Notice(f"{NO_VALUE}on new classes: {reason}")
+        federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
+    new = federation.newcomers
+    if new is not None and (reason := reason_without_adaptation(method, new)):
+        yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
+        federations = {wanted: replace(f, newcomers=None) for wanted, f in federations.items()}
+    return federations
 
 
 _TEXTS_IN_NOTICE = 12
@@ -258,7 +262,6 @@ def build_federation(
 ) -> Federation:
     """Make a federation of encoded samples and their partition. Shape: values (samples, ...)."""
     device, assignment, split = backbone.device, inputs.assignment, inputs.halves
-    values = _placed(values, backbone)
 
     def pool(classes: tuple[str, ...]) -> Pool:
         labels = torch.as_tensor(labels_among(images, classes), dtype=torch.int64)
@@ -332,8 +335,8 @@ def with_transfer(
     Shape: values (samples of the other data set, ...).
     """
     images, problem, pool = other.images, federation.problem, federation.pool
-    if pool.values.device.type != "cpu" and values.nbytes <= room_for_samples(pool.device):
-        values = values.to(pool.device)
+    if pool.values.device.type != "cpu":
+        values = _placed(values, problem.backbone)
     labels = torch.as_tensor(images.labels, dtype=torch.int64).to(pool.device)
     nothing = np.array([], dtype=np.int64)
     there = replace(
