@@ -35,8 +35,8 @@ _REUSED = ("threads", "chunk")
 _MOST_REUSED = 1024
 _REPORTED = (
     "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
-    "open_clip_torch", "pillow", "fedlens", "commit", "device", "threads", "chunk", "precision", "data",
-    "pixels", "weights", "weights_digest",
+    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "precision",
+    "data", "pixels", "weights", "weights_digest",
 )  # fmt: skip
 """Parts of the environment that may explain other numbers."""
 RECIPE_ID = "recipe"

@@ -7,9 +7,12 @@ import importlib.util
 import logging
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from fedcore.errors import FedLensError, first_line
 
@@ -63,15 +66,53 @@ def load_ray() -> Any:
     if not is_installed():
         raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
     os.environ.update(SETTINGS)
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    token_file = Path(named) if named else Path.home() / _TOKEN_FILE
-    if not os.environ.get("RAY_AUTH_TOKEN") and not token_file.is_file():
-        raise FedLensError(
-            "there is no token for Ray on this machine; make one with `ray get-auth-token --generate` and "
-            f"copy ~/{_TOKEN_FILE} to every node, with permissions 600",
-            "ray",
-        )
+    if not os.environ.get("RAY_AUTH_TOKEN"):
+        _check_token(Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / _TOKEN_FILE))
     return importlib.import_module("ray")
+
+
+def _check_token(file: Path) -> None:
+    """Refuse a token file that is missing, or that other accounts can read; Ray writes it with mode 644."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise FedLensError(
+            f"there is no token for Ray on this machine ({file}); make one with `ray get-auth-token "
+            f"--generate`, then `chmod 600 {file}`, and copy it to every node",
+            "ray",
+        ) from error
+    if sys.platform != "win32" and mode & 0o077:
+        raise FedLensError(
+            f"other accounts can read Ray's token, and with it run programs as you: `chmod 600 {file}`", "ray"
+        )
+
+
+def resolve(address: str) -> str:
+    """Return the address of a head; ``auto`` is RAY_ADDRESS, else that of this account's nodes here.
+
+    Ray itself would believe a file in a folder to which every account can write, and send the token there.
+    """
+    if address != AUTO:
+        return address
+    if named := os.environ.get("RAY_ADDRESS", "").removeprefix(AUTO):
+        return named
+    found: set[str] = set()
+    for process in psutil.process_iter(["name", "uids", "cmdline"]):
+        uids, line = process.info["uids"], process.info["cmdline"] or []
+        if process.info["name"] == "raylet" and uids is not None and set(uids) == {os.getuid()}:
+            found.update(part.partition("=")[2] for part in line if part.startswith("--gcs-address="))
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        many = ", ".join(sorted(found))
+        raise FedLensError(
+            f"nodes of several Ray clusters run on this machine ({many}); give one address", "ray"
+        )
+    raise FedLensError(
+        "your account has started no node of a Ray cluster on this machine; start one with `ray start "
+        "--head`, or give the address of a head",
+        "ray",
+    )
 
 
 def connect(address: str = AUTO) -> Any:
@@ -88,6 +129,7 @@ def connect(address: str = AUTO) -> Any:
     ray = load_ray()
     if ray.is_initialized():
         return ray
+    address = resolve(address)
     _look_for_head(address)
     for name in ("ray", "ray._private.worker"):  # our log reports a lost node in one line instead
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -100,10 +142,9 @@ def connect(address: str = AUTO) -> Any:
             logging_level=logging.CRITICAL,
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = "on this machine" if address == AUTO else f"at {address}"
         raise FedLensError(
-            f"cannot join a Ray cluster {where} ({first_line(error)}); start one with `ray start --head`, "
-            "and see docs/cluster.md for tokens and ports",
+            f"cannot join the Ray cluster at {address} ({first_line(error)}); is its token the one of this "
+            "machine? docs/cluster.md says more of tokens and ports",
             "ray",
         ) from error
     return ray
@@ -112,7 +153,7 @@ def connect(address: str = AUTO) -> Any:
 def _look_for_head(address: str) -> None:
     """Refuse an address at which nothing answers; Ray would try for a minute."""
     host, _, port = address.rpartition(":")
-    if not port.isdecimal():  # "auto", or something that Ray explains
+    if not port.isdecimal():  # something that Ray explains
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), HEAD_SECONDS).close()

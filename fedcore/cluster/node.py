@@ -22,6 +22,7 @@ from fedcore.cluster.transfer import Files, Payload, run_folder
 from fedcore.config import RunConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
+from fedcore.engine.environment import code
 from fedcore.errors import FedLensError, first_line
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress
@@ -110,6 +111,7 @@ def versions() -> dict[str, str]:
     """Return the versions that a node and the supervisor compare."""
     return {
         "fedlens": fedcore.__version__,
+        "code": code(),
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in _PACKAGES},
     }

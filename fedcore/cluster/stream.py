@@ -18,9 +18,10 @@ from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
+from fedcore.engine.environment import other_code
 from fedcore.errors import FedLensError, first_line
 from fedcore.methods import FedLensMethodError, registry
-from fedcore.records.events import Event, Finished, RoundFinished
+from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.system_errors import SystemFault, Transient
 
 LOOK_SECONDS = 0.2
@@ -122,7 +123,13 @@ class RemoteEngine:
             with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
                     self._peak = max(self._peak, sent.peak_memory)
-                    yield _arrived(sent, folder)
+                    event = _arrived(sent, folder)
+                    differs = None
+                    if isinstance(event, Started):
+                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
+                    yield event
+                    if differs is not None:
+                        yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
 
     def _stream(
         self,

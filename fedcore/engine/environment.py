@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -19,17 +20,21 @@ from fedcore.engine.clients.memory import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods import consent, registry
-from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
+from fedcore.paths import ASSETS, IN_CHECKOUT, PROJECT, user_path
 from fedcore.records.events import Notice
+from fedcore.system_errors import SystemFault
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
-_AFFECT_BITS = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
+_AFFECT_BITS = ("device_name", "processor_features", "fedlens", "code", *_PACKAGES, "platform", "tf32",
+                "precision")  # fmt: skip
 """Recorded properties that affect the last bits of a number."""
-_MAY_DIFFER = ("device_name", "processor_features", "torch")
-"""Those of them in which the processes of one run may differ."""
+_MAY_DIFFER = ("device_name", "processor_features", "torch", "code")
+"""Those of them in which the processes of one run may differ; ``code`` only where the user allows it."""
+MIXED_CODE = "FEDLENS_MIXED_CODE"
+"""Environment variable: 1 lets machines with other code of FedLens train, and marks their runs."""
 _OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
                      "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
 """Environment variables that make git read another repository than the folder's."""
@@ -68,6 +73,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
         "fedlens": fedcore.__version__,
+        "code": code(),
         **commits(run.method.file),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -85,6 +91,39 @@ def _wanted_threads() -> int | None:
 
 
 _version = cache(metadata.version)
+
+
+@cache
+def code() -> str:
+    """Return a digest of FedLens' code and of its files that decide numbers, as this process found them.
+
+    The version is the same in all commits between two releases. A method file of the user's has its own
+    digest in the config. Protocols and published values are left out, since no run reads them.
+    """
+    package = ASSETS.parent
+    files = [*package.rglob("*.py"), *ASSETS.glob("*.*"), *ASSETS.glob("descriptions/*")]
+    digest = hashlib.sha256()
+    for name, path in sorted((p.relative_to(package).as_posix(), p) for p in files):
+        content = path.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def other_code(where: str, theirs: str) -> str | None:
+    """Compare a machine's code of FedLens with this one's; returns how it differs, None if it does not.
+
+    Raises:
+        SystemFault: if it differs, unless the user allows that.
+    """
+    if theirs == code():
+        return None
+    differs = f"{where} has other code of FedLens ({theirs} instead of {code()})"
+    if os.environ.get(MIXED_CODE) == "1":
+        return differs
+    raise SystemFault(
+        f"{differs}; install the same commit there and start its Ray again, or set {MIXED_CODE}=1 for the "
+        "worker, whose runs then say so"
+    )
 
 
 def commits(method_file: str | None) -> dict[str, str]:
@@ -248,7 +287,12 @@ def unlike_processes(
     Returns:
         a description of each process for the run's environment, and the differences; both empty if all are
         alike.
+
+    Raises:
+        SystemFault: if one has other code of FedLens, unless the user allows that.
     """
+    for process in processes:
+        other_code(process["node"], process["code"])
     other_device = "clients_device" in recorded
     first = processes[0] if other_device else {name: str(recorded[name]) for name in _MAY_DIFFER}
     differences = [

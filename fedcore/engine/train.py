@@ -104,8 +104,7 @@ def _spread_notices(loop: Loop, spread: Spread, device: str, unlike: Sequence[st
         )
     if unlike:
         yield Notice(
-            "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
-            + "; ".join(unlike),
+            "its clients are trained on unlike machines, whose numbers can differ: " + "; ".join(unlike),
             repeats_exactly=False,
         )
 

@@ -23,10 +23,12 @@ from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
 from fedcore.cluster.transfer import marked
 from fedcore.devices import CPU, Device
+from fedcore.engine.environment import other_code
 from fedcore.errors import first_line
 from fedcore.jobs.pools import NODE_KINDS
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun
+from fedcore.system_errors import SystemFault
 
 NAME = "nodes.json"
 FRESH_SECONDS = 20.0
@@ -155,11 +157,10 @@ class ClusterWatch:
         except self.ray.exceptions.RayError as error:
             return NodeState(place, problem=f"FedLens does not answer there ({first_line(error)})")
         theirs = report.versions
-        if theirs["fedlens"] != self._ours["fedlens"]:
-            problem = (
-                f"it has FedLens {theirs['fedlens']}, the worker {self._ours['fedlens']}; install the same"
-            )
-            return NodeState(place, report, problem)
+        try:
+            other_code("it", theirs.get("code", "of an earlier version"))
+        except SystemFault as refused:
+            return NodeState(place, report, str(refused))
         if not report.shares:
             problem = f"it does not see the folder {self._shared}, or cannot write there; mount it"
             return NodeState(place, report, problem)

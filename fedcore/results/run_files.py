@@ -27,6 +27,7 @@ _ENVIRONMENT_TITLES = {
     "clients_device": "Device that trained the clients",
     "processors": "Machines that trained the clients",
     "fedlens": "FedLens",
+    "code": "Digest of FedLens's code",
     "python": "Python",
     "commit": "Commit of FedLens",
     "checkout": "Commit of the working folder",

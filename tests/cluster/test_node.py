@@ -14,12 +14,14 @@ import pytest
 
 from fedcore.cluster import node, stream, transfer
 from fedcore.config import RunConfig, parse
+from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.paths import PROJECT
-from fedcore.records.events import Finished, RoundFinished
-from fedcore.system_errors import Transient
+from fedcore.records.events import Finished, RoundFinished, Started
+from fedcore.system_errors import SystemFault, Transient
+from tests.cluster.test_view import SMALL
 from tests.support.cluster import OWN_METHOD
 
 
@@ -243,6 +245,18 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
     assert "Traceback" in str(raised.__cause__)
     if expected is FedLensError:
         assert raised.field == "rounds"
+
+
+def test_other_code_trains_only_with_the_users_word_and_marks_the_run(tmp_path, monkeypatch):
+    started = Started(entities=(), rounds_total=1, environment={"code": "0123"})
+    engine = stream.RemoteEngine(None, SMALL.node, stream.Share(1), "run-1-1")
+    monkeypatch.setattr(engine, "_stream", lambda *_: (node.Sent(e, None, 0) for e in (started, Finished(1))))
+    with pytest.raises(SystemFault, match=r"^the node small has other code of FedLens \(0123 instead of"):
+        list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
+    monkeypatch.setenv(MIXED_CODE, "1")
+    begun, notice, _ = engine(planned(), artifacts=tmp_path, folder=tmp_path)
+    assert begun.environment["code"] == "0123" and not notice.repeats_exactly
+    assert notice.message.endswith(f"(0123 instead of {code()}), so its numbers can differ")
 
 
 def test_versions_that_differ_are_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -137,6 +138,20 @@ def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched
     assert ray.asked == [("/data/a",), ("/data/a", "/data/b")]
 
 
+def test_a_node_with_another_commit_gets_no_runs(watched, monkeypatch):
+    _, folders, watch = watched
+    wait_for(watch.states)
+    other = NodeReport((), node.versions() | {"code": "0123"}, missing=())
+    monkeypatch.setattr(watch, "_ask", lambda *_: other)
+    folders.append("/data/b")
+    wait_for(lambda: "other code of FedLens (0123 instead of" in (watch.states()[0].problem or ""))
+    assert ClusterPools(watch).names() == (TASK_POOL,)
+    monkeypatch.setenv("FEDLENS_MIXED_CODE", "1")
+    folders.append("/data/c")
+    wait_for(lambda: watch.states()[0].problem is None)
+    assert watch.states()[0].notes == (f"code 0123 instead of {node.code()}",), "the page shows it"
+
+
 def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch):
     ray, _, watch = watched
     wait_for(lambda: watch.states() and watch.states()[0].report)
@@ -210,3 +225,39 @@ def test_a_worker_without_ray_or_without_a_token_says_how_to_get_them(db, monkey
         monkeypatch.setenv(name, "")
     assert main(["worker", "--db", str(db), "--ray"]) == 2
     assert "ray get-auth-token --generate" in capsys.readouterr().err
+    (tmp_path / ".ray").mkdir()
+    token = tmp_path / ".ray" / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)  # as Ray writes it
+    assert main(["worker", "--db", str(db), "--ray"]) == 2
+    assert f"other accounts can read Ray's token, and with it run programs as you: `chmod 600 {token}`" in (
+        capsys.readouterr().err
+    )
+
+
+def processes(*given: tuple[str, int, str]) -> list[SimpleNamespace]:
+    """Processes as psutil lists them: name, user id, and the address of their cluster."""
+    return [
+        SimpleNamespace(
+            info={"name": name, "uids": (uid,) * 3, "cmdline": [name, f"--gcs-address={address}"]}
+        )
+        for name, uid, address in given
+    ]
+
+
+def test_the_cluster_of_this_machine_is_one_that_this_account_has_started(monkeypatch):
+    """A stand-in for a node that another account has started would receive the token."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ours, theirs = os.getuid(), os.getuid() + 1
+    running = processes(("raylet", theirs, "10.0.0.9:1"), ("bash", ours, "10.0.0.8:1"))
+    monkeypatch.setattr(connection.psutil, "process_iter", lambda attributes: running)
+    with pytest.raises(FedLensError, match="your account has started no node of a Ray cluster"):
+        connection.resolve("auto")
+    running += processes(("raylet", ours, "10.0.0.1:1"), ("raylet", ours, "10.0.0.1:1"))
+    assert connection.resolve("auto") == "10.0.0.1:1"
+    running += processes(("raylet", ours, "10.0.0.2:1"))
+    with pytest.raises(FedLensError, match=r"several Ray clusters .* \(10.0.0.1:1, 10.0.0.2:1\)"):
+        connection.resolve("auto")
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:1")
+    assert connection.resolve("auto") == "10.0.0.2:1"
+    assert connection.resolve("10.0.0.9:1") == "10.0.0.9:1", "what the user gives is used as it is"

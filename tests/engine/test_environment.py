@@ -47,6 +47,7 @@ CONDITIONS = {
     "platform": "x",
     "tf32": False,
     "precision": "fp32",
+    "code": "0123",
     "fedlens": "1",
 } | dict.fromkeys(environment._PACKAGES, "2.14")
 
@@ -73,6 +74,24 @@ def test_torch_and_numpy_are_recorded_by_their_own_versions():
     (run,) = config.expand(config.loads(TOML))
     recorded = environment.resolve_environment(run, "cpu", None)
     assert (recorded["torch"], recorded["numpy"]) == (str(torch.__version__), np.__version__)
+
+
+def test_other_code_has_another_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "ASSETS", tmp_path / "assets")
+    digest = environment.code.__wrapped__
+    files = ["engine/loop.py", "assets/catalog.toml", "assets/descriptions/digits.json"]
+    for name in (*files, "assets/published/paper.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    digests = [digest()]
+    for name in files:
+        (tmp_path / name).write_text("after")
+        digests.append(digest())
+    (tmp_path / "engine/loop.py").rename(tmp_path / "engine/other.py")
+    digests.append(digest())
+    assert len(set(digests)) == 5
+    (tmp_path / "assets/published/paper.toml").write_text("a table of a paper, which no run reads")
+    assert digest() == digests[-1]
 
 
 def test_threads_that_were_given_and_are_not_used_are_said(monkeypatch):

@@ -28,6 +28,7 @@ import typer
 from fedcore.cluster import node
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.config import Experiment, parse
+from fedcore.engine.environment import code
 from fedcore.engine.plan import plan
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.handlers import Job
@@ -64,7 +65,7 @@ def rounds(number: int) -> Iterator[Event]:
     """Yield the events of a run that trains nothing."""
     entities = [Entity(0, "global", "global")]
     entities += [Entity(c, "client", f"client {c}", samples=10) for c in range(1, CLIENTS + 1)]
-    yield Started(entities=tuple(entities), rounds_total=number, environment={})
+    yield Started(entities=tuple(entities), rounds_total=number, environment={"code": code()})
     for round_ in range(number + 1):
         yield RoundFinished(round=round_, train_loss=0.5, cells=cells())
     yield Finished(number)

@@ -24,7 +24,7 @@ from fedcore.engine.clients import memory
 from fedcore.engine.clients.executor import GlobalPasses, OwnModels, Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.memory import clients_at_once
-from fedcore.engine.environment import numerics, resolve_environment, unlike_processes
+from fedcore.engine.environment import MIXED_CODE, code, numerics, resolve_environment, unlike_processes
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import ChunkOrder, Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
@@ -253,6 +253,18 @@ def test_processes_that_compute_as_the_run_does_are_not_noted(tmp_path):
     assert "beta: " in what
 
 
+def test_processes_with_other_code_train_only_with_the_users_word(monkeypatch):
+    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
+    recorded = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+    processes = [here := numerics(recorded), here | {"node": "beta", "code": "0123"}]
+    with pytest.raises(SystemFault, match=r"^beta has other code of FedLens \(0123 instead of \w+\); i"):
+        unlike_processes(recorded, processes)
+    monkeypatch.setenv(MIXED_CODE, "1")
+    what, notes = unlike_processes(recorded, processes)
+    assert notes == [f"beta has code 0123 instead of {code()}"]
+    assert what.endswith(", 0123") and code() in what, "what each of them has is recorded with the run"
+
+
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
     loop = new_loop("fedot")
     given = loop.method, loop.federation, loop.state
@@ -271,7 +283,7 @@ def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
 def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike_ones(tmp_path):
     data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
     (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1, "data": data})).runs
-    here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9"}
+    here = {"node": "a", "device_name": "GPU", "processor_features": "AVX2", "torch": "2.9", "code": code()}
     there = here | {"node": "b", "processor_features": "AVX512"}
     processes = SimpleNamespace(width=9, numerics=lambda should_stop: [here, there])
     spread = Spread(9, lambda *_: nullcontext(processes), "cuda")
@@ -288,11 +300,13 @@ def test_a_run_says_that_its_clients_are_trained_on_another_device_and_on_unlike
         f"1 at once; {clients} would train them as fast"
     ]
     assert (started.environment["device"], started.environment["clients_device"]) == ("cpu", "cuda")
-    assert started.environment["processors"] == "a: GPU, AVX2, 2.9; b: GPU, AVX512, 2.9"
+    assert started.environment["processors"] == (
+        f"a: GPU, AVX2, 2.9, {code()}; b: GPU, AVX512, 2.9, {code()}"
+    )
     notices = [event for event in said if isinstance(event, Notice) and not event.repeats_exactly]
     assert [n.message for n in notices] == [
         "its clients are trained and evaluated on cuda, and averaged on cpu",
-        "its clients are trained on unlike machines, whose numbers can differ in their last bits: "
+        "its clients are trained on unlike machines, whose numbers can differ: "
         "b has processor features AVX512 instead of AVX2",
     ]
 
