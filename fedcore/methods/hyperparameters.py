@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 Optimiser = Literal["sgd", "adam", "adamw"]
 Weighting = Literal["uniform", "samples"]
+Schedule = Literal["constant", "cosine"]
 Arithmetic = Literal["fp32", "tf32", "bf16"]
 LearningRate = Annotated[float, Field(ge=0, le=100)]
 WeightDecay = Annotated[float, Field(ge=0, le=10)]
@@ -22,6 +23,9 @@ Rank = Annotated[int, Field(ge=1, le=256)]
 PromptLength = Annotated[int, Field(ge=1, le=75)]
 """Types of fields that several methods declare, with their bounds. CLIP's [SOS] and [EOT] leave a prompt
 75 places of 77, and the class names need some of those (``check_room``)."""
+
+HALF_COSINE = "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
+"""Description of ``schedule`` in methods whose authors' code has CoOp's schedule."""
 
 
 class Bounds(TypedDict, total=False):
@@ -72,7 +76,7 @@ class MethodConfig(BaseModel):
         "sgd", "Local optimiser", words={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
     )
     lr: LearningRate = hyper(1e-3, "Learning rate of the local optimiser", title="learning rate")
-    schedule: Literal["constant", "cosine"] = hyper(
+    schedule: Schedule = hyper(
         "constant",
         "Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
         title="learning rate schedule",

@@ -22,11 +22,13 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
 from fedcore.methods.hyperparameters import (
+    HALF_COSINE,
     BatchSize,
     LearningRate,
     LossWeight,
     MethodConfig,
     Optimiser,
+    Schedule,
     WeightDecay,
     Weighting,
     hyper,
@@ -92,9 +94,7 @@ class TipAdapterFConfig(CacheConfig, MethodConfig):
 
     optimiser: Optimiser = hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
     lr: LearningRate = hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
     weight_decay: WeightDecay = hyper(
         0.0, "Weight decay of the keys' change (authors' code: 0.01 of the keys, 1e-5 of them in a step)"
     )

@@ -11,8 +11,6 @@ Interpreted: all layers have a bias and start as torch.nn.Linear does. A client'
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fedcore.clip.prompts import class_features
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
@@ -23,6 +21,7 @@ from fedcore.methods.hyperparameters import (
     BatchSize,
     LearningRate,
     PromptLength,
+    Schedule,
     WeightDecay,
     Weighting,
     hyper,
@@ -43,9 +42,7 @@ class FedTPGConfig(PromptedConfig):
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
     )
     lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or half a cosine (paper)"
-    )
+    schedule: Schedule = hyper("cosine", "Learning rate over the rounds: constant, or half a cosine (paper)")
     weight_decay: WeightDecay = hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
     batch_size: BatchSize = hyper(200, "Samples in a local batch (paper: 200)")
     weighting: Weighting = hyper(

@@ -11,7 +11,7 @@ FedMaPLe makes the V_i from the P_i by linear maps; PromptSRC adds regularisers.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from fedcore.clip.lora import scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context
@@ -20,7 +20,15 @@ from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, PromptLength, hyper
+from fedcore.methods.hyperparameters import (
+    HALF_COSINE,
+    BatchSize,
+    LearningRate,
+    MethodConfig,
+    PromptLength,
+    Schedule,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
@@ -51,9 +59,7 @@ class IVLPConfig(MethodConfig):
     lr: LearningRate = hyper(
         2.5e-3, "Learning rate of local SGD (authors' code: 0.0025, falling as a cosine)"
     )
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(4, "Samples in a local batch (authors' code: 4)")
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, BatchSize, LearningRate, LossWeight, Schedule, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -34,9 +34,7 @@ class KgCoOpConfig(WordedConfig):
         words={"cosine": "1 - cosine", "squared": "squared Euclidean"},
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002; FedTPG's form: 0.003)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
 
 

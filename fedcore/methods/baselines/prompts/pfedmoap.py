@@ -22,7 +22,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import Epochs, LearningRate, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, Epochs, LearningRate, Schedule, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
 from fedcore.records.presentation import About
@@ -40,9 +40,7 @@ class PFedMoAPConfig(PromptedConfig):
     """Hyper-parameters of pFedMoAP."""
 
     lr: LearningRate = hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
     local_epochs: Epochs = hyper(5, "Passes over a client's data in one round (authors' code: 5)")
     experts: int = hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100

@@ -12,15 +12,13 @@ Changed from its code: every transport stops by itself, so that a prediction doe
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
-from fedcore.methods.hyperparameters import LearningRate, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, Schedule, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
@@ -46,9 +44,7 @@ class PLOTConfig(PromptedConfig):
         le=1,
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
 
 
 @method

@@ -12,13 +12,11 @@ The paper trains it on one machine; here clients do, and the server averages.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, LossWeight, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, BatchSize, LearningRate, LossWeight, Schedule, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
@@ -37,9 +35,7 @@ class ProGradConfig(WordedConfig):
         1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: Literal["constant", "cosine"] = hyper(
-        "cosine", "Learning rate over the rounds: constant, or falling to 0 as half a cosine (authors' code)"
-    )
+    schedule: Schedule = hyper("cosine", HALF_COSINE)
     batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
 
 
