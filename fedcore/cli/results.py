@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,14 +20,16 @@ from fedcore.cli.common import (
     check_baseline,
     command,
     load_experiment,
+    refuse_if,
     write_data,
     write_file,
 )
 from fedcore.errors import FedLensError
-from fedcore.paths import read_text, user_path
+from fedcore.paths import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
+    from fedcore.results.metrics import Metric
     from fedcore.store.exchange.imports import Merged
 
 HTML_SUFFIXES = (".html", ".htm")
@@ -136,13 +137,10 @@ def report(
     from fedcore.reports.content import Wording, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html
-    from fedcore.results.metrics import METRICS, Metric
     from fedcore.store import Store
 
     check_baseline(baseline, test)
-    by: Metric | None = next((m for m in METRICS if m == metric), None)
-    if metric is not None and by is None:
-        raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
+    by = None if metric is None else _metric(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
     wording = Wording(title, _notes(notes or ""), chosen)
@@ -157,6 +155,15 @@ def report(
         write_folder(files, output)
     print(f"report of {names} in {output}")
     return DONE
+
+
+def _metric(name: str) -> Metric:
+    from fedcore.results.metrics import METRICS
+
+    for metric in METRICS:
+        if metric == name:
+            return metric
+    raise FedLensError(f"no metric '{name}'; choose one of {', '.join(METRICS)}", "metric")
 
 
 def _notes(given: str) -> str:
@@ -187,10 +194,10 @@ def flops(
     from fedcore.devices import default_device, torch_name
     from fedcore.engine.flops import count_flops
     from fedcore.engine.plan import plan
-    from fedcore.store import Store, database
+    from fedcore.store import Store
 
-    planned = with_preparation(lambda: plan(load_experiment(file, preset)))
-    artifacts = Store(db or database.default_path()).artifacts
+    planned = with_preparation(lambda: plan(load_experiment(file, preset, db)))
+    artifacts = Store(db).artifacts
     first = {run.model_dump_json(exclude={"seed", "held_out"}): run for run in reversed(planned.runs)}
     print(f"{'method':<28}{'GFLOP a round':>14}{'clients':>9}{'steps':>7}{'GFLOP a step':>14}  mostly")
     for run in reversed(first.values()):
@@ -226,45 +233,28 @@ def import_results(
     """
     from fedcore.config import expand
     from fedcore.papers.experiments import preset
+    from fedcore.results.sharing import protocol_of_board
     from fedcore.store import Store
 
     if file.suffix.lower() in (".json", ".zip"):
         for field, value in (("experiment", experiment), ("dataset", dataset)):
-            if value is not None:
-                raise FedLensError("leave this out: the file names its experiments and data", field)
+            refuse_if(value is not None, "leave this out: the file names its experiments and data", field)
         if file.suffix.lower() == ".json":
             return _print_merged(Store(db).imports.json(file))
         from fedcore.bundles.archive import open_bundle
         from fedcore.bundles.verify import import_bundle
 
         return _print_merged(import_bundle(open_bundle(file), Store(db)))
-    protocol = _protocol_of(file) if experiment is None else ""
-    if experiment is None and not protocol:
-        raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
-    if protocol:
+    if experiment is not None:
+        created = Store(db).imports.csv(file, experiment, dataset or "own data")
+    elif protocol := protocol_of_board(file):
+        refuse_if(dataset is not None, f"leave this out: the file follows the protocol {protocol}", "dataset")
         setting = expand(preset(protocol).model_copy(update={"held_out": ()}))[0]
         created = Store(db).imports.csv(file, f"{protocol}, imported", None, protocol, setting)
     else:
-        created = Store(db).imports.csv(file, experiment or "", dataset or "own data")
+        raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
     return DONE
-
-
-def _protocol_of(file: Path) -> str:
-    """Return the numbered protocol that all lines of a leaderboard share; empty if they share none."""
-    from fedcore.config import frozen
-
-    lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
-    try:
-        names = {(line.get("protocol") or "").partition(";")[0].strip() for line in lines}
-    except csv.Error as error:
-        raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "file") from error
-    if len(names) > 1:
-        raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
-    name = next(iter(names), "")
-    if name and frozen.split_number(name)[1] is None:
-        raise FedLensError(f"{file} names the protocol '{name}' without its number, as in {name}@1", "file")
-    return name
 
 
 @command("leaderboard")
@@ -311,12 +301,9 @@ def hub(
     """
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.results import sharing
-    from fedcore.results.metrics import METRICS
     from fedcore.store import Store
 
-    by = next((m for m in METRICS if m == metric), None)
-    if by is None:
-        raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
+    by = _metric(metric)
     with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
     _write_or_print(output, text)

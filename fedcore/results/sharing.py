@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import fedcore
+from fedcore.config import frozen
 from fedcore.errors import FedLensError
+from fedcore.paths import read_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.exports import csv_text, protocol_of
 from fedcore.results.metrics import METRICS, RULES, Metric
@@ -53,6 +57,25 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
                         ]  # fmt: skip
 
     return csv_text(BOARD_FIELDS, rows())
+
+
+def protocol_of_board(file: Path) -> str:
+    """Return the numbered protocol that all lines of a CSV file share; empty if they share none.
+
+    Raises:
+        FedLensError: for a file that cannot be read, and for several protocols or one without its number.
+    """
+    lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
+    try:
+        names = {(line.get("protocol") or "").partition(";")[0].strip() for line in lines}
+    except csv.Error as error:
+        raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "file") from error
+    if len(names) > 1:
+        raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
+    name = next(iter(names), "")
+    if name and frozen.split_number(name)[1] is None:
+        raise FedLensError(f"{file} names the protocol '{name}' without its number, as in {name}@1", "file")
+    return name
 
 
 def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, task: str, url: str = "") -> str:

@@ -30,6 +30,7 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     assert command_line.run("leaderboard", 1, "--db", db, "-o", file) == 0
     assert file.read_text("utf-8").splitlines()[1].startswith("demo@1,Zero-shot CLIP,4,")
+    assert command_line.run("import", file, "--dataset", "pacs", "--db", other) == 2, "it is the protocol's"
     assert command_line.run("import", file, "--db", other) == 0
     ours, theirs = compare(Store(db), [1]), compare(Store(other), [1])
     assert list(ours.settings) == list(theirs.settings), "of the same setting, so that they can be ranked"
