@@ -66,7 +66,7 @@ def try_locks(folder: Path, names: list[str], report: Path) -> None:
             os.rename(name, f"{name}.mine")
             said.write(f"rename {name} ")
         except (PermissionError, FileNotFoundError):
-            pass
+            continue  # as it must be, or its job has ended
 
 
 def _root() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import pty
@@ -139,8 +140,9 @@ def shown_in_a_terminal(arguments: Sequence[str], log: Path) -> str:
             try:
                 while block := os.read(terminal, 1 << 16):
                     file.write(block)
-            except OSError:  # the other end is closed
-                pass
+            except OSError as error:
+                if error.errno != errno.EIO:  # EIO is how Linux says that the command has ended
+                    raise
         os.waitpid(child, 0)
 
     Forked(act, log).wait(300)
