@@ -35,8 +35,15 @@ MOST_JSON = 2**28
 """Largest JSON or CSV file."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
-"""Errors that a damaged, encrypted or unusual archive raises."""
+_BROKEN = (
+    zipfile.BadZipFile,  # no archive, contradictory entries, or a wrong checksum
+    zlib.error,  # damaged content
+    EOFError,  # content that ends too early
+    RuntimeError,  # encrypted; a later version of ZIP, as NotImplementedError
+    ValueError,  # a place before the beginning of the file; a name that is not UTF-8
+    OverflowError,  # a place beyond 2**63 bytes
+)
+"""Errors of ``zipfile`` for a damaged, encrypted or unusual archive."""
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -78,9 +85,7 @@ class Archive:
 
     def read(self, name: str, model: type[_Model]) -> _Model:
         """Return the content of a JSON file."""
-        return self._parsed(name, model, self.text(name))
-
-    def _parsed(self, name: str, model: type[_Model], text: str) -> _Model:
+        text = self.text(name)
         try:
             return model.model_validate(parse_json(text))
         except (ValueError, RecursionError, OverflowError) as error:
@@ -140,8 +145,12 @@ def open_bundle(path: str | Path) -> Archive:
         FedLensError: field ``bundle``, for a file that cannot be read, is not a bundle, or has changed.
     """
     named = user_path(path, "bundle")
+    if named.exists() and not named.is_file():
+        raise FedLensError(f"{path} is not a file; give the path of a bundle", "bundle")
     try:
-        content = named.read_bytes() if named.stat().st_size <= MOST_BYTES else b""
+        if (size := named.stat().st_size) > MOST_BYTES:
+            raise _fault(str(path), f"it has {size / 1e9:.1f} GB")
+        content = named.read_bytes()
     except OSError as error:
         raise FedLensError(
             f"cannot read {path}: {error.strerror}; give the path of a bundle", "bundle"
