@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedcore.config import RunConfig
 from fedcore.records.events import Entity
 from fedcore.records.formulas import unguarded
 from fedcore.results import exports
@@ -22,7 +21,6 @@ SUMMARY, BREAKDOWNS, README_NAME = "summary.csv", "breakdowns.csv", "README.md"
 CLASS_SETS = "classes"
 """Mark of the samples that belong to the class sets of all clients which train on their class."""
 Kind = Literal["global", "client", "domain", "classes", "base", "new", "transfer", "unseen", "adapted"]
-Code = int
 
 
 class BundlePart(BaseModel):
@@ -220,12 +218,6 @@ def read_counts(text: str) -> dict[CellKey, Count]:
     except csv.Error as error:
         raise ValueError(f"line {lines.line_num}: {error}") from error
     return found
-
-
-def sampling(run: RunConfig) -> str:
-    """Return what decides the samples of a run's clients: data, partition, held-out domain and seed."""
-    fields = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
-    return run.model_dump_json(include=fields)
 
 
 def first_difference(stated: str, recomputed: str) -> str:

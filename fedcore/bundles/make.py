@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from fedcore.bundles.evidence import (
 )
 from fedcore.bundles.numbers import number_files
 from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
-from fedcore.bundles.verify import verify
+from fedcore.bundles.verify import verify_numbers
 from fedcore.config import RunConfig
 from fedcore.engine.checkpoint import newest_intact
 from fedcore.engine.environment import commits
@@ -40,10 +41,13 @@ from fedcore.jobs.analysis import why_no_checkpoint
 from fedcore.paths import ASSETS
 from fedcore.progress import Progress, Work
 from fedcore.reports.checked import CheckedComparison
-from fedcore.reports.reproduce import Recipe, numbered, recipe_of
+from fedcore.reports.recipe import Recipe, numbered, recipe_of
 from fedcore.results.metrics import RULES
 from fedcore.store import Store
 from fedcore.store.cells import EntityRow
+
+if TYPE_CHECKING:
+    from fedcore.engine.inspect import RunSnapshot
 
 ENGINE = "engine"
 
@@ -72,12 +76,6 @@ class _Files:
         return name
 
 
-@dataclass(frozen=True)
-class _RunPart:
-    evidence: RunEvidence
-    counts: dict[CellKey, Count]
-
-
 def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
     """Make a bundle of finished runs, and verify it.
 
@@ -91,13 +89,15 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
     recipe = recipe_of(checked, title)
     rounds = {r.run.id: r.rounds for row in comparison.rows for r in row.runs}
     texts, hasher = _Files(), Hasher()
-    parts = []
+    runs: list[RunEvidence] = []
+    counts: dict[CellKey, Count] = {}
     for number, run_id in enumerate(ids, 1):
         yield Progress("collecting the evidence of runs", number - 1, len(ids))
         maker = _RunMaker(store, run_id, number, rounds[run_id], hasher, texts)
-        parts.append((yield from maker.part()))
-    evidence = Evidence(runs=tuple(part.evidence for part in parts))
-    counts = {key: count for part in parts for key, count in part.counts.items()}
+        run_evidence, of_run = yield from maker.evidence()
+        runs.append(run_evidence)
+        counts |= of_run
+    evidence = Evidence(runs=tuple(runs))
     texts.files |= number_files(recipe, evidence, counts)
     texts.files |= {
         RECIPE: as_json(recipe),
@@ -107,14 +107,14 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
     }
     lines = [
         f"{recipe_run.name}, round {r.round}: {r.reason}"
-        for run, recipe_run in zip(evidence.runs, sorted(recipe.runs, key=lambda r: r.number), strict=True)
+        for run, recipe_run in zip(runs, recipe.runs, strict=True)
         for r in run.rounds
         if r.predictions is None
     ]
     texts.files[README_NAME] = _readme(recipe, lines)
     files = {name: text.encode() for name, text in sorted(texts.files.items())}
     content, manifest = packed(recipe.title, commits(None).get("commit", ""), files)
-    verdict = yield from verify(read_bundle(content), with_data=False)
+    _, verdict = verify_numbers(read_bundle(content))
     if verdict.differences:
         raise FedLensError(f"the bundle does not follow from its evidence: {verdict.differences[0]}")
     return Made(content, manifest, tuple(lines))
@@ -141,18 +141,18 @@ class _RunMaker:
     hasher: Hasher
     texts: _Files
 
-    def part(self) -> Work[_RunPart]:
+    def evidence(self) -> Work[tuple[RunEvidence, dict[CellKey, Count]]]:
         config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
         entities = self.store.cells.entities(self.run_id)
+        adapted = {e.entity for e in entities if e.kind == "adapted"}
         counts: dict[CellKey, Count] = {}
-        per_round = {r: self.store.cells.coded({self.run_id: [r]}) for r in self.rounds}
         predictions: dict[int, str] = {}
         reasons: dict[int, str] = {}
         spaces: tuple[Space, ...] = ()
         space_of: dict[int, int] = {}
         for round_ in self.rounds:
-            pairs = {(c.model, c.test_set): (c.correct, c.total) for c in per_round[round_]}
-            adapted = {e.entity for e in entities if e.kind == "adapted"}
+            cells = self.store.cells.coded({self.run_id: [round_]})
+            pairs = {(c.model, c.test_set): (c.correct, c.total) for c in cells}
             wanted = {pair: count for pair, count in pairs.items() if pair[0] not in adapted}
             if row.origin != ENGINE:
                 reasons[round_] = "it was recorded elsewhere, so there is no model"
@@ -161,7 +161,9 @@ class _RunMaker:
                 if isinstance(found, str):
                     reasons[round_] = found
                 else:
-                    predictions[round_], spaces, space_of = found
+                    predictions[round_], snapshot = found
+                    if not spaces:
+                        spaces, space_of = yield from self._spaces(config, snapshot)
             backed = set(wanted) if round_ in predictions else set()
             for pair, (correct, total) in pairs.items():
                 counts[self.number, round_, *pair] = Count(correct, total, pair in backed)
@@ -177,14 +179,14 @@ class _RunMaker:
                 for r in self.rounds
             ),
         )
-        return _RunPart(evidence, counts)
+        return evidence, counts
 
     def _predicted(
         self, config: RunConfig, round_: int, recorded: Mapping[tuple[int, int], tuple[int, int]]
-    ) -> Work[tuple[str, tuple[Space, ...], dict[int, int]] | str]:
-        """Predict a reported round again; returns the file, or the reason why there is no checkpoint."""
+    ) -> Work[tuple[str, RunSnapshot] | str]:
+        """Predict a reported round again; returns the file and the round, or why there is no checkpoint."""
         from fedcore.engine import inspect
-        from fedcore.engine.predictions import label_spaces, predict_round, samples_of_test_sets
+        from fedcore.engine.predictions import predict_round
 
         files = [(r, p) for r, p in self.store.runs.checkpoints(self.run_id) if r == round_]
         checkpoint, damaged = newest_intact(files)
@@ -220,16 +222,6 @@ class _RunMaker:
                     "the predictions are not those of the results; make the bundle on the machine that "
                     "trained the run, with the same versions, or train it again"
                 )
-        samples = samples_of_test_sets(snapshot)
-        marks: list[dict[int, list[str]]] = [{} for _ in label_spaces(snapshot)]
-        for code, test in sorted(samples.items()):
-            if code <= len(snapshot.federation.test_sets):
-                for row in test.rows.tolist():
-                    marks[test.space].setdefault(row, []).append(str(code))
-        if (class_sets := snapshot.federation.class_sets) is not None:
-            for row in class_sets.rows.tolist():
-                marks[0].setdefault(row, []).append(CLASS_SETS)
-        spaces = yield from self._spaces(config, label_spaces(snapshot), marks)
         file = PredictionFile(
             rows=tuple(
                 PredictionRow(
@@ -242,12 +234,26 @@ class _RunMaker:
         )
         name = f"predictions/run-{self.number}-round-{round_}.json"
         self.texts.files[name] = as_json(file, indent=None)
-        return name, spaces, {code: test.space for code, test in samples.items()}
+        return name, snapshot
 
     def _spaces(
-        self, config: RunConfig, classes: Sequence[tuple[str, ...]], marks: Sequence[Mapping[int, list[str]]]
-    ) -> Work[tuple[Space, ...]]:
-        """Write the samples of each label space: one file for the run's own data, one per transfer."""
+        self, config: RunConfig, snapshot: RunSnapshot
+    ) -> Work[tuple[tuple[Space, ...], dict[int, int]]]:
+        """Write the samples of each label space: one file for the run's own data, one per transfer.
+
+        Returns: the spaces, and the space of each test set by its code.
+        """
+        from fedcore.engine.predictions import label_spaces, samples_of_test_sets
+
+        classes, test_sets = label_spaces(snapshot), samples_of_test_sets(snapshot)
+        marks: list[dict[int, list[str]]] = [{} for _ in classes]
+        for code, test in sorted(test_sets.items()):
+            if code <= len(snapshot.federation.test_sets):
+                for row in test.rows.tolist():
+                    marks[test.space].setdefault(row, []).append(str(code))
+        if (class_sets := snapshot.federation.class_sets) is not None:
+            for row in class_sets.rows.tolist():
+                marks[0].setdefault(row, []).append(CLASS_SETS)
         transfers = config.transfer if len(classes) > 1 else ()  # a method may have no value on other names
         first = len(classes) - len(transfers)  # of the transfers
         joined: dict[int, str] = {}
@@ -260,7 +266,7 @@ class _RunMaker:
             texts = {row: " ".join(codes) for row, codes in of_space.items()}
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
             spaces.append(Space(classes=names, samples=self.texts.samples(other)))
-        return tuple(spaces)
+        return tuple(spaces), {code: test.space for code, test in test_sets.items()}
 
     def _spaces_without_models(self, config: RunConfig) -> Work[tuple[Space, ...]]:
         """Write the samples of a run that has counts only; none if its data is not on this machine."""

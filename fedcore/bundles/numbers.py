@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedcore.bundles.evidence import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
@@ -14,7 +16,7 @@ from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Cell, RoundFinished
-from fedcore.reports.reproduce import Recipe, RunRecipe
+from fedcore.reports.recipe import Recipe, RunRecipe
 from fedcore.results import exports
 from fedcore.results.comparison import compare
 from fedcore.results.summary import summarise
@@ -42,12 +44,8 @@ def number_files(recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Co
     Raises:
         FedLensError, ValueError: for a recipe or counts that no database accepts.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "runs.db"
-        Store(db).prepare()
-        record(db, recipe, evidence, counts)
-        choices = recipe.choices
-        store = Store(db)
+    choices = recipe.choices
+    with recorded(recipe, evidence, counts) as store:
         compared = compare(store, [e.id for e in reversed(store.experiments.all())], choices.rule)
         if choices.baseline not in (None, *(row.label for row in compared.rows)):
             raise FedLensError(f"no row is the baseline {choices.baseline!r}", "bundle")
@@ -70,36 +68,51 @@ def _portable(row: exports.TidyRow, columns: Sequence[str]) -> exports.TidyRow:
     return portable | {name: float(f"{portable[name]:.{_P_DIGITS}g}") for name in tests}
 
 
-def record(
-    db: Path, recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count], digest: str = ""
-) -> None:
-    """Record the reported rounds of a bundle's runs into an empty database; run N gets the id N.
+@contextmanager
+def recorded(
+    recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count], digest: str = ""
+) -> Iterator[Store]:
+    """Record the reported rounds of a bundle's runs in a temporary database; run N has the id N.
 
     Args:
         digest: of the bundle, which identifies its experiments and is named by a notice of each run.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "runs.db")
+        store.prepare()
+        with writing(store.path) as database:
+            _record(database, recipe, evidence, counts, digest)
+        yield store
+
+
+def _record(
+    database: sqlite3.Connection,
+    recipe: Recipe,
+    evidence: Evidence,
+    counts: Mapping[CellKey, Count],
+    digest: str,
+) -> None:
     evidence_of = {run.number: run for run in evidence.runs}
     cells: dict[tuple[int, int], list[Cell]] = {}
     for (number, round_, model, test_set), count in sorted(counts.items()):
         cell = Cell(TEST, AFTER_AGGREGATION, model, test_set, count.correct, count.total, None)
         cells.setdefault((number, round_), []).append(cell)
-    with writing(db) as database:
-        for place, experiment in enumerate(recipe.experiments):
-            named = experiment.config.model_copy(update={"name": experiment.name})
-            identity = hashlib.sha256(f"{digest} {place}".encode()).hexdigest()[:32] if digest else None
-            experiment_id = insert_experiment(database, named, identity)
-            for run in experiment.runs:
-                found = evidence_of[run.number]
-                reported = max((r.round for r in found.rounds), default=0)
-                row = _run_row(run, reported, digest) | {"experiment_id": experiment_id}
-                run_id = insert_row(database, "runs", row)
-                insert_entities(database, run_id, (e.entity() for e in found.entities))
-                for one in found.rounds:
-                    of_round = tuple(cells.get((run.number, one.round), ()))
-                    insert_round(database, run_id, RoundFinished(round=one.round, cells=of_round))
-                update_summary(database, run_id)
-                if recipe.choices.rule == "best":  # its validation accuracies are not here
-                    database.execute("UPDATE runs SET best_round=? WHERE id=?", [reported, run_id])
+    for place, experiment in enumerate(recipe.experiments):
+        named = experiment.config.model_copy(update={"name": experiment.name})
+        identity = hashlib.sha256(f"{digest} {place}".encode()).hexdigest()[:32] if digest else None
+        experiment_id = insert_experiment(database, named, identity)
+        for run in experiment.runs:
+            found = evidence_of[run.number]
+            reported = max((r.round for r in found.rounds), default=0)
+            row = _run_row(run, reported, digest) | {"experiment_id": experiment_id}
+            run_id = insert_row(database, "runs", row)
+            insert_entities(database, run_id, (e.entity() for e in found.entities))
+            for one in found.rounds:
+                of_round = tuple(cells.get((run.number, one.round), ()))
+                insert_round(database, run_id, RoundFinished(round=one.round, cells=of_round))
+            update_summary(database, run_id)
+            if recipe.choices.rule == "best":  # its validation accuracies are not here
+                database.execute("UPDATE runs SET best_round=? WHERE id=?", [reported, run_id])
 
 
 def _run_row(run: RunRecipe, reported: int, digest: str) -> dict[str, object]:

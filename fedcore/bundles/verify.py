@@ -5,7 +5,6 @@ Neither weights nor torch are needed. What is compared with what is written down
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,18 +28,19 @@ from fedcore.bundles.evidence import (
     first_difference,
     read_counts,
     read_samples,
-    sampling,
 )
-from fedcore.bundles.numbers import number_files, record
+from fedcore.bundles.numbers import number_files, recorded
 from fedcore.config import RunConfig
 from fedcore.data import catalog
 from fedcore.errors import DAMAGE, FedLensError, first_line
-from fedcore.methods.consent import digest
-from fedcore.progress import Work, counted, result_of
+from fedcore.progress import Work, counted
 from fedcore.records.codes import SPLITS, TRAIN
-from fedcore.reports.reproduce import Recipe
+from fedcore.reports.recipe import Recipe
 from fedcore.store import Store
 from fedcore.store.exchange.imports import Merged
+
+_SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
+"""Fields of a run that decide the samples of its clients and test sets."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Content:
     predictions: Mapping[tuple[int, int], PredictionFile]
 
 
-def read_content(archive: Archive) -> Content:
+def _read_content(archive: Archive) -> Content:
     """Parse a bundle; raises FedLensError, field ``bundle``, for one that contradicts itself."""
     recipe, evidence = archive.read(RECIPE, Recipe), archive.read(EVIDENCE, Evidence)
     numbers = list(range(1, len(recipe.runs) + 1))
     if [r.number for r in recipe.runs] != numbers or [r.number for r in evidence.runs] != numbers:
         raise archive.fault(f"the runs of {RECIPE} and {EVIDENCE} are not numbered alike")
     for path, method in recipe.methods.items():
-        if archive.text(path) != method.text or digest(method.text.encode()) != method.sha256:
+        if archive.text(path) != method.text:
             raise archive.fault(f"{path} is not the method file that {RECIPE} names")
     samples: dict[str, list[Sample]] = {}
     predictions = {}
@@ -119,35 +119,41 @@ def import_bundle(archive: Archive, store: Store) -> Merged:
     Raises:
         FedLensError: field ``bundle``, if its numbers do not follow from its evidence.
     """
-    verdict = result_of(verify(archive, with_data=False))
-    if verdict.differences:
-        raise archive.fault(verdict.differences[0])
-    content, counts = read_content(archive), read_counts(archive.text(COUNTS))
-    with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "runs.db"
-        Store(db).prepare()
-        record(db, content.recipe, content.evidence, counts, archive.manifest.digest)
-        return store.imports.database(db)
+    content, counts = sound_content(archive), read_counts(archive.text(COUNTS))
+    with recorded(content.recipe, content.evidence, counts, archive.manifest.digest) as bundled:
+        return store.imports.database(bundled.path)
 
 
-def verify(archive: Archive, data: str | Path | None = None, *, with_data: bool = True) -> Work[Verification]:
-    """Check a bundle.
+def verify(archive: Archive, data: str | Path | None = None) -> Work[Verification]:
+    """Check the numbers and the images of a bundle.
 
     Args:
         data: folder of the data set; None: images are compared with the embedded data sets only.
-        with_data: whether to compare images.
 
     Raises:
         FedLensError: field ``bundle``, for a damaged or altered file; ``data.root`` for the folder.
     """
-    content = read_content(archive)
+    content, verdict = verify_numbers(archive)
+    return (yield from _with_images(content, verdict, data))
+
+
+def verify_numbers(archive: Archive) -> tuple[Content, Verification]:
+    """Read a bundle and check its numbers; raises FedLensError, field ``bundle``, as ``verify`` does."""
+    content = _read_content(archive)
     try:
-        verdict = _verdict(archive, content)
+        return content, _verdict(archive, content)
     except FedLensError as error:
         raise archive.fault(str(error)) from error
     except (*DAMAGE, OverflowError) as error:
         raise archive.fault(first_line(error)) from error
-    return (yield from _with_images(content, verdict, data)) if with_data else verdict
+
+
+def sound_content(archive: Archive) -> Content:
+    """Return the content of a bundle whose numbers follow; raises FedLensError, field ``bundle``."""
+    content, verdict = verify_numbers(archive)
+    if verdict.differences:
+        raise archive.fault(verdict.differences[0])
+    return content
 
 
 def _verdict(archive: Archive, content: Content) -> Verification:
@@ -318,20 +324,20 @@ def _with_images(content: Content, verdict: Verification, data: str | Path | Non
     for run in content.evidence.runs:
         config = _with_data(configs[run.number], data)
         for space in run.spaces:
-            if (space.samples, sampling(config)) in done:
+            of_samples = space.samples, config.model_dump_json(include=_SAMPLING)
+            if of_samples in done:
                 continue
-            done.add((space.samples, sampling(config)))
-            is_own = space.samples == run.spaces[0].samples
-            named = config.data if is_own else config.transfer[_transfer(run, space.samples)].data
-            needed = [named, *(other.data for other in config.further_data if is_own)]
+            done.add(of_samples)
+            if space.samples == run.spaces[0].samples:
+                needed = [config.data, *(other.data for other in config.further_data)]
+                made = samples_of(config, hasher)
+            else:
+                number = _transfer(run, space.samples)
+                needed = [config.transfer[number].data]
+                made = samples_of_transfer(config, number, hasher)
             if lacking := [d.name for d in needed if d.root is None and not catalog.entry(d.name).embedded]:
                 absent.update(lacking)
                 continue
-            made = (
-                samples_of(config, hasher)
-                if is_own
-                else samples_of_transfer(config, _transfer(run, space.samples), hasher)
-            )
             follows = yield from made
             stated = [s._replace(test_sets="") for s in content.samples[space.samples]]
             compared.add(space.samples)

@@ -27,7 +27,7 @@ from fedcore.methods import consent
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
-    from fedcore.reports.reproduce import RunRecipe
+    from fedcore.reports.recipe import RunRecipe
 
 BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
 
@@ -109,7 +109,7 @@ def rerun(
 ) -> int:
     """Train the runs of a bundle again and compare the bits.
 
-    A folder of a report is a bundle too. The new runs are recorded in the database. What differs is named.
+    A report's page serves as well. The new runs are recorded in the database. What differs is named.
     """
     from fedcore.bundles import rerun as again
     from fedcore.cli.experiments import train_here

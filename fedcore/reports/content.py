@@ -9,7 +9,7 @@ from typing import Any
 from fedcore.errors import FedLensError
 from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
-from fedcore.reports.reproduce import Recipe, recipe_of
+from fedcore.reports.recipe import Recipe, recipe_of
 from fedcore.reports.views.view import Figure, ViewSource
 from fedcore.results.comparison import Comparison
 from fedcore.results.setting_text import setting_paragraph

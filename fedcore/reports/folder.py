@@ -15,7 +15,7 @@ from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.content import Report, Wording, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.page import report_html
-from fedcore.reports.reproduce import METHODS
+from fedcore.reports.recipe import METHODS
 from fedcore.results.citations import bibtex
 from fedcore.results.latex import slug
 

@@ -209,8 +209,8 @@ def test_one_command_repeats_runs_of_a_method_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page and the folder hold the method's file, as long as it is the one that was planned with."""
-    file = tmp_path / "text_shift.py"
-    shutil.copy(Path(__file__).parents[2] / "examples" / file.name, file)
+    file = tmp_path / "shift é.py"
+    shutil.copy(Path(__file__).parents[2] / "examples" / "text_shift.py", file)
     own = MethodEntry(name="text-shift", file=str(file), sha256=digest(file.read_bytes()))
     for known in ("_METHODS", "_FILES"):  # so that no other test meets the method
         monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
@@ -221,13 +221,13 @@ def test_one_command_repeats_runs_of_a_method_of_ones_own(
         fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_copy(update={"methods": (own,)}),
     )
     found = content(db).recipe
-    place = "methods/text_shift.py"
+    place = "methods/shift _.py"
     assert found.methods[place].text == file.read_text("utf-8") and not found.missing
     assert found.runs[0].config.method.file == place and str(tmp_path) not in found.model_dump_json()
 
     file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
     found = content(db).recipe
-    assert found.missing == ("text_shift.py",) and not found.methods
+    assert found.missing == ("shift é.py",) and not found.methods
 
 
 @pytest.fixture(scope="module")

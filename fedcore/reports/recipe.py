@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, registry
 from fedcore.records.codes import SPLITS, STAGES
 from fedcore.records.events import Notice
-from fedcore.reports.checked import CheckedComparison, ComparisonChoices
+from fedcore.reports.checked import CheckedComparison
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import Metric, Rule
 from fedcore.results.statistics import Test
@@ -28,6 +29,7 @@ from fedcore.store import Store
 FORMAT: Literal["fedlens-recipe-1"] = "fedlens-recipe-1"
 METHODS = "methods"
 """Folder of the user's own methods."""
+_PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
 
 
 class _RecipePart(BaseModel):
@@ -105,22 +107,27 @@ class Recipe(_RecipePart):
         """All runs, in the order of their numbers."""
         return tuple(run for experiment in self.experiments for run in experiment.runs)
 
+    @model_validator(mode="after")
+    def _methods_as_recorded(self) -> Recipe:
+        """Check what comes from a stranger's file, since ``fedlens rerun`` writes these files."""
+        for place, method in self.methods.items():
+            if not _PLACE.fullmatch(place) or consent.digest(method.text.encode()) != method.sha256:
+                raise ValueError(f"{place[:100]!r} is not the method file that was recorded")
+        return self
 
-def recipe(
-    store: Store, comparison: Comparison, choice: ComparisonChoices, metric: Metric, title: str = ""
-) -> Recipe:
+
+def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
     """Return the recipe of the runs behind a comparison's rows.
 
     Args:
-        metric: of the differences.
         title: default: the names of the experiments.
     """
+    store, comparison, choice = checked.store, checked.comparison, checked.choice
     averaged = {result.run.id: result.run for row in comparison.rows for result in row.runs}
     ids = numbered(comparison)
     configs = store.runs.configs(ids)
-    entries = [configs[i].method for i in ids]
-    files, missing = own_methods(entries)
-    places = {sha256: path for path, (sha256, _) in files.items()}
+    files, missing = _own_methods(configs[i].method for i in ids)
+    places = {method.sha256: place for place, method in files.items()}
     experiments = []
     for experiment in comparison.experiments:
         of_it = [i for i in ids if averaged[i].experiment_id == experiment.id]
@@ -147,27 +154,20 @@ def recipe(
         changed = {"methods": methods, "notes": "", **_without_folders(experiment.config)}
         config = experiment.config.model_copy(update=changed)
         experiments.append(ExperimentRecipe(name=experiment.name, config=config, runs=runs))
-    labels = {row.label for row in comparison.rows}
     return Recipe(
         format=FORMAT,
         title=title or ", ".join(comparison.names.values()),
         choices=Choices(
             rule=choice.rule,
             metrics=comparison.metrics,
-            metric=metric,
-            baseline=choice.baseline if choice.baseline in labels else None,
+            metric=checked.summary.metric,
+            baseline=choice.baseline,
             test=choice.test,
         ),
         experiments=tuple(experiments),
-        methods={path: MethodFile(sha256=sha, text=text) for path, (sha, text) in files.items()},
+        methods=files,
         missing=tuple(missing),
     )
-
-
-def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
-    """Return the recipe of a checked comparison."""
-    summary = checked.summary
-    return recipe(checked.store, checked.comparison, checked.choice, summary.metric, title)
 
 
 def numbered(comparison: Comparison) -> list[int]:
@@ -177,12 +177,12 @@ def numbered(comparison: Comparison) -> list[int]:
     return sorted(runs, key=lambda i: (order.index(runs[i].experiment_id), i))
 
 
-def own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, tuple[str, str]], list[str]]:
-    """Return digest and text of the user's method files by path, and the names of those that are lost.
+def _own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, MethodFile], list[str]]:
+    """Return the user's method files by their place in the recipe, and the names of those that are lost.
 
     A file that has changed since its runs were planned would not repeat them.
     """
-    files: dict[str, tuple[str, str]] = {}
+    files: dict[str, MethodFile] = {}
     missing = []
     for path, digest in dict.fromkeys((m.file, m.sha256) for m in entries if m.file):
         name = PurePath(path).name
@@ -191,22 +191,28 @@ def own_methods(entries: Iterable[MethodEntry]) -> tuple[dict[str, tuple[str, st
         except (FedLensError, UnicodeDecodeError):
             missing.append(name)
             continue
-        now = consent.digest(text.encode())
-        if digest not in (None, now):
+        found = MethodFile(sha256=consent.digest(text.encode()), text=text)
+        if digest not in (None, found.sha256):
             missing.append(name)
             continue
-        place = f"{METHODS}/{name}"
-        if files.get(place, (now,))[0] != now:  # two files of one name
-            place = f"{METHODS}/{now[:8]}-{name}"
-        files[place] = now, text
+        place = _place(name)
+        if files.get(place, found) != found:  # two files of one name
+            place = _place(f"{found.sha256[:8]}-{name}")
+        files[place] = found
     return files, missing
+
+
+def _place(name: str) -> str:
+    """Return the place of a method file, whose name an archive accepts too."""
+    plain = re.sub(r"^[^A-Za-z0-9]|[^A-Za-z0-9_. -]|[.](?=[.])", "_", name)
+    return f"{METHODS}/{plain.removesuffix('.py')}.py"
 
 
 def _portable(entry: MethodEntry, places: Mapping[str, str]) -> MethodEntry:
     """Return a method that names its file by its place in the recipe."""
     if entry.file is None:
         return entry
-    place = places.get(entry.sha256 or "", f"{METHODS}/{PurePath(entry.file).name}")
+    place = places.get(entry.sha256 or "", _place(PurePath(entry.file).name))
     return entry.model_copy(update={"file": place})
 
 
