@@ -213,22 +213,27 @@ def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     for group in groups.values():
         if len({library.find(v.paper).work for v in group}) < 2:
             continue
-        settings = [literature.setting_of(value) for value in group]
-        for i, value in enumerate(group):
+        stated = [(value, literature.setting_of(value)) for value in group]
+        for value, setting in stated:
             others = [
-                group[j]
-                for j in range(len(group))
-                if library.find(group[j].paper).work != library.find(value.paper).work
-                and _one_setting(settings[i], settings[j])
-                and _is_far(value, group[j])
+                (other, theirs)
+                for other, theirs in stated
+                if library.find(other.paper).work != library.find(value.paper).work
+                and _one_setting(setting, theirs)
+                and _is_far(value, other)
             ]
             if others:
-                other = max(others, key=lambda v: abs(v.value - value.value))
+                other, theirs = max(others, key=lambda found: abs(found[0].value - value.value))
+                silent = [v for v, stated_by in ((value, setting), (other, theirs)) if not stated_by["shots"]]
+                assumed = ""
+                if len(silent) == 1:
+                    title = library.find(silent[0].paper).title
+                    assumed = f"; {title} states no images per class, and {USUAL_SHOTS} are assumed"
                 yield Finding(
                     value,
                     "far apart",
                     f"prints {value.text}, and {other.source} {other.text} for the same setting as far as "
-                    f"both state it: {abs(value.value - other.value):.2f} points apart",
+                    f"both state it: {abs(value.value - other.value):.2f} points apart{assumed}",
                 )
 
 
