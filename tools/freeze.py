@@ -1,9 +1,9 @@
 """Freeze the presets of papers: a new one gets the number 1, a corrected one the next, with an erratum.
 
-    python -m tools.freeze                                   # numbers new presets
-    python -m tools.freeze fedot/table1-pacs "what was wrong"   # after a correction; needs the former TOML
+    python -m tools.freeze                                         # numbers new presets
+    python -m tools.freeze "what was wrong" fedot/table1-pacs ...  # after a correction; needs the former TOML
 
-The former experiment has to lie in ``fedcore/assets/frozen/NAME@NUMBER.toml``: write it with
+Each former experiment has to lie in ``fedcore/assets/frozen/NAME@NUMBER.toml``: write it with
 ``fedlens presets NAME --write FOLDER`` before the correction.
 """
 
@@ -18,6 +18,7 @@ from fedcore.papers import experiments
 
 def main(arguments: list[str]) -> int:
     """Write ``frozen.json``; returns an exit status."""
+    erratum, *corrected = arguments or [""]
     content = json.loads(frozen.FILE.read_text(encoding="utf-8")) if frozen.FILE.is_file() else {}
     for name in (experiments.DEMO, *experiments.published()):
         digest = frozen.digest_of(experiments.preset(name))
@@ -25,14 +26,14 @@ def main(arguments: list[str]) -> int:
         if not listed:
             listed.append({"digest": digest})
         elif listed[-1]["digest"] != digest:
-            if arguments[:1] != [name] or len(arguments) != 2:
-                print(f"{name} has changed: give its name and an erratum", file=sys.stderr)
+            if name not in corrected:
+                print(f"{name} has changed: give an erratum and its name", file=sys.stderr)
                 return 1
             former = frozen.FORMER / f"{name}@{len(listed)}.toml"
             if not former.is_file() or frozen.digest_of(load(former)) != listed[-1]["digest"]:
                 print(f"{former} is not the experiment as it was before", file=sys.stderr)
                 return 1
-            listed.append({"digest": digest, "erratum": arguments[1]})
+            listed.append({"digest": digest, "erratum": erratum})
     frozen.FILE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 
