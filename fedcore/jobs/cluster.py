@@ -19,7 +19,7 @@ from typing import Any
 from fedcore import devices
 from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
-from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.cluster.stream import NodeSick, RemoteEngine, Share
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
@@ -30,6 +30,7 @@ from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.system_errors import Elsewhere
 
 GPU, CPU = NODE_KINDS
 RETRY_SECONDS = 30.0
@@ -82,6 +83,14 @@ class ClusterPools:
 
     def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
+        self._failed_on: dict[int, str] = {}
+
+    def failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
+        """Leave a run that failed on a node to other nodes, and let the node rest if it is to blame."""
+        self._failed_on[run_id] = place.id
+        if isinstance(fault, NodeSick):
+            self._watch.rest(place.id, fault.reason)
+            logger.warning("the node %s rests: %s", place.name, fault.reason)
 
     def pools(self) -> dict[str, NodePool]:
         """Return the pools of the nodes that can be used now, by name; GPUs first."""
@@ -108,10 +117,30 @@ class ClusterPools:
         if running >= found.capacity(store.queue.slots()):
             return None
         accepts = self._accepts(found, state)
-        waiting = store.jobs.next_run(accepts, state.report.readable)
+        limits: dict[str, Any] = {
+            "readable": state.report.readable,
+            "without": self._for_others(store, found),
+        }
+        waiting = store.jobs.next_run(accepts, **limits)
         if waiting is None or (running and not _fits(store, found, state, waiting)):
             return None
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, readable=state.report.readable)
+        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, **limits)
+
+    def _for_others(self, store: Store, pool: NodePool) -> list[int]:
+        """Return the runs that failed on a node and can be trained on another one."""
+        others = [
+            (self._accepts(other, state), state.report.readable)
+            for other in self.pools().values()
+            if other.node.id != pool.node.id
+            and (state := self._watch.state_of(other.node.id)) is not None
+            and state.report is not None
+        ]
+        return [
+            run_id
+            for run_id, failed_on in self._failed_on.items()
+            if failed_on == pool.node.id
+            and any(store.jobs.next_run(a, readable=readable, number=run_id) for a, readable in others)
+        ]
 
     def _accepts(self, pool: NodePool, state: NodeState) -> tuple[str, ...]:
         """Return the values of ``requested_device`` that a pool serves."""
@@ -164,8 +193,9 @@ class ClusterLauncher:
             raise ConnectionResetError(f"the node of {pool} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}", self._shared)
-        return ClusterJob(claim, found, engine)
+        failed = partial(self._pools.failed, claim.id, found.node)
+        key = f"run-{claim.id}-{claim.attempt}"
+        return ClusterJob(claim, found, self._engine(self._ray, found.node, share, key, self._shared, failed))
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
@@ -243,7 +273,7 @@ def serve_on_cluster(
     serving = threading.Event()
     watch = ClusterWatch(
         address,
-        folders=lambda: tuple(store.queue.data_folders()),
+        needs=lambda: tuple(store.queue.needs()),
         listen=lambda states: cluster_nodes.write(store, states, over) if serving.is_set() else None,
         shared=shared,
     )

@@ -50,7 +50,7 @@ def test_a_run_waits_for_a_node_that_has_its_data(db, queued):
     (run_id,) = queued()
     with store.queue._file.writing() as database:
         database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/pacs')")
-    assert store.queue.data_folders() == ["/data/pacs"]
+    assert store.queue.needs() == ["/data/pacs"]
     alone = ClusterPools(Watch(SMALL))
     assert alone.claim(store, "small/cpu", 0) is None
     claimed = pools.claim(store, "large/gpu", 0)
@@ -115,7 +115,7 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
             raise failure
         return [SMALL.node]
 
-    def ask(_: ClusterWatch, node_id: str, asked: tuple[str, ...]) -> NodeReport:
+    def ask(_: ClusterWatch, place: connection.Node, asked: tuple[str, ...], trial: bool) -> NodeReport:
         ray.asked.append(asked)
         return NodeReport((), node.versions(), missing=(), readable=asked)
 
@@ -125,7 +125,7 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 600.0)
-    watch = ClusterWatch("auto", folders=lambda: tuple(folders))
+    watch = ClusterWatch("auto", needs=lambda: tuple(folders))
     yield ray, folders, watch
     watch.close()
 
@@ -159,7 +159,7 @@ def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch)
     monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.0)
     silent = watch.states()[0].node
-    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), object())})
+    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), False, object())})
     wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
     answers.set()
     monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions(), missing=()))

@@ -49,7 +49,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "queue.ids": lambda store: store.queue.ids(),
     "queue.runs": lambda store: store.queue.runs(),
     "queue.slots": lambda store: store.queue.slots(),
-    "queue.data_folders": lambda store: store.queue.data_folders(),
+    "queue.needs": lambda store: store.queue.needs(),
     "queue.needed_memory": lambda store: store.queue.needed_memory(1),
     "queue.memory_needs": lambda store: store.queue.memory_needs("cpu", 1),
     "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
