@@ -84,6 +84,7 @@ class ClusterPools:
     def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
         self._failed_on: dict[int, str] = {}
+        self._served: list[int] = []
 
     def failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
         """Leave a run that failed on a node to other nodes, and let the node rest if it is to blame."""
@@ -121,10 +122,20 @@ class ClusterPools:
             "readable": state.report.readable,
             "without": self._for_others(store, found),
         }
+        # Of the experiments whose runs have the highest priority, the one served least lately comes next.
+        turns = store.jobs.next_experiments(accepts, **limits)
+        if not turns:
+            return None
+        limits["experiment_id"] = min(turns, key=lambda e: self._served.index(e) if e in self._served else -1)
         waiting = store.jobs.next_run(accepts, **limits)
         if waiting is None or (running and not _fits(store, found, state, waiting)):
             return None
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, **limits)
+        claim = store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, **limits)
+        if claim is not None:
+            self._served = [e for e in self._served if e != limits["experiment_id"]] + [
+                limits["experiment_id"]
+            ]
+        return claim
 
     def _for_others(self, store: Store, pool: NodePool) -> list[int]:
         """Return the runs that failed on a node and can be trained on another one."""
@@ -274,13 +285,20 @@ def serve_on_cluster(
     watch = ClusterWatch(
         address,
         needs=lambda: tuple(store.queue.needs()),
-        listen=lambda states: cluster_nodes.write(store, states, over) if serving.is_set() else None,
+        listen=lambda states: cluster_nodes.write(store, states, over, shared) if serving.is_set() else None,
         shared=shared,
     )
     pools = ClusterPools(watch)
 
+    shared_before = cluster_nodes.read_shared(store)
+
     def make(store: Store, **options: Any) -> Supervisor:
         serving.set()
+        if shared_before is not None and shared is None:
+            logger.warning(
+                "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
+                "them through Ray", shared_before,
+            )  # fmt: skip
         if over is not None:
             spread = SpreadPools(over, lambda: cluster_capacity(watch.states()))
             return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
@@ -315,7 +333,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
     over = given.get("over")
 
     def another_was_chosen() -> bool:
-        return (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) != (address, over)
+        return (choice.chosen(store.path), choice.chosen_over(store.path)) != (address, over)
 
     end = time.monotonic() + RETRY_SECONDS
     try:
@@ -323,7 +341,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
         if over is not None:
             cluster_capacity([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
     except FedLensError as error:
-        choice.record_problem(store.artifacts, address, str(error))
+        choice.record_problem(store.path, address, str(error))
         logger.warning("%s", error)
         on_finish = given.get("on_finish")
 
@@ -332,5 +350,5 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
 
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.artifacts, address, None)
+    choice.record_problem(store.path, address, None)
     return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)

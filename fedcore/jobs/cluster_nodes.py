@@ -146,7 +146,8 @@ class ClusterWatch:
 
     def _look(self) -> None:
         """Ask Ray for its nodes, and the nodes for reports, without waiting for the reports."""
-        nodes = {n.id: n for n in connection.list_nodes(self.ray)}
+        names = {node_id: state.node.name for node_id, state in self._states.items()}
+        nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
         needs = tuple(self._needs())
@@ -241,18 +242,23 @@ class _Content:
     written: float
     nodes: list[NodeView]
     over: int | None
+    shared: str | None = None
 
 
 _CONTENT = TypeAdapter(_Content)
 
 
-def write(store: Store, states: Sequence[NodeState], over: int | None = None) -> None:
+def write(
+    store: Store, states: Sequence[NodeState], over: int | None = None, shared: Path | None = None
+) -> None:
     """Write the states of the nodes; a full disk is ignored, since pages then only show less.
 
     Args:
         over: devices over which each run is spread, if any.
+        shared: folder through which checkpoints travel, if any.
     """
-    content = _Content(time.time(), [_view(state) for state in states], over)
+    views = [_view(state) for state in states]
+    content = _Content(time.time(), views, over, None if shared is None else str(shared))
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
@@ -283,6 +289,12 @@ def read_over(store: Store) -> int | None:
     """Return the number of devices over which the worker on a cluster spreads each run; None: it does not."""
     content = _read(store)
     return None if content is None else content.over
+
+
+def read_shared(store: Store) -> str | None:
+    """Return the folder through which the worker on a cluster sends checkpoints; None: through Ray."""
+    content = _read(store)
+    return None if content is None else content.shared
 
 
 def _read(store: Store) -> _Content | None:
@@ -344,7 +356,7 @@ def _serves(pool: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> b
 
 
 def _path(store: Store) -> Path:
-    return store.artifacts / NAME
+    return store.artifacts / f"{store.path.name}.{NAME}"  # several databases may share the folder
 
 
 def _view(state: NodeState) -> NodeView:

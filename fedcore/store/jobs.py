@@ -304,6 +304,16 @@ class Jobs:
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
 
+    def next_experiments(self, accepts: tuple[str, ...], **limits: Any) -> list[int]:
+        """Return the experiments whose runs come first by priority, among those that ``claim`` may take."""
+        condition, values = _waiting(RUNS, accepts, **limits)
+        rows = self._file.rows(
+            f"SELECT DISTINCT experiment_id FROM runs WHERE {condition} AND priority="
+            f"(SELECT max(priority) FROM runs WHERE {condition}) ORDER BY experiment_id",
+            values,
+        )
+        return [row["experiment_id"] for row in rows]
+
     def any_queued(self) -> bool:
         """Return whether any job is queued."""
         return any(

@@ -109,7 +109,7 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     """A watch of one node, whose folders of data are in the list."""
     ray, folders = Ray(), ["/data/a"]
 
-    def list_nodes(_: Ray) -> list[connection.Node]:
+    def list_nodes(_: Ray, before: object) -> list[connection.Node]:
         failure, ray.fails = ray.fails, None
         if failure is not None:
             raise failure
@@ -181,6 +181,35 @@ def test_a_run_goes_to_the_node_that_it_asks_for(db, make):
     assert pools.claim(store, "large/gpu", 0) is None
     claimed = pools.claim(store, "small/cpu", 0)
     assert claimed is not None and claimed.id == run_id
+
+
+def test_experiments_of_one_priority_take_turns(db, queued):
+    store, pools = Store(db), ClusterPools(Watch(SMALL))
+    first, second = queued(seeds=(1, 2, 3)), queued(seeds=(4, 5, 6))
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET priority=1 WHERE id=?", [first[2]])
+    claimed = [pools.claim(store, "small/cpu", 0) for _ in range(6)]
+    assert [c.id for c in claimed if c] == [first[2], second[0], first[0], second[1], first[1], second[2]]
+
+
+def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:
+    """Nodes as Ray describes them: id, host, port."""
+    return [{"NodeID": i, "NodeName": "a", "NodeManagerAddress": "a", "NodeManagerHostname": host,
+             "NodeManagerPort": port} for i, host, port in nodes]  # fmt: skip
+
+
+def test_a_node_that_is_started_again_has_its_name():
+    names = connection._names(described(("1", "far", 7), ("2", "near", 8)), {})
+    assert names == {"1": "far", "2": "near"}
+    both = connection._names(described(("1", "far", 7), ("2", "near", 8), ("3", "far", 5)), names)
+    assert both == names | {"3": "far-2"}, "the old one is not given up yet"
+    assert connection._names(described(("3", "far", 5), ("2", "near", 8)), both)["3"] == "far"
+    on_one = connection._names(described(("1", "here", 7), ("2", "here", 8)), {})
+    assert on_one == {"1": "here", "2": "here-2"}
+    assert connection._names(described(("2", "here", 8), ("4", "here", 3)), on_one) == {
+        "2": "here-2",
+        "4": "here",
+    }
 
 
 def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):

@@ -65,7 +65,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         get=lambda pending: pending,
     )
     monkeypatch.setattr(connection, "connect", lambda address: ray)
-    monkeypatch.setattr(connection, "list_nodes", lambda ray: NODES)
+    monkeypatch.setattr(connection, "list_nodes", lambda ray, before: NODES)
     monkeypatch.setattr(connection, "disconnect", lambda: None)
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)

@@ -47,7 +47,7 @@ def test_pages_read_what_the_worker_wrote(db: Path):
 def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     store = Store(db)
     cluster_nodes.write(store, [SMALL])
-    written = (store.artifacts / cluster_nodes.NAME).stat().st_mtime
+    written = cluster_nodes._path(store).stat().st_mtime
     assert cluster_nodes.read(store, now=written + 1) is not None
     assert cluster_nodes.read(store, now=written + 60) is None
 
