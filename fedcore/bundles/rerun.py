@@ -13,10 +13,10 @@ from typing import Any
 
 from fedcore.bundles.archive import Archive, open_bundle, read_bundle
 from fedcore.bundles.evidence import COUNTS, SUMMARY, first_difference, read_counts
+from fedcore.bundles.folders import Folders, data_of, read_folders, with_folders, without_folder
 from fedcore.bundles.make import make
 from fedcore.bundles.verify import sound_content
 from fedcore.config import Experiment, RunConfig
-from fedcore.data import catalog
 from fedcore.errors import FedLensError, first_line
 from fedcore.jobs import training
 from fedcore.jobs.handlers import Handler, Job
@@ -130,21 +130,23 @@ def load_methods(files: Iterable[tuple[Path, str]]) -> None:
         registry.load_agreed(path, sha256)
 
 
-def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str | None) -> list[Trainable]:
+def trainable(
+    recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: Sequence[str] = ()
+) -> list[Trainable]:
     """Return the experiments of a recipe with their data and method files on this machine.
 
     Args:
         files: see ``write_methods``.
-        data: folder of the data set; embedded ones need none.
+        data: folders of the data sets, see ``read_folders``; embedded ones need none.
 
     Raises:
         FedLensError: when a method file is missing, or the folder of the data.
     """
-    found = []
+    folders, found = read_folders((run.config for run in recipe.runs), data), []
     for experiment in recipe.experiments:
         trained = tuple(run for run in experiment.runs if run.origin == "engine")
         runs = tuple(
-            _trainable_run(run.config, files, data, recipe.choices.rule == "best") for run in trained
+            _trainable_run(run.config, files, folders, recipe.choices.rule == "best") for run in trained
         )
         if not runs:
             continue
@@ -157,7 +159,11 @@ def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str |
         )
         others = tuple(entry for entry in experiment.config.methods if entry.file is None)
         config = experiment.config.model_copy(
-            update={"name": experiment.name, "data": runs[0].data, "methods": (*others, *methods)}
+            update={
+                "name": experiment.name,
+                "methods": (*others, *methods),
+                **{name: getattr(runs[0], name) for name in ("data", "further_data", "transfer")},
+            }
         )
         found.append(Trainable(config, runs, trained))
     if not found:
@@ -166,7 +172,7 @@ def trainable(recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: str |
 
 
 def _trainable_run(
-    config: RunConfig, files: Mapping[str, tuple[Path, str]], data: str | None, keep_best: bool
+    config: RunConfig, files: Mapping[str, tuple[Path, str]], folders: Folders, keep_best: bool
 ) -> RunConfig:
     changed: dict[str, Any] = {}
     if config.method.file is not None:
@@ -174,13 +180,12 @@ def _trainable_run(
             raise FedLensError(f"the method file {Path(config.method.file).name} is not part of it", "bundle")
         path, _ = files[config.method.file]
         changed["method"] = config.method.model_copy(update={"file": str(path)})
-    if not catalog.entry(config.data.name).embedded:
-        if data is None:
-            raise FedLensError(f"name the folder of {config.data.name} with --data", "data")
-        changed["data"] = config.data.model_copy(update={"root": data})
+    if lacking := without_folder(data_of(config), folders):
+        needed = " ".join(f"--data {name}=FOLDER" for name in lacking)
+        raise FedLensError(f"name the folders of its data: {needed}", "data")
     if keep_best:
         changed["keep_checkpoints"] = "best"
-    return config.model_copy(update=changed)
+    return with_folders(config, folders).model_copy(update=changed)
 
 
 def _reused(environment: Mapping[str, Any]) -> dict[str, int]:

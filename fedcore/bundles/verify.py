@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -29,9 +28,8 @@ from fedcore.bundles.evidence import (
     read_counts,
     read_samples,
 )
+from fedcore.bundles.folders import Folders, read_folders, with_folders, without_folder
 from fedcore.bundles.numbers import number_files, recorded
-from fedcore.config import RunConfig
-from fedcore.data import catalog
 from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.progress import Work, counted
 from fedcore.records.codes import SPLITS, TRAIN
@@ -124,17 +122,18 @@ def import_bundle(archive: Archive, store: Store) -> Merged:
         return store.imports.database(bundled.path)
 
 
-def verify(archive: Archive, data: str | Path | None = None) -> Work[Verification]:
+def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
     """Check the numbers and the images of a bundle.
 
     Args:
-        data: folder of the data set; None: images are compared with the embedded data sets only.
+        data: folders of the data sets, see ``read_folders``; the images of embedded ones need none.
 
     Raises:
-        FedLensError: field ``bundle``, for a damaged or altered file; ``data.root`` for the folder.
+        FedLensError: field ``bundle``, for a damaged or altered file; ``data`` for a folder.
     """
     content, verdict = verify_numbers(archive)
-    return (yield from _with_images(content, verdict, data))
+    folders = read_folders((run.config for run in content.recipe.runs), data)
+    return (yield from _with_images(content, verdict, folders))
 
 
 def verify_numbers(archive: Archive) -> tuple[Content, Verification]:
@@ -311,7 +310,7 @@ def _entity_differences(run: RunEvidence, samples: Mapping[str, Sequence[Sample]
                 yield f"the test set of {e.name} is not that of its test samples"
 
 
-def _with_images(content: Content, verdict: Verification, data: str | Path | None) -> Work[Verification]:
+def _with_images(content: Content, verdict: Verification, folders: Folders) -> Work[Verification]:
     """Compare the images, and who holds them, with data on this machine."""
     from fedcore.bundles.samples import Hasher, samples_of, samples_of_transfer
 
@@ -322,20 +321,21 @@ def _with_images(content: Content, verdict: Verification, data: str | Path | Non
     images: set[str] = set()
     done: set[tuple[str, str]] = set()
     for run in content.evidence.runs:
-        config = _with_data(configs[run.number], data)
+        recorded = configs[run.number]
+        config = with_folders(recorded, folders)
         for space in run.spaces:
             of_samples = space.samples, config.model_dump_json(include=_SAMPLING)
             if of_samples in done:
                 continue
             done.add(of_samples)
             if space.samples == run.spaces[0].samples:
-                needed = [config.data, *(other.data for other in config.further_data)]
+                needed = [recorded.data, *(other.data for other in recorded.further_data)]
                 made = samples_of(config, hasher)
             else:
                 number = _transfer(run, space.samples)
-                needed = [config.transfer[number].data]
+                needed = [recorded.transfer[number].data]
                 made = samples_of_transfer(config, number, hasher)
-            if lacking := [d.name for d in needed if d.root is None and not catalog.entry(d.name).embedded]:
+            if lacking := without_folder(needed, folders):
                 absent.update(lacking)
                 continue
             follows = yield from made
@@ -350,7 +350,7 @@ def _with_images(content: Content, verdict: Verification, data: str | Path | Non
             f"{counted(len(images), 'image')} and their clients and sets compared with the data "
             f"({counted(len(compared), 'file')})"
         )
-    notes = [f"images of {name} were not compared: give its folder with --data" for name in sorted(absent)]
+    notes = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
     return replace(
         verdict,
         checked=(*checked, *notes),
@@ -362,17 +362,6 @@ def _transfer(run: RunEvidence, file: str) -> int:
     """Return which transfer data set has this file of samples: they are the last spaces, in order."""
     files = [space.samples for space in run.spaces if space.samples != run.spaces[0].samples]
     return files.index(file)
-
-
-def _with_data(config: RunConfig, data: str | Path | None) -> RunConfig:
-    """Return a config that finds its data on this machine; folders of other machines are left out."""
-    embedded = catalog.entry(config.data.name).embedded
-    root = None if embedded or data is None else str(data)
-    others = {
-        name: tuple(other.model_copy(update={"root": None}) for other in getattr(config, name))
-        for name in ("transfer", "further_data")
-    }
-    return config.model_copy(update={"data": config.data.model_copy(update={"root": root}), **others})
 
 
 def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:

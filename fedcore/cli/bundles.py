@@ -29,6 +29,10 @@ from fedcore.progress import counted
 if TYPE_CHECKING:
     from fedcore.reports.recipe import RunRecipe
 
+DataFolders = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]FOLDER", help="Folder of the data set; repeat it with names for several"),
+]
 BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
 
 
@@ -67,9 +71,7 @@ def bundle(
 @command("verify")
 def verify(
     bundle: BundleFile,
-    data: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Folder of the data set, to compare its images")
-    ] = None,
+    data: DataFolders = None,
 ) -> int:
     """Recompute every number of a bundle from its predictions.
 
@@ -81,7 +83,7 @@ def verify(
 
     archive = open_bundle(bundle)
     print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
-    verdict = track(verdict_of(archive, data))
+    verdict = track(verdict_of(archive, data or ()))
     for line in verdict.checked:
         print(f"✓ {line}")
     for line in verdict.unchecked:
@@ -103,7 +105,7 @@ def rerun(
         Path,
         typer.Argument(metavar="BUNDLE|REPORT.html", help="File of `fedlens bundle`, or a report's page"),
     ],
-    data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the data set")] = None,
+    data: DataFolders = None,
     db: Database = None,
     debug: bool = False,
 ) -> int:
@@ -122,7 +124,7 @@ def rerun(
     _agree(list(files.values()))
     again.load_methods(files.values())
     trained: dict[int, RunRecipe] = {}
-    for part in again.trainable(source.recipe, files, data):
+    for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
         outcomes, status = train_here(
             store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug

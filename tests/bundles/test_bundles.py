@@ -442,7 +442,7 @@ def test_a_run_without_recorded_rounds_is_no_repeat_and_harmful_choices_are_refu
     hostile = source.recipe.runs[0].model_copy(update={"environment": {"threads": 10**9}})
     changed = experiment.model_copy(update={"runs": (hostile,)})
     with pytest.raises(FedLensError, match="its threads are 1000000000, not a number up to 1,024"):
-        trainable(source.recipe.model_copy(update={"experiments": (changed,)}), {}, None)
+        trainable(source.recipe.model_copy(update={"experiments": (changed,)}), {})
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -453,7 +453,7 @@ def test_runs_are_trained_again_to_the_last_bit(made: Made, tmp_path: Path, coun
     again = Store(tmp_path / "again.db")
     again.prepare()
     source = read_source(file)
-    (part,) = trainable(source.recipe, {}, None)
+    (part,) = trainable(source.recipe, {})
     runs = part.runs[:count]
     _, outcomes = run_local(again, part.experiment, runs, device="cpu", handler=handler(part.recipes))
     repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=False))))
