@@ -12,6 +12,7 @@ from fedcore.results import curves
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.protocols import protocol_text
 from fedcore.results.statistics import MIN_PAIRS
 from fedcore.results.summary import offered_metrics
 from fedcore.store import RunRow, Store
@@ -118,6 +119,8 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
         for g, cost in rows
     ]
     st.html(markup.table_html(COLUMNS, cells, "Leaderboard"))
+    if protocols := protocol_text(made.comparison, made.rows):
+        st.caption(markup.md(protocols))
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

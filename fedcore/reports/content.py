@@ -12,6 +12,7 @@ from fedcore.reports.checked import CheckedComparison, ComparisonChoices, availa
 from fedcore.reports.recipe import Recipe, recipe_of
 from fedcore.reports.views.view import Figure, ViewSource
 from fedcore.results.comparison import Comparison
+from fedcore.results.protocols import protocol_text
 from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.summary import Summary, SummaryTable
 
@@ -101,7 +102,8 @@ def read_report(checked: CheckedComparison, wording: Wording | None = None) -> R
             if wording.has(name)
             for figure in view.figures(source, table.setting)
         ]
-        paragraph = setting_paragraph(store, compared.rows_in(table.setting))
+        rows = compared.rows_in(table.setting)
+        paragraph = f"{setting_paragraph(store, rows)} {protocol_text(compared, rows)}".rstrip()
         sections.append(Section(table, tuple(figures), paragraph))
     environments = {run.id: store.runs.environment(run.id) for run in compared.runs}
     recipe = recipe_of(checked, wording.title)

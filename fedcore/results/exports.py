@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from fedcore.config import backbone_names, frozen
+from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.records.formulas import guarded
@@ -22,6 +22,7 @@ from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.printed import PrintedValue
+from fedcore.results.protocols import row_protocols
 from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.statistics import PairedTest, Stat
 from fedcore.results.summary import DifferenceCell, Summary
@@ -54,7 +55,8 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
     comparison, rows = summary.comparison, []
     for table in summary.tables:
         baseline = table.baseline.label if table.baseline is not None else None
-        for row in table.rows:
+        protocols = row_protocols(comparison, [row.row for row in table.rows])
+        for row, followed in zip(table.rows, protocols, strict=True):
             shared = _shared(row.row, comparison.names)
             for metric, cell in row.means.items():
                 difference = row.differences.get(metric, DifferenceCell())
@@ -68,7 +70,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "baseline": baseline,
                     "difference": _rounded(difference.points),
                     "remark": "; ".join(row.remarks) or None,
-                    "protocol": protocol_of(comparison, row.row),
+                    "protocol": "; ".join(followed) or None,
                 }
                 content |= _of_test(difference.test, row.remarks)
                 rows.append(content | _of_paper(row.printed[metric]))
@@ -80,17 +82,6 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                 content |= {"metric": metric, "rule": comparison.rule, "remark": row.row.no_value}
                 rows.append(content)
     return rows
-
-
-def protocol_of(comparison: Comparison, row: ComparisonRow) -> str | None:
-    """Return the numbered protocols of the experiments of a row, such as ``fedot/table1-pacs@1``."""
-    configs = {e.id: e.config for e in comparison.experiments}
-    found = (
-        name
-        for r in row.runs
-        for name in frozen.protocols_of(configs[r.run.experiment_id], r.run.origin == "engine")
-    )
-    return "; ".join(dict.fromkeys(found)) or None
 
 
 def breakdown_rows(comparison: Comparison) -> list[TidyRow]:

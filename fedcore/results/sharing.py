@@ -13,8 +13,9 @@ from fedcore.config import frozen
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.results.comparison import Comparison
-from fedcore.results.exports import csv_text, protocol_of
+from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric
+from fedcore.results.protocols import row_protocols
 from fedcore.results.summary import Summary
 from fedcore.store import Store
 
@@ -42,8 +43,9 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
         )
 
     def rows() -> Iterable[list[object]]:
-        for row in comparison.rows:
-            protocol = protocol_of(comparison, row) or ""
+        protocols = row_protocols(comparison, comparison.rows)
+        for row, names in zip(comparison.rows, protocols, strict=True):
+            protocol = "; ".join(names)
             for result in row.runs:
                 cells = store.cells.own_and_global({result.run.id: result.rounds})
                 clients = {c.test_set for c in cells if c.test_set_kind == "client"}
@@ -100,13 +102,13 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
             "row",
         )
     ((table, row),) = found
-    stat, protocol = row.means[metric].stat, protocol_of(summary.comparison, row.row)
+    stat, (protocols,) = row.means[metric].stat, row_protocols(summary.comparison, [row.row])
     seeds = "1 seed" if stat.n == 1 else f"mean over {stat.n} seeds"
     spread = "" if stat.std is None else f" ± {stat.std:.2f}"
     notes = [
         f"{METRICS[metric].title} of {label}, {RULES[summary.comparison.rule]}, {seeds}{spread}",
         table.title,
-        *([f"protocol {protocol}"] if protocol else []),
+        *(f"protocol {name}" for name in protocols),
         *row.remarks,
         f"FedLens {fedcore.__version__}",
     ]

@@ -17,6 +17,7 @@ from fedcore.results.metrics import (
     Metric,
 )
 from fedcore.results.printed import PrintedValue
+from fedcore.results.protocols import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
 from fedcore.store import RunRow
@@ -77,6 +78,8 @@ def draw(shown: ShownComparison) -> None:
         if labels:
             hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
             st.caption(f"Hidden, but counted for best values and p: {hidden}.")
+        if protocols := protocol_text(shown.comparison, [row.row for row in table.rows]):
+            st.caption(markup.md(protocols))
         if choice.baseline is not None and table.baseline is None:
             label = markup.md(markup.clipped(choice.baseline))
             st.caption(f"The baseline {label} has no run in this setting.")

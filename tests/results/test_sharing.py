@@ -13,6 +13,7 @@ from fedcore.papers.experiments import DEMO, preset
 from fedcore.reports.checked import checked_comparison
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
+from fedcore.results.protocols import protocol_text
 from fedcore.results.sharing import eval_results, leaderboard_csv
 from fedcore.store import Store
 from tests.support import command_line, fill
@@ -41,6 +42,24 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
     with checked_comparison(Store(other), [1]) as checked:
         assert {row["protocol"] for row in summary_rows(checked.summary)} == {"demo@1"}
     assert command_line.run("import", file, "--db", other) == 2, "once only"
+
+
+def test_the_protocols_of_rows_are_named_with_their_errata(db: Path, tmp_path: Path) -> None:
+    compared = compare(Store(db), [1])
+    assert protocol_text(compared, compared.rows) == "Protocol demo@1: all rows."
+    file, other = tmp_path / "board.csv", tmp_path / "other.db"
+    file.write_text(
+        "protocol,method,seed,round,model,test_set,correct,total\n"
+        "fedmgp/table2-cifar10@1,FedTPG,1,100,global,a,9,10\n",
+        "utf-8",
+    )
+    assert command_line.run("import", file, "--db", other) == 0
+    fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    compared = compare(Store(other), [1, 2])
+    assert protocol_text(compared, compared.rows).startswith(
+        "Protocol fedmgp/table2-cifar10@1 (@2 corrects it: FedMGP, the paper's own method, was missing"
+    )
+    assert protocol_text(compared, compared.rows).endswith("): FedTPG."), "FedOT follows none"
 
 
 def test_a_second_leaderboard_hides_no_run_of_the_first(
