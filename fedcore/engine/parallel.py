@@ -162,18 +162,13 @@ class Parallel:
     Args:
         device: to which tensors from the processes' devices are moved.
         lost: the error that a future raises if its process is gone.
-        fault: the error that is raised then.
     """
 
     def __init__(
-        self,
-        submits: Sequence[Submit],
-        device: torch.device,
-        lost: type[Exception] = BrokenProcessPool,
-        fault: type[SystemFault] = SystemFault,
+        self, submits: Sequence[Submit], device: torch.device, lost: type[Exception] = BrokenProcessPool
     ) -> None:
         self.width = len(submits)
-        self._lost, self._fault = lost, fault
+        self._lost = lost
         self._submits = submits
         self._device = device
         self._holder: dict[int, int] = {}
@@ -250,7 +245,7 @@ class Parallel:
             except TimeoutError:
                 continue
             except self._lost as error:
-                raise self._fault(
+                raise SystemFault(
                     "a process that trained some of the clients ended unexpectedly (out of memory?); resume "
                     "continues after the last round"
                 ) from error

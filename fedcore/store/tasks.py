@@ -24,7 +24,7 @@ from fedcore.store.runs import LOG_NAME
 if TYPE_CHECKING:
     import numpy as np
 
-TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file"]
+TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle"]
 ARRAYS_NAME = "arrays.npz"
 """The file of large results in a task's folder."""
 

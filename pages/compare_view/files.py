@@ -8,10 +8,13 @@ from dataclasses import replace
 
 import streamlit as st
 
+from fedcore import jobs
+from fedcore.bundles import task
 from fedcore.reports.checked import (
     SUFFIXES,
     WRITERS,
     CheckedComparison,
+    ComparisonChoices,
     Format,
     Table,
     checked_comparison,
@@ -23,6 +26,7 @@ from fedcore.results.metrics import RULES
 from fedcore.results.printed import PrintedValues
 from fedcore.results.summary import summarise
 from pages.compare_view.controls import ShownComparison
+from pages.widgets import background, markup, session
 from pages.widgets.report import wording
 
 SAME_ROWS = "The column row is the same as in the summary"
@@ -90,9 +94,55 @@ def draw(shown: ShownComparison) -> None:
     st.caption(
         "*Report*, at the top of this page, makes the page alone; the folder has the same title and notes."
     )
+    _draw_bundle(shown)
     st.caption(
         f"Reported round: {RULES[choice.rule]}, as on this page. To save a chart, use the camera in its menu."
     )
+
+
+def _draw_bundle(shown: ShownComparison) -> None:
+    """Draw the button that makes a bundle in the background, its progress, and the file once it is made."""
+    st.subheader("For readers who check", anchor=False)
+    store, ids = shown.store, [e.id for e in shown.experiments]
+    of_page = shown.choice
+    choice = ComparisonChoices(
+        of_page.rule, shown.metric, of_page.baseline, of_page.test, where=of_page.where
+    )
+    made = task.find(store, ids, choice)
+    file = None if made is None else task.made_file(store, made)
+    if made is not None and not (made.status == "done" and file is None):
+        background.show_task(made, "Bundle")
+    with st.container(horizontal=True):
+        if file is not None:
+            st.download_button(
+                "Bundle (ZIP)",
+                file.read_bytes,
+                file_name(shown.experiments, "bundle", "zip"),
+                mime="application/zip",
+                on_click="ignore",
+                icon=":material/folder_zip:",
+                key="bundle_zip",
+            )
+        if (made is None or made.ended) and st.button(
+            "Make bundle" if file is None else "Make bundle again",
+            icon=":material/fact_check:",
+            key="make_bundle",
+            disabled=not session.writable(),
+            help="One ZIP file with the prediction for every test image in the reported rounds, from which "
+            "`fedlens verify` recomputes every number without weights or training",
+        ):
+            task.submit(store, ids, choice)
+            jobs.ensure_worker(store)
+            st.rerun()
+    if made is None or made.status != "done" or made.result is None:
+        st.caption("Finished runs only. Each model is restored from its checkpoint and evaluated again.")
+    elif file is None:
+        st.caption("The runs have changed since the last bundle was made, or its file was deleted.")
+    else:
+        if lines := made.result["counts_only"]:
+            listed = "".join(f"\n- {markup.md(line)}" for line in lines)
+            st.warning(f"These have counts only, which nobody can recompute:\n{listed}")
+        st.caption(f"Its digest, to print beside your numbers: `{made.result['digest']}`")
 
 
 def _file_button(
