@@ -28,6 +28,15 @@ class Locked(SystemFault):
     """Another program keeps the database locked."""
 
 
+class Elsewhere(SystemFault):
+    """One machine of several failed; another one can continue the run, which is therefore queued again."""
+
+    @property
+    def reason(self) -> str:
+        """The message without the advice to resume."""
+        return re.split(r"[;,] (?:then )?resume\b", str(self))[0]
+
+
 class Transient(SystemFault):
     """A failure that may pass by itself, so that the work is tried again after a pause.
 
@@ -76,6 +85,10 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
         Transient,
         "the memory of the GPU is used up at {}; end other programs on it or run fewer at once, then resume",
     ),
+    "driver": (
+        SystemFault,
+        "the GPU or its driver does not answer at {}; check it (nvidia-smi, dmesg), then resume",
+    ),
     "network": (Transient, "the connection broke off at {}; check the network, then start it again"),
     "locked": (
         Locked,
@@ -112,6 +125,10 @@ _BY_SQLITE_TEXT = {
 _QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
 _QUOTED_TEXTS = {
     "CUDA out of memory": "GPU memory", "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
+    **dict.fromkeys(
+        ("Found no NVIDIA driver", "CUDA driver initialization failed", "No CUDA GPUs are available",
+         "no CUDA-capable device", "CUDA driver version is insufficient", "uncorrectable ECC error",
+         "CUDA unknown error", "GPU is lost"), "driver"),
     "can't start new thread": "processes", "can't allocate memory": "memory", "std::bad_alloc": "memory",
     "failed to map segment": "memory",  # the dynamic loader, where a library is imported
     **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},

@@ -221,6 +221,9 @@ def resume(
     changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
     if not no_worker:
         jobs.ensure_worker(store)
+    if experiment and not changed:  # a script that resumes an experiment may find it done
+        print("nothing to resume: no run is stopped, interrupted or failed")
+        return DONE
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed", experiment)
 
 

@@ -91,9 +91,9 @@ def worker(
     no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
     refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
-    chosen = choice.chosen(Store(db).artifacts)
+    chosen = choice.chosen(Store(db).path)
     if over is None and chosen is not None:
-        over = choice.chosen_over(Store(db).artifacts)
+        over = choice.chosen_over(Store(db).path)
         return cluster.serve_choice(db, chosen, slots=slots, idle=idle, on_finish=on_finish, over=over)
     return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
 
@@ -186,13 +186,12 @@ def job(
     from fedcore.cluster import choice
     from fedcore.jobs.launcher import options_over
     from fedcore.jobs.process import run_process, spread_later
-    from fedcore.store import Store, database
+    from fedcore.store import database
     from fedcore.store.jobs import Claim
 
     claim = Claim(database.resolve(db), kind, number, owner, attempt)
     if over is None:
         return run_process(claim, device)
-    folder = Store(claim.db).artifacts
-    was_chosen = (choice.chosen(folder), choice.chosen_over(folder)) == (ray, over)
+    was_chosen = (choice.chosen(claim.db), choice.chosen_over(claim.db)) == (ray, over)
     options = [] if was_chosen else options_over(over, ray)  # a new worker reads the page's choice itself
     return run_process(claim, device, spread_later(over, ray), options)

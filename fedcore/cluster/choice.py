@@ -1,6 +1,6 @@
 """The cluster that a user has chosen on the page, and the reason if it could not be joined, in small files.
 
-The worker that the dashboard starts reads them. Each function takes the folder of the store's artifacts.
+The worker that the dashboard starts reads them. Each function takes the path of the database.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ MAX_OVER = 64
 """Devices over which a run can be spread from the page."""
 
 
-def chosen(folder: Path) -> str | None:
+def chosen(db: Path) -> str | None:
     """Return the address of the chosen cluster, ``host:port`` or ``auto``; None for this machine alone."""
-    return _read(folder, CHOICE).get("address")
+    return _read(db, CHOICE).get("address")
 
 
-def chosen_over(folder: Path) -> int | None:
+def chosen_over(db: Path) -> int | None:
     """Return the number of devices over which each run is spread; None: one device trains each run."""
-    over = _read(folder, CHOICE).get("over", "")
+    over = _read(db, CHOICE).get("over", "")
     return int(over) if over.isascii() and over.isdecimal() and 1 < int(over) <= MAX_OVER else None
 
 
-def choose(folder: Path, address: str, over: int | None = None) -> None:
+def choose(db: Path, address: str, over: int | None = None) -> None:
     """Let the worker of this database use the nodes of a cluster, and forget the problem of an earlier one.
 
     Args:
@@ -42,11 +42,11 @@ def choose(folder: Path, address: str, over: int | None = None) -> None:
     """
     address = checked(address)
     with suppress(OSError):
-        (folder / PROBLEM).unlink()
-    _write(folder, CHOICE, {"address": address} | ({} if over is None else {"over": str(over)}))
+        _file(db, PROBLEM).unlink()
+    _write(db, CHOICE, {"address": address} | ({} if over is None else {"over": str(over)}))
 
 
-def leave(folder: Path) -> None:
+def leave(db: Path) -> None:
     """Let runs train on this machine again; those on the nodes end there first.
 
     Raises:
@@ -54,7 +54,7 @@ def leave(folder: Path) -> None:
     """
     for name in (CHOICE, PROBLEM):
         try:
-            (folder / name).unlink(missing_ok=True)
+            _file(db, name).unlink(missing_ok=True)
         except OSError as error:
             raise FedLensError(f"the choice cannot be deleted ({error.strerror})", "ray") from error
 
@@ -73,34 +73,39 @@ def checked(address: str) -> str:
     return address
 
 
-def record_problem(folder: Path, address: str, problem: str | None) -> None:
+def record_problem(db: Path, address: str, problem: str | None) -> None:
     """Record why the chosen cluster could not be joined; ``problem`` is None once it was joined."""
     with suppress(FedLensError):  # pages then show less
         if problem is None:
-            (folder / PROBLEM).unlink(missing_ok=True)
+            _file(db, PROBLEM).unlink(missing_ok=True)
         else:
-            _write(folder, PROBLEM, {"address": address, "problem": problem})
+            _write(db, PROBLEM, {"address": address, "problem": problem})
 
 
-def problem_of(folder: Path) -> str | None:
+def problem_of(db: Path) -> str | None:
     """Return why the chosen cluster could not be joined at the last attempt; None if it was joined."""
-    content = _read(folder, PROBLEM)
-    return content.get("problem") if content.get("address") == chosen(folder) else None
+    content = _read(db, PROBLEM)
+    return content.get("problem") if content.get("address") == chosen(db) else None
 
 
-def _read(folder: Path, name: str) -> dict[str, str]:
+def _file(db: Path, name: str) -> Path:
+    """Return a file of one database; several may share the folder of artifacts."""
+    return db.parent / "artifacts" / f"{db.name}.{name}"
+
+
+def _read(db: Path, name: str) -> dict[str, str]:
     """Return the content of a file, empty if it cannot be read."""
     try:
-        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        content = json.loads(_file(db, name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     texts = content.items() if isinstance(content, dict) else ()
     return {key: value for key, value in texts if isinstance(value, str)}
 
 
-def _write(folder: Path, name: str, content: dict[str, str]) -> None:
+def _write(db: Path, name: str, content: dict[str, str]) -> None:
     """Replace a file atomically."""
-    path = folder / name
+    path = _file(db, name)
     part = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,9 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ class Node:
 
     Attributes:
         id: Ray's id, which changes when the node is started again.
-        name: its host name, made unique if several nodes share one.
+        name: its host name; of several nodes with the same one, the second is ``name-2``.
         cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
         memory: bytes that Ray may give to tasks.
         is_local: whether it runs on the machine of this process.
@@ -173,27 +175,44 @@ def disconnect() -> None:
         ray.shutdown()
 
 
-def list_nodes(ray: Any) -> list[Node]:
-    """Return the living nodes that have CPUs or GPUs to give, by name."""
+def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
+    """Return the living nodes that have CPUs or GPUs to give, by name.
+
+    Args:
+        before: names by id; nodes that share a host keep them, and one that is started again gets a free one.
+    """
     try:
         described = [row for row in ray.nodes() if row["Alive"]]
         our_id = ray.get_runtime_context().get_node_id()
     except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
-    hosts = [_host(row) for row in described]
+    names = _names(described, before or {})
     nodes = [
         Node(
             id=row["NodeID"],
-            name=host if hosts.count(host) == 1 else f"{host}-{row['NodeID'][:6]}",
+            name=names[row["NodeID"]],
             address=row["NodeManagerAddress"],
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
             memory=int(row["Resources"].get("memory", 0)),
             is_local=row["NodeID"] == our_id,
         )
-        for row, host in zip(described, hosts, strict=True)
+        for row in described
     ]
     return sorted((n for n in nodes if n.cpus or n.gpus), key=lambda node: node.name)
+
+
+def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+    """Return unique names of nodes by id."""
+    hosts = [_host(row) for row in described]
+    names: dict[str, str] = {}
+    for row in sorted(described, key=lambda row: (row["NodeID"] not in before, row["NodeManagerPort"])):
+        host, known = _host(row), before.get(row["NodeID"])
+        free = (host if i == 1 else f"{host}-{i}" for i in count(1))
+        taken = set(names.values())
+        alone = hosts.count(host) == 1
+        names[row["NodeID"]] = known if known and not alone else next(n for n in free if n not in taken)
+    return names
 
 
 def _host(row: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from fedcore.devices import CPU
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
 from fedcore.errors import FedLensError
+from fedcore.system_errors import Elsewhere
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +97,7 @@ def _actors(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(place.id, soft=False),
             )
             started.append(options.remote(request))
-        yield Parallel([submit_to(actor) for actor in started], wanted, ray.exceptions.RayError)
+        yield Parallel([submit_to(actor) for actor in started], wanted, ray.exceptions.RayError, Elsewhere)
     finally:
         for actor in started:
             ray.kill(actor)

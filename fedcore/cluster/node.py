@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,9 +20,11 @@ import psutil
 
 import fedcore
 from fedcore import devices
+from fedcore.clip import tags
 from fedcore.cluster import transfer
 from fedcore.cluster.transfer import Files, Payload, run_folder
 from fedcore.config import RunConfig
+from fedcore.config.models import WEIGHTS
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
 from fedcore.engine.environment import code
@@ -27,9 +32,10 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress
 from fedcore.records.events import Event, RoundFinished
-from fedcore.system_errors import SystemFault, Transient, explain
+from fedcore.system_errors import SystemFault, Transient, check_room, explain
 
 PROGRESS_SECONDS = 0.5
+TRIAL_SECONDS = 120
 _PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
 
 
@@ -39,16 +45,16 @@ class NodeReport:
 
     Attributes:
         versions: of FedLens, Python and the packages that compute a run's numbers.
-        missing: the requested folders that it cannot read.
-        readable: the requested folders that it can read.
-        shares: whether it can write to the shared folder of checkpoints; True if no folder is shared.
+        missing: the requested folders and weights that it cannot read.
+        readable: those that it can read.
+        problem: the reason why no run can train there; None if it can.
     """
 
     devices: tuple[Device, ...]
     versions: dict[str, str]
     missing: tuple[str, ...]
     readable: tuple[str, ...] = ()
-    shares: bool = True
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,19 +123,70 @@ def versions() -> dict[str, str]:
     }
 
 
-def report(folders: tuple[str, ...] = (), working_folder: str = "", marker: str | None = None) -> NodeReport:
+def report(
+    needs: tuple[str, ...] = (),
+    working_folder: str = "",
+    marker: str | None = None,
+    gpus: int = 0,
+    trial: bool = False,
+) -> NodeReport:
     """Describe this node.
 
     Args:
-        folders: of data sets; the report says which of them this node can read.
+        needs: folders and weights (see ``RunConfig``); the report says which of them it can read.
         working_folder: the supervisor's; relative paths start there.
         marker: path of a folder in the shared folder of checkpoints; None: none is used.
+        gpus: that Ray gives to tasks here.
+        trial: whether to compute something on each device, which takes seconds.
     """
-    paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
-    readable = tuple(f for f, path in paths.items() if os.access(path, os.R_OK | os.X_OK))
-    missing = tuple(f for f in paths if f not in readable)
-    shares = marker is None or (os.path.exists(marker) and os.access(Path(marker).parent, os.W_OK | os.X_OK))
-    return NodeReport(tuple(devices.list_devices()), versions(), missing, readable, shares)
+    readable = tuple(need for need in needs if _can_read(need, working_folder))
+    missing = tuple(need for need in needs if need not in readable)
+    found = tuple(devices.list_devices())
+    return NodeReport(found, versions(), missing, readable, _problem(marker, found, gpus, trial))
+
+
+def _can_read(need: str, working_folder: str) -> bool:
+    name, _, weights = need.removeprefix(WEIGHTS).partition(" ")
+    is_folder = not need.startswith(WEIGHTS)
+    path = Path(working_folder) / Path(need if is_folder else weights).expanduser()
+    if is_folder or path.suffix or "/" in weights or path.is_file():
+        return os.access(path, os.R_OK | (os.X_OK if is_folder else 0))
+    return tags.cached(name, weights) is not None
+
+
+def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bool) -> str | None:
+    """Return why no run can train on this node."""
+    try:
+        for folder in (Path(tempfile.gettempdir()), cache_folder()):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_room(folder)
+            tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, SystemFault) as error:
+        return str(explain(error, "its temporary folder") or error).partition(", then")[0]
+    if marker is not None and not (
+        os.path.exists(marker) and os.access(Path(marker).parent, os.W_OK | os.X_OK)
+    ):
+        return f"it does not see the folder {Path(marker).parent}, or cannot write there; mount it"
+    ids = [device.id for device in found if device.id != devices.CPU]
+    if len(ids) < gpus:
+        return f"Ray gives {gpus} GPUs there, and its driver shows {len(ids)}; check it (nvidia-smi, dmesg)"
+    return next(filter(None, map(_trial, ids or [devices.CPU])), None) if trial else None
+
+
+def _trial(device: str) -> str | None:
+    """Compute a sum on a device in a process of its own; returns how that failed."""
+    code = f"import torch; print(torch.ones(64, device={devices.torch_name(device)!r}).sum().item())"
+    variables = {**os.environ, **devices.environment_for(device)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=TRIAL_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"its device {device} does not answer within {TRIAL_SECONDS} s"
+    if done.stdout.strip() == "64.0":
+        return None
+    said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return f"its device {device} cannot compute ({said[:200]})"
 
 
 def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Failed]:
@@ -138,12 +195,15 @@ def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent
     Args:
         checkpoint: names and content of the files from which the run goes on.
     """
-    devices.reset_peak_memory(request.device)  # Ray reuses this process for one run after another
-    with run_folder(request.key) as folder:
-        try:
+    place = Path()
+    try:
+        place = Path(tempfile.gettempdir())
+        devices.reset_peak_memory(request.device)  # Ray reuses this process for one run after another
+        with run_folder(request.key) as folder:
+            place = folder
             yield from _train(request, folder, checkpoint)
-        except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
-            yield _failure(error, folder)
+    except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
+        yield _failure(error, place)
 
 
 def prepare(request: RunRequest) -> Path:
@@ -206,6 +266,8 @@ def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Itera
 def _failure(error: Exception, folder: Path) -> Failed:
     text = traceback.format_exc()
     fault = explain(error, folder)
+    if fault is None and isinstance(error, OSError):  # the folder cannot be made, or is read-only
+        fault = SystemFault(f"{error.filename or folder} cannot be used ({error.strerror or error})")
     where = f"on the node {platform.node()}: "
     if isinstance(fault, SystemFault):
         return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)

@@ -19,21 +19,30 @@ from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
-from fedcore.system_errors import SystemFault, Transient
+from fedcore.system_errors import Elsewhere, SystemFault, Transient
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""
 CANCEL_SECONDS = 15.0
 """Seconds that a cancelled task has to end between two steps; then its process is killed."""
+REMEDY = "resume continues after the last round"
 AHEAD = 4
 """Rounds that a node may train ahead of the recorded ones; at most these are lost with the node."""
 
 
 class NodeFault(SystemFault):
-    """A node or the connection to it failed; recorded rounds stay, and the run can continue elsewhere."""
+    """A run's process on a node failed after it had begun; recorded rounds stay."""
+
+
+class NodeLost(Elsewhere):
+    """A node is gone, or a run failed there before it began."""
+
+
+class NodeSick(Elsewhere):
+    """A node failed that still answers: its disk, its driver, its code; other runs would fail there too."""
 
 
 class NodeError(RuntimeError):
@@ -70,13 +79,24 @@ class RemoteEngine:
         share: the resources that the run reserves there.
         key: name of the run in Ray's list of tasks and in the node's temporary files.
         shared: the folder through which checkpoints travel; None: Ray's object store.
+        failed: called with a fault of the node before it is raised.
     """
 
     task = staticmethod(node.train)
     """The function that Ray executes on the node."""
 
-    def __init__(self, ray: Any, place: Node, share: Share, key: str, shared: Path | None = None) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        place: Node,
+        share: Share,
+        key: str,
+        shared: Path | None = None,
+        failed: Callable[[Elsewhere], None] = lambda fault: None,
+    ) -> None:
         self._ray, self._place, self._share, self._key, self._shared = ray, place, share, key, shared
+        self._failed = failed
+        self._began = False
         self._peak = 0
 
     def peak_memory(self) -> int:
@@ -100,7 +120,8 @@ class RemoteEngine:
             device: torch's name of the device on the node.
 
         Raises:
-            NodeFault: when the node, its process or the connection is gone.
+            NodeFault: when the run's process on the node is gone.
+            Elsewhere: when another node should continue the run.
             FedLensError: for a user error.
             Stopped: when ``should_stop`` returned True; the task has ended by then.
         """
@@ -124,12 +145,24 @@ class RemoteEngine:
                 for sent in stream:
                     self._peak = max(self._peak, sent.peak_memory)
                     event = _arrived(sent, folder)
-                    differs = None
-                    if isinstance(event, Started):
-                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
+                    differs = self._checked(event) if isinstance(event, Started) else None
                     yield event
                     if differs is not None:
                         yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
+
+    def _checked(self, started: Started) -> str | None:
+        """Compare the code that trains a run with ours (see ``other_code``)."""
+        self._began = True
+        try:
+            return other_code(f"the node {self._place.name}", str(started.environment["code"]))
+        except SystemFault as refused:
+            raise self._fault(NodeSick(str(refused))) from refused
+
+    def _fault(self, error: Exception) -> Exception:
+        """Report a fault of the node, and return it."""
+        if isinstance(error, Elsewhere):
+            self._failed(error)
+        return error
 
     def _stream(
         self,
@@ -149,7 +182,7 @@ class RemoteEngine:
                 item = self._ray.get(next(items))
                 if isinstance(item, node.Failed):
                     ended = True
-                    raise _raised(item)
+                    raise self._fault(_raised(item))
                 yield item
                 if isinstance(item.event, Finished):
                     ended = True
@@ -158,10 +191,11 @@ class RemoteEngine:
         except StopIteration:
             ended = True
         except self._ray.exceptions.RayError as error:
-            # The node, its process or the connection is gone, and Ray does not retry. The run ends as
-            # interrupted; a resume sends the last recorded checkpoint to any node with a free slot.
+            # The node, its process or the connection is gone, and Ray does not retry. If the run itself may
+            # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
-            raise NodeFault(_lost(error, self._place.name)) from error
+            is_gone, what = _lost(error, self._place.name)
+            raise self._fault((NodeLost if is_gone or not self._began else NodeFault)(what)) from error
         finally:
             if not ended:
                 self._cancel(items)
@@ -227,7 +261,9 @@ def _raised(failed: node.Failed) -> Exception:
     errors: dict[str, Callable[[], Exception]] = {
         "method": lambda: FedLensMethodError(failed.message, failed.field),
         "input": lambda: FedLensError(failed.message, failed.field),
-        "machine": lambda: NodeFault(failed.message),
+        "machine": lambda: NodeSick(
+            failed.message if "resume" in failed.message else f"{failed.message}; {REMEDY}"
+        ),
         "moment": lambda: Transient(failed.message),
     }
     error = errors.get(failed.kind, lambda: NodeError(failed.message))()
@@ -235,19 +271,20 @@ def _raised(failed: node.Failed) -> Exception:
     return error
 
 
-def _lost(error: Exception, name: str) -> str:
-    """Describe one of Ray's errors in one sentence."""
+def _lost(error: Exception, name: str) -> tuple[bool, str]:
+    """Return whether one of Ray's errors means that the node is gone, and the error in one sentence."""
     kinds = [cls.__name__ for cls in type(error).__mro__]
-    sentences = {
+    ended = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
         "memory runs out)",
-        "NodeDiedError": f"the node {name} is gone",
         "OutOfMemoryError": f"the memory of the node {name} is used up; end other programs there, or let "
         "fewer runs share it",
-        "TaskUnschedulableError": f"the node {name} is gone",
-        "ActorUnschedulableError": f"the node {name} is gone",
+    }
+    gone = {
+        **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
-    sentence = next((sentences[kind] for kind in kinds if kind in sentences), None)
-    what = sentence or f"the node {name} failed ({first_line(error)})"
-    return f"{what}; resume continues after the last round"
+    sentences = ended | gone
+    kind = next((kind for kind in kinds if kind in sentences), None)
+    what = sentences[kind] if kind else f"the node {name} failed in a way that Ray calls {kinds[0]}"
+    return kind in gone, f"{what}; {REMEDY}"

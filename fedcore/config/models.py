@@ -466,6 +466,10 @@ class Experiment(Part):
         return self.model_dump(include=SHARED)
 
 
+WEIGHTS = "weights:"
+"""Prefix that distinguishes a backbone's name and weights from a folder, where both are what a run reads."""
+
+
 def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
     """Return the CLIP models that a run uses, each once, in client order."""
     used = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]

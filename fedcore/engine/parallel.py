@@ -162,13 +162,18 @@ class Parallel:
     Args:
         device: to which tensors from the processes' devices are moved.
         lost: the error that a future raises if its process is gone.
+        fault: the error that is raised then.
     """
 
     def __init__(
-        self, submits: Sequence[Submit], device: torch.device, lost: type[Exception] = BrokenProcessPool
+        self,
+        submits: Sequence[Submit],
+        device: torch.device,
+        lost: type[Exception] = BrokenProcessPool,
+        fault: type[SystemFault] = SystemFault,
     ) -> None:
         self.width = len(submits)
-        self._lost = lost
+        self._lost, self._fault = lost, fault
         self._submits = submits
         self._device = device
         self._holder: dict[int, int] = {}
@@ -245,7 +250,7 @@ class Parallel:
             except TimeoutError:
                 continue
             except self._lost as error:
-                raise SystemFault(
+                raise self._fault(
                     "a process that trained some of the clients ended unexpectedly (out of memory?); resume "
                     "continues after the last round"
                 ) from error

@@ -19,7 +19,7 @@ from typing import Any
 from fedcore import devices
 from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
-from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.cluster.stream import NodeSick, RemoteEngine, Share
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
@@ -30,6 +30,7 @@ from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.system_errors import Elsewhere
 
 GPU, CPU = NODE_KINDS
 RETRY_SECONDS = 30.0
@@ -82,6 +83,15 @@ class ClusterPools:
 
     def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
+        self._failed_on: dict[int, str] = {}
+        self._served: list[int] = []
+
+    def failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
+        """Leave a run that failed on a node to other nodes, and let the node rest if it is to blame."""
+        self._failed_on[run_id] = place.id
+        if isinstance(fault, NodeSick):
+            self._watch.rest(place.id, fault.reason)
+            logger.warning("the node %s rests: %s", place.name, fault.reason)
 
     def pools(self) -> dict[str, NodePool]:
         """Return the pools of the nodes that can be used now, by name; GPUs first."""
@@ -108,10 +118,40 @@ class ClusterPools:
         if running >= found.capacity(store.queue.slots()):
             return None
         accepts = self._accepts(found, state)
-        waiting = store.jobs.next_run(accepts, state.report.readable)
+        limits: dict[str, Any] = {
+            "readable": state.report.readable,
+            "without": self._for_others(store, found),
+        }
+        # Of the experiments whose runs have the highest priority, the one served least lately comes next.
+        turns = store.jobs.next_experiments(accepts, **limits)
+        if not turns:
+            return None
+        limits["experiment_id"] = min(turns, key=lambda e: self._served.index(e) if e in self._served else -1)
+        waiting = store.jobs.next_run(accepts, **limits)
         if waiting is None or (running and not _fits(store, found, state, waiting)):
             return None
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, readable=state.report.readable)
+        claim = store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, **limits)
+        if claim is not None:
+            self._served = [e for e in self._served if e != limits["experiment_id"]] + [
+                limits["experiment_id"]
+            ]
+        return claim
+
+    def _for_others(self, store: Store, pool: NodePool) -> list[int]:
+        """Return the runs that failed on a node and can be trained on another one."""
+        others = [
+            (self._accepts(other, state), state.report.readable)
+            for other in self.pools().values()
+            if other.node.id != pool.node.id
+            and (state := self._watch.state_of(other.node.id)) is not None
+            and state.report is not None
+        ]
+        return [
+            run_id
+            for run_id, failed_on in self._failed_on.items()
+            if failed_on == pool.node.id
+            and any(store.jobs.next_run(a, readable=readable, number=run_id) for a, readable in others)
+        ]
 
     def _accepts(self, pool: NodePool, state: NodeState) -> tuple[str, ...]:
         """Return the values of ``requested_device`` that a pool serves."""
@@ -164,8 +204,9 @@ class ClusterLauncher:
             raise ConnectionResetError(f"the node of {pool} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}", self._shared)
-        return ClusterJob(claim, found, engine)
+        failed = partial(self._pools.failed, claim.id, found.node)
+        key = f"run-{claim.id}-{claim.attempt}"
+        return ClusterJob(claim, found, self._engine(self._ray, found.node, share, key, self._shared, failed))
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
@@ -243,14 +284,21 @@ def serve_on_cluster(
     serving = threading.Event()
     watch = ClusterWatch(
         address,
-        folders=lambda: tuple(store.queue.data_folders()),
-        listen=lambda states: cluster_nodes.write(store, states, over) if serving.is_set() else None,
+        needs=lambda: tuple(store.queue.needs()),
+        listen=lambda states: cluster_nodes.write(store, states, over, shared) if serving.is_set() else None,
         shared=shared,
     )
     pools = ClusterPools(watch)
 
+    shared_before = cluster_nodes.read_shared(store)
+
     def make(store: Store, **options: Any) -> Supervisor:
         serving.set()
+        if shared_before is not None and shared is None:
+            logger.warning(
+                "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
+                "them through Ray", shared_before,
+            )  # fmt: skip
         if over is not None:
             spread = SpreadPools(over, lambda: cluster_capacity(watch.states()))
             return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
@@ -285,7 +333,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
     over = given.get("over")
 
     def another_was_chosen() -> bool:
-        return (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) != (address, over)
+        return (choice.chosen(store.path), choice.chosen_over(store.path)) != (address, over)
 
     end = time.monotonic() + RETRY_SECONDS
     try:
@@ -293,7 +341,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
         if over is not None:
             cluster_capacity([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
     except FedLensError as error:
-        choice.record_problem(store.artifacts, address, str(error))
+        choice.record_problem(store.path, address, str(error))
         logger.warning("%s", error)
         on_finish = given.get("on_finish")
 
@@ -302,5 +350,5 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
 
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         return serve(db, pools=LocalPools(()), wait=True, idle=idle, on_finish=on_finish, retire=retire)
-    choice.record_problem(store.artifacts, address, None)
+    choice.record_problem(store.path, address, None)
     return serve_on_cluster(db, address, idle=idle, retire=another_was_chosen, **given)

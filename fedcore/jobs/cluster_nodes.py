@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
 from fedcore.cluster.transfer import marked
+from fedcore.config.models import WEIGHTS
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import first_line
@@ -36,6 +37,8 @@ LOOK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """After this time without an answer from the head, or from a node, no run is started there."""
+FIRST_REST, LONGEST_REST = 60.0, 3600.0
+"""Seconds that a node rests after a fault before it is tried."""
 logger = logging.getLogger(__name__)
 
 
@@ -55,12 +58,27 @@ class NodeState:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Rest:
+    """A node's rest after a fault: no run starts there before it has passed a trial.
+
+    Attributes:
+        until: monotonic time of the trial.
+        seconds: of the rest; twice as long after another fault within an hour.
+        reason: None once the node has passed the trial.
+    """
+
+    until: float
+    seconds: float
+    reason: str | None
+
+
 class ClusterWatch:
     """Watches the nodes of a cluster in a separate thread, since calls to a lost head block for a long time.
 
     Args:
         address: of the head, or ``auto``.
-        folders: returns the folders of the data sets that queued runs will read.
+        needs: returns the folders and weights that queued runs will read.
         shared: the shared folder for checkpoints, which nodes must be able to write; None: none is used.
         listen: called with the states after each update, in the thread.
     """
@@ -68,18 +86,19 @@ class ClusterWatch:
     def __init__(
         self,
         address: str,
-        folders: Callable[[], tuple[str, ...]] = tuple,
+        needs: Callable[[], tuple[str, ...]] = tuple,
         listen: Callable[[list[NodeState]], None] = lambda states: None,
         shared: Path | None = None,
     ) -> None:
         with ExitStack() as opened:
-            self._shared, self._marker = shared, opened.enter_context(marked(shared)) if shared else None
+            self._marker = opened.enter_context(marked(shared)) if shared else None
             self.ray = connection.connect(address)
             self._opened = opened.pop_all()
-        self._folders, self._listen = folders, listen
+        self._needs, self._listen = needs, listen
         self._ours = node.versions()
         self._states: dict[str, NodeState] = {}
-        self._asked: dict[str, tuple[float, tuple[str, ...], Any]] = {}
+        self._asked: dict[str, tuple[float, tuple[str, ...], bool, Any]] = {}
+        self._rests: dict[str, Rest] = {}
         self._looked = time.monotonic()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cluster", daemon=True)
@@ -89,7 +108,19 @@ class ClusterWatch:
         """Return the nodes by name; none while the head does not answer."""
         if time.monotonic() - self._looked > SILENT_SECONDS:
             return []
-        return sorted(self._states.values(), key=lambda state: state.node.name)
+        return sorted(map(self._resting, self._states.values()), key=lambda state: state.node.name)
+
+    def _resting(self, state: NodeState) -> NodeState:
+        rest = self._rests.get(state.node.id)
+        return state if rest is None or rest.reason is None else replace(state, problem=rest.reason)
+
+    def rest(self, node_id: str, reason: str) -> Rest:
+        """Start no runs on a node after a fault, until it has rested and passed a trial."""
+        before, now = self._rests.get(node_id), time.monotonic()
+        again = before is not None and now < before.until + LONGEST_REST
+        seconds = min(2 * before.seconds, LONGEST_REST) if before is not None and again else FIRST_REST
+        rest = self._rests[node_id] = Rest(now + seconds, seconds, f"rests after a fault: {reason}")
+        return rest
 
     def state_of(self, node_id: str) -> NodeState | None:
         """Return the state of a node; None if it has left."""
@@ -115,56 +146,67 @@ class ClusterWatch:
 
     def _look(self) -> None:
         """Ask Ray for its nodes, and the nodes for reports, without waiting for the reports."""
-        nodes = {n.id: n for n in connection.list_nodes(self.ray)}
+        names = {node_id: state.node.name for node_id, state in self._states.items()}
+        nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
-        folders = tuple(self._folders())
+        needs = tuple(self._needs())
         for node_id in nodes:
-            self._receive(node_id, folders)
+            self._receive(node_id, needs)
         self._looked = time.monotonic()
         self._listen(self.states())
 
-    def _receive(self, node_id: str, folders: tuple[str, ...]) -> None:
+    def _receive(self, node_id: str, needs: tuple[str, ...]) -> None:
         """Take the report of a node if it has arrived, and request the next one if it is due.
 
-        A report is due after a while, and at once if runs with other folders were queued.
+        A report is due after a while, and at once if runs with other needs were queued. With the first one,
+        and at the end of a rest, the node's devices are tried.
         """
-        asked, requested, pending = self._asked.get(node_id, (0.0, (), None))
+        asked, requested, trial, pending = self._asked.get(node_id, (0.0, (), False, None))
+        rest = self._rests.get(node_id)
         if pending is not None and self.ray.wait([pending], timeout=0)[0]:
-            self._states[node_id] = self._described(self._states[node_id].node, pending)
-            self._asked[node_id] = (asked, requested, None)
+            state = self._described(self._states[node_id].node, pending)
+            self._states[node_id] = state
+            self._asked[node_id] = (asked, requested, trial, None)
             pending = None
+            if trial and rest is not None:
+                if state.problem is None:
+                    rest = self._rests[node_id] = replace(rest, reason=None)
+                else:
+                    rest = self.rest(node_id, state.problem)
         elif self._states[node_id].report is not None and time.monotonic() - asked > SILENT_SECONDS:
             problem = f"it has not answered for {SILENT_SECONDS:.0f} s; is its network down?"
             self._states[node_id] = replace(self._states[node_id], problem=problem)
-        due = time.monotonic() - asked >= REPORT_SECONDS or not set(folders) <= set(requested)
+        due = time.monotonic() - asked >= REPORT_SECONDS or not set(needs) <= set(requested)
         if pending is None and due:
-            self._asked[node_id] = (time.monotonic(), folders, self._ask(node_id, folders))
+            is_over = rest is not None and rest.reason is not None and rest.until <= time.monotonic()
+            node = self._states[node_id].node
+            trial = is_over or (node.gpus > 0 and self._states[node_id].report is None)
+            self._asked[node_id] = (time.monotonic(), needs, trial, self._ask(node, needs, trial))
 
-    def _ask(self, node_id: str, folders: tuple[str, ...]) -> Any:
+    def _ask(self, place: Node, needs: tuple[str, ...], trial: bool) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        strategy = NodeAffinitySchedulingStrategy(place.id, soft=False)
         task = self.ray.remote(node.report).options(
             name="fedlens report", num_cpus=0, max_retries=0, scheduling_strategy=strategy
         )
-        return task.remote(folders, os.getcwd(), self._marker)
+        return task.remote(needs, os.getcwd(), self._marker, place.gpus, trial)
 
     def _described(self, place: Node, pending: Any) -> NodeState:
         """Compare a node's report with this machine."""
         try:
             report: NodeReport = self.ray.get(pending)
         except self.ray.exceptions.RayError as error:
-            return NodeState(place, problem=f"FedLens does not answer there ({first_line(error)})")
+            cause = getattr(error, "cause", None)  # what FedLens raised there, or the import of it
+            why = first_line(cause) if cause else f"Ray calls it {type(error).__name__}"
+            return NodeState(place, problem=f"FedLens does not answer there ({why})")
         theirs = report.versions
         try:
             other_code("it", theirs.get("code", "of an earlier version"))
         except SystemFault as refused:
             return NodeState(place, report, str(refused))
-        if not report.shares:
-            problem = f"it does not see the folder {self._shared}, or cannot write there; mount it"
-            return NodeState(place, report, problem)
-        return NodeState(place, report, None, tuple(node.differences(self._ours, theirs)))
+        return NodeState(place, report, report.problem, tuple(node.differences(self._ours, theirs)))
 
 
 @dataclass(frozen=True)
@@ -173,7 +215,7 @@ class NodeView:
 
     Attributes:
         pools: names under which its runs are stored and its slots are set.
-        missing: folders of data sets that queued runs need and that it cannot read.
+        missing: folders and weights that queued runs need and that it cannot read.
         problem: the reason why runs cannot start there; None if they can.
         notes: differences of versions that its runs record.
     """
@@ -200,18 +242,23 @@ class _Content:
     written: float
     nodes: list[NodeView]
     over: int | None
+    shared: str | None = None
 
 
 _CONTENT = TypeAdapter(_Content)
 
 
-def write(store: Store, states: Sequence[NodeState], over: int | None = None) -> None:
+def write(
+    store: Store, states: Sequence[NodeState], over: int | None = None, shared: Path | None = None
+) -> None:
     """Write the states of the nodes; a full disk is ignored, since pages then only show less.
 
     Args:
         over: devices over which each run is spread, if any.
+        shared: folder through which checkpoints travel, if any.
     """
-    content = _Content(time.time(), [_view(state) for state in states], over)
+    views = [_view(state) for state in states]
+    content = _Content(time.time(), views, over, None if shared is None else str(shared))
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
@@ -244,6 +291,12 @@ def read_over(store: Store) -> int | None:
     return None if content is None else content.over
 
 
+def read_shared(store: Store) -> str | None:
+    """Return the folder through which the worker on a cluster sends checkpoints; None: through Ray."""
+    content = _read(store)
+    return None if content is None else content.shared
+
+
 def _read(store: Store) -> _Content | None:
     try:
         return _CONTENT.validate_json(_path(store).read_bytes())
@@ -266,9 +319,10 @@ def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None
     pools = {pool: node for node in usable for pool in node.pools if _serves(pool, node, run, gpu)}
     if not pools:
         return f"a node with the device {run.requested_device}"
-    with_data = [pool for pool, node in pools.items() if run.data_root not in node.missing]
+    with_data = [pool for pool, node in pools.items() if not set(run.needs) & set(node.missing)]
     if not with_data:
-        return f"a node that has the folder {run.data_root}"
+        lacking = {need for node in pools.values() for need in node.missing} & set(run.needs)
+        return f"a node that has {_listed(lacking)}"
     return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
 
 
@@ -279,9 +333,17 @@ def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool
         return f"{over} {'GPUs' if gpu else 'CPUs'}; the nodes have {available}"
     if run.requested_device not in (("auto", "gpu", "cuda") if gpu else ("auto", CPU)):
         return f"a worker that gives whole runs to the device {run.requested_device}"
-    if any(run.data_root in node.missing for node in usable):
-        return f"the folder {run.data_root} on every node"
+    if lacking := {need for node in usable for need in node.missing} & set(run.needs):
+        return f"{_listed(lacking)} on every node"
     return "the run before it"
+
+
+def _listed(needs: Iterable[str]) -> str:
+    """Return folders and weights as words."""
+    return " and ".join(
+        f"the weights {need.removeprefix(WEIGHTS)}" if need.startswith(WEIGHTS) else f"the folder {need}"
+        for need in sorted(needs)
+    )
 
 
 def _serves(pool: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:
@@ -294,7 +356,7 @@ def _serves(pool: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> b
 
 
 def _path(store: Store) -> Path:
-    return store.artifacts / NAME
+    return store.artifacts / f"{store.path.name}.{NAME}"  # several databases may share the folder
 
 
 def _view(state: NodeState) -> NodeView:

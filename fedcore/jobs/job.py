@@ -35,7 +35,7 @@ from fedcore.store.liveness import give_up_reserve
 from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
-from fedcore.system_errors import DiskFull, Locked, SystemFault, Transient, check_room, explain
+from fedcore.system_errors import DiskFull, Elsewhere, Locked, SystemFault, Transient, check_room, explain
 
 PROGRESS_SECONDS = 0.5
 BEAT_SECONDS = 5.0
@@ -55,6 +55,7 @@ def execute(
     ends_as: str = "interrupted",
     listen: Callable[[Event], None] = lambda event: None,
     remote_memory: Callable[[], int] | None = None,
+    queues_again: bool = True,
 ) -> str:
     """Execute one claimed job and record its events and its end.
 
@@ -68,10 +69,12 @@ def execute(
         listen: called with every event after it was recorded (progress bars).
         remote_memory: given for a job that another machine executes and this process only records; returns
             the peak memory there in bytes.
+        queues_again: whether a run goes back to the queue, for another machine, if its machine failed.
 
-    Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``lost`` when it had been
-    taken from this process (nothing was written then), or ``unrecorded`` when its end could not be written.
-    After ``unrecorded`` the process has to exit: that frees its lock, and other processes then mark the row.
+    Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``queued`` if another
+    machine is to continue it; ``lost`` when it had been taken from this process (nothing was written then),
+    or ``unrecorded`` when its end could not be written. After ``unrecorded`` the process has to exit: that
+    frees its lock, and other processes then mark the row.
     """
     folder = claim.folder
     log = JobLog(folder / LOG_NAME)
@@ -107,7 +110,7 @@ def execute(
     except LostClaim as error:
         return _lost(job, str(error))
     except Exception as error:  # noqa: BLE001 - one job must not end the others; its log has the traceback
-        return _fail(job, error)
+        return _fail(job, error, queues_again)
 
 
 def _with_retries(
@@ -165,7 +168,7 @@ def _lost(job: Job, why: str) -> str:
     return "lost"
 
 
-def _fail(job: Job, error: Exception) -> str:
+def _fail(job: Job, error: Exception, queues_again: bool) -> str:
     """Record the end of a job that raised an error.
 
     After a fault of the machine, a run can be resumed. A fault of the method also stops the experiment's
@@ -177,6 +180,13 @@ def _fail(job: Job, error: Exception) -> str:
     if isinstance(fault, DiskFull):
         give_up_reserve(job.claim.db, job.claim.owner)  # its bytes let SQLite write the end of this run
         return _end(job, "stopped", str(fault))
+    if isinstance(fault, Elsewhere) and queues_again:
+        try:
+            if job.claim.queue_again(fault.reason):
+                job.log(f"queued again: {fault}")
+                return "queued"
+        except (LostClaim, FedLensError):
+            job.log("it could not be queued again")
     if isinstance(fault, SystemFault):
         return _end(job, "interrupted", str(fault), patience=BUSY_SECONDS)
     if isinstance(error, FedLensMethodError):

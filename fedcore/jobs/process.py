@@ -171,7 +171,7 @@ def run_local(
                 else:
                     outcomes[claim.id] = execute(
                         claim, heartbeat, handler=handler, device=device, terminated=terminated,
-                        ends_as="stopped", listen=partial(listen, claim.id),
+                        ends_as="stopped", listen=partial(listen, claim.id), queues_again=False,
                     )  # fmt: skip
                     if is_half_imported("torch"):
                         raise SystemFault(

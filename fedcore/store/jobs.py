@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcore.config.models import WEIGHTS
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.progress import Progress
 from fedcore.store.database import BUSY_SECONDS, JSON_TABLE, DatabaseFile, run_folder, task_folder, writing
@@ -31,6 +32,19 @@ PATIENCE_SECONDS = 600.0
 """Seconds for which a job waits to record a round, or its end, while the database is locked."""
 PROGRESS_PATIENCE = 0.5
 """Seconds for which it waits to record progress, which the next step records again anyway."""
+QUEUED_AGAIN = (
+    "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
+)
+NEEDS = f"""
+SELECT json_extract(runs.config, '$.data.root') AS need
+UNION SELECT json_extract(value, '$.root') FROM json_each(runs.config, '$.transfer')
+UNION SELECT json_extract(value, '$.root') FROM json_each(runs.config, '$.further_data')
+UNION SELECT '{WEIGHTS}' || json_extract(runs.config, '$.backbone.name') || ' ' ||
+  json_extract(runs.config, '$.backbone.pretrained')
+UNION SELECT '{WEIGHTS}' || json_extract(value, '$.backbone.name') || ' ' ||
+  json_extract(value, '$.backbone.pretrained') FROM json_each(runs.config, '$.cohorts')
+"""
+"""SQL: the folders and the weights that a run of ``runs`` reads, NULL for those that come with FedLens."""
 TRAINING = "train"
 """The job kind of every run; tasks have their kind in their rows."""
 
@@ -202,6 +216,23 @@ class Claim:
             BUSY_SECONDS,
         )
 
+    def queue_again(self, why: str) -> bool:
+        """Queue a run again whose machine failed, and note why; another machine then continues it.
+
+        Returns: False if that would not help: it has recorded no round since this was done before, or is
+        asked to stop. Nothing is changed then.
+        """
+        with self.writing("heartbeat_at=heartbeat_at", BUSY_SECONDS) as database:
+            row = self._row("status, rounds_done, notices")
+            again = f"after round {row['rounds_done']} it was queued again by itself"
+            if row["status"] == "stopping" or again in row["notices"]:
+                return False
+            database.execute(
+                f"UPDATE runs SET {QUEUED_AGAIN}, notices=json_insert(notices, '$[#]', json(?)) WHERE id=?",
+                [json.dumps({"message": f"{why}; {again}", "repeats_exactly": True}), self.id],
+            )
+        return True
+
     def update(self, assignments: str, patience: float | None = None, **values: object) -> None:
         """Change columns of the row, given as SQL assignments with named values."""
         with self.writing(assignments, patience, **values):
@@ -240,6 +271,7 @@ class Jobs:
         experiment_id: int | None = None,
         number: int | None = None,
         readable: Collection[str] | None = None,
+        without: Collection[int] = (),
     ) -> Claim | None:
         """Take the next queued job of a table, by its order; None when there is none.
 
@@ -248,10 +280,11 @@ class Jobs:
             accepts: values of a run's ``requested_device`` that this device serves.
             experiment_id: only runs of this experiment, and only while no other run has a higher priority.
             number: only the job with this id.
-            readable: folders of data sets that can be read; runs that need another one stay queued. None:
-                not checked.
+            readable: folders and weights that can be read (see ``NEEDS``); runs that need others stay queued.
+                None: not checked.
+            without: runs that are left to other devices.
         """
-        condition, values = _waiting(table, accepts, experiment_id, number, readable)
+        condition, values = _waiting(table, accepts, experiment_id, number, readable, without)
         values |= {"owner": owner, "device": device, "now": time.time()}
         with self._file.writing() as database:
             row = database.execute(
@@ -265,11 +298,21 @@ class Jobs:
             ).fetchone()
         return Claim(self._file.path, row["kind"], row["id"], owner, row["attempt"]) if row else None
 
-    def next_run(self, accepts: tuple[str, ...], readable: Collection[str] | None = None) -> int | None:
-        """Return the id of the run that ``claim`` would take."""
-        condition, values = _waiting(RUNS, accepts, readable=readable)
+    def next_run(self, accepts: tuple[str, ...], **limits: Any) -> int | None:
+        """Return the id of the run that ``claim`` would take with these limits."""
+        condition, values = _waiting(RUNS, accepts, **limits)
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
+
+    def next_experiments(self, accepts: tuple[str, ...], **limits: Any) -> list[int]:
+        """Return the experiments whose runs come first by priority, among those that ``claim`` may take."""
+        condition, values = _waiting(RUNS, accepts, **limits)
+        rows = self._file.rows(
+            f"SELECT DISTINCT experiment_id FROM runs WHERE {condition} AND priority="
+            f"(SELECT max(priority) FROM runs WHERE {condition}) ORDER BY experiment_id",
+            values,
+        )
+        return [row["experiment_id"] for row in rows]
 
     def any_queued(self) -> bool:
         """Return whether any job is queued."""
@@ -357,6 +400,7 @@ def _waiting(
     experiment_id: int | None = None,
     number: int | None = None,
     readable: Collection[str] | None = None,
+    without: Collection[int] = (),
 ) -> tuple[str, dict[str, object]]:
     """Return the SQL condition and values that select the queued rows a process may claim."""
     queued = "status='queued'"
@@ -364,9 +408,11 @@ def _waiting(
         queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
     if readable is not None:
         queued += (
-            " AND coalesce(json_extract(config, '$.data.root'), '') IN "
-            "(SELECT value FROM json_each(:readable))"
+            f" AND NOT EXISTS(SELECT 1 FROM ({NEEDS}) WHERE need IS NOT NULL "
+            "AND need NOT IN (SELECT value FROM json_each(:readable)))"
         )
+    if without:
+        queued += " AND id NOT IN (SELECT value FROM json_each(:without))"
     condition = queued
     if experiment_id is not None:
         condition += (
@@ -378,7 +424,8 @@ def _waiting(
         "accepts": json.dumps(accepts),
         "experiment": experiment_id,
         "number": number,
+        "without": json.dumps(sorted(without)),
     }
     if readable is not None:
-        values["readable"] = json.dumps(["", *readable])  # "": data that comes with FedLens, without a folder
+        values["readable"] = json.dumps(sorted(readable))
     return condition, values

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
+from fedcore.store.jobs import NEEDS
 
 Place = Literal["top", "up", "down", "bottom"]
 """Target of a move within the queue."""
@@ -16,6 +18,8 @@ MAX_SLOTS = 16
 
 QUEUE = "SELECT id, experiment_id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
+LIST = f"(SELECT json_group_array(need) FROM ({NEEDS}) WHERE need IS NOT NULL)"
+"""SQL: the needs of a run as a JSON list."""
 NEEDED_MEMORY = """
 (SELECT max(o.peak_memory) FROM runs o WHERE o.group_hash=r.group_hash AND o.peak_memory IS NOT NULL)
 """
@@ -25,8 +29,8 @@ NEEDED_MEMORY = """
 class QueuedRun(NamedTuple):
     """A queued run.
 
-    ``needed_memory`` is the peak memory of runs of its setting in bytes, None if unknown; ``data_root`` is
-    the folder of its data set, None for embedded data.
+    ``needed_memory`` is the peak memory of runs of its setting in bytes, None if unknown; ``needs`` are the
+    folders and weights that it reads (see ``jobs.NEEDS``).
     """
 
     id: int
@@ -38,7 +42,7 @@ class QueuedRun(NamedTuple):
     requested_device: str
     rounds_total: int
     needed_memory: int | None
-    data_root: str | None
+    needs: tuple[str, ...] = ()
 
 
 class Queue:
@@ -54,22 +58,19 @@ class Queue:
     def runs(self) -> list[QueuedRun]:
         """Return the queued runs in the order of their start."""
         return [
-            QueuedRun(*row)
+            QueuedRun(*(*row[:-1], tuple(json.loads(row[-1]))))
             for row in self._file.rows(f"""
                 SELECT r.id, e.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
-                  {NEEDED_MEMORY} AS needed_memory, json_extract(r.config, '$.data.root') AS data_root
-                FROM runs r JOIN experiments e ON e.id=r.experiment_id
-                WHERE r.status='queued' ORDER BY r.priority DESC, r.id
+                  {NEEDED_MEMORY} AS needed_memory, {LIST} AS needs
+                FROM runs JOIN runs r ON r.id=runs.id JOIN experiments e ON e.id=r.experiment_id
+                WHERE runs.status='queued' ORDER BY r.priority DESC, r.id
                 """)
         ]
 
-    def data_folders(self) -> list[str]:
-        """Return the folders of the data sets of queued runs, as their configs name them."""
-        rows = self._file.rows(
-            "SELECT DISTINCT json_extract(config, '$.data.root') AS folder FROM runs "
-            "WHERE status='queued' AND folder IS NOT NULL ORDER BY folder"
-        )
-        return [row["folder"] for row in rows]
+    def needs(self) -> list[str]:
+        """Return the folders and weights that queued runs read, as their configs name them."""
+        rows = self._file.rows(f"SELECT DISTINCT {LIST} AS needs FROM runs WHERE status='queued'")
+        return sorted({need for row in rows for need in json.loads(row["needs"])})
 
     def needed_memory(self, run_id: int) -> int | None:
         """Return the peak memory of runs of this run's setting in bytes; None if unknown."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.database import ID_LIST, JSON_TABLE, DatabaseFile, as_json, remove_folder, run_folder
+from fedcore.store.jobs import QUEUED_AGAIN
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import forget_rounds, take_current_file
 
@@ -21,10 +22,6 @@ RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 
 TRAINED_HERE = "origin='engine' AND owner IS NOT NULL"
 """SQL: a process of this database trained the run. Merged and imported runs have no owner."""
-
-QUEUED_AGAIN = (
-    "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
-)
 
 
 class RunVersion(NamedTuple):

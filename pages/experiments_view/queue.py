@@ -167,7 +167,7 @@ def cluster(nodes: Sequence[NodeView] | None) -> None:
                 "(docs/cluster.md)."
             )
         return
-    address = choice.chosen(session.store().artifacts)
+    address = choice.chosen(session.store().path)
     if address is not None:
         _chosen(address, joined=nodes is not None)
     elif nodes is None:
@@ -191,7 +191,7 @@ def _connect() -> None:
     if not connect:
         return
     try:
-        choice.choose(session.store().artifacts, address, int(over) if over > 1 else None)
+        choice.choose(session.store().path, address, int(over) if over > 1 else None)
     except FedLensError as error:
         markup.show_error(error)
         return
@@ -212,7 +212,7 @@ def _chosen(address: str, joined: bool) -> None:
     """Show the cluster's status, with the buttons to disconnect and to try again."""
     store = session.store()
     where = "on this machine" if address == AUTO else f"at {address}"
-    problem = choice.problem_of(store.artifacts)
+    problem = choice.problem_of(store.path)
     if (cluster_nodes.read(store) is not None) != joined:
         st.rerun()
     if joined:
@@ -227,13 +227,13 @@ def _chosen(address: str, joined: bool) -> None:
         )
     with st.container(horizontal=True):
         if problem is not None and not joined and st.button("Try again", icon=":material/refresh:"):
-            choice.choose(store.artifacts, address, choice.chosen_over(store.artifacts))
+            choice.choose(store.path, address, choice.chosen_over(store.path))
             _start()
         if st.button(
             "Disconnect", icon=":material/link_off:", disabled=not session.writable(),
             help="Runs on the nodes finish there; queued runs then train on this machine.",
         ):  # fmt: skip
-            choice.leave(store.artifacts)
+            choice.leave(store.path)
             st.rerun()
 
 

@@ -159,6 +159,8 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     assert run("stop", "--experiment", 1, "--db", db) == 0  # run 2 was stopped, run 1 had been
     assert run("stop", "--experiment", 1, "--db", db) == 1
     assert run("resume", "--experiment", 1, "--db", db) == 0
+    assert run("resume", "--experiment", 1, "--db", db) == 0
+    assert "nothing to resume" in capsys.readouterr().out
     Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")
     assert run("resume", 1, "--restart", "--db", db) == 0
     Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")

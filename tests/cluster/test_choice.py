@@ -18,44 +18,45 @@ HEAD = "10.0.0.1:6379"
 
 def test_a_choice_is_kept_until_it_is_left(db: Path):
     store = Store(db)
-    assert choice.chosen(store.artifacts) is None
-    choice.choose(store.artifacts, f" {HEAD} ")
-    assert choice.chosen(Store(db).artifacts) == HEAD
-    choice.choose(store.artifacts, "")
-    assert choice.chosen(store.artifacts) == "auto"
-    assert choice.chosen_over(store.artifacts) is None
-    choice.choose(store.artifacts, HEAD, 4)
-    assert (choice.chosen(store.artifacts), choice.chosen_over(store.artifacts)) == (HEAD, 4)
-    choice.leave(store.artifacts)
-    assert choice.chosen(store.artifacts) is None
+    assert choice.chosen(store.path) is None
+    choice.choose(store.path, f" {HEAD} ")
+    assert choice.chosen(Store(db).path) == HEAD
+    choice.choose(store.path, "")
+    assert choice.chosen(store.path) == "auto"
+    assert choice.chosen_over(store.path) is None
+    choice.choose(store.path, HEAD, 4)
+    assert (choice.chosen(store.path), choice.chosen_over(store.path)) == (HEAD, 4)
+    assert choice.chosen(db.with_name("other.db")) is None, "it has the same folder of artifacts"
+    choice.leave(store.path)
+    assert choice.chosen(store.path) is None
 
 
 @pytest.mark.parametrize("address", ["head", ":6379", "head:99999", "ray://head:1"])
 def test_an_address_that_is_none_is_refused(db: Path, address: str):
     with pytest.raises(FedLensError, match="host:port") as refused:
-        choice.choose(Store(db).artifacts, address)
-    assert refused.value.field == "ray" and choice.chosen(Store(db).artifacts) is None
+        choice.choose(Store(db).path, address)
+    assert refused.value.field == "ray" and choice.chosen(Store(db).path) is None
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"address": 7, "over": "many"}'])
 def test_a_damaged_choice_is_none(db: Path, content: str):
-    path = Store(db).artifacts / choice.CHOICE
+    path = choice._file(db, choice.CHOICE)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-    assert choice.chosen(Store(db).artifacts) is None
-    assert choice.chosen_over(Store(db).artifacts) is None
+    assert choice.chosen(Store(db).path) is None
+    assert choice.chosen_over(Store(db).path) is None
 
 
 def test_a_problem_belongs_to_its_address(db: Path):
     store = Store(db)
-    choice.choose(store.artifacts, HEAD)
-    choice.record_problem(store.artifacts, HEAD, "nothing answers")
-    assert choice.problem_of(store.artifacts) == "nothing answers"
-    choice.record_problem(store.artifacts, HEAD, None)
-    assert choice.problem_of(store.artifacts) is None
-    choice.record_problem(store.artifacts, HEAD, "nothing answers")
-    choice.choose(store.artifacts, "auto")
-    assert choice.problem_of(store.artifacts) is None
+    choice.choose(store.path, HEAD)
+    choice.record_problem(store.path, HEAD, "nothing answers")
+    assert choice.problem_of(store.path) == "nothing answers"
+    choice.record_problem(store.path, HEAD, None)
+    assert choice.problem_of(store.path) is None
+    choice.record_problem(store.path, HEAD, "nothing answers")
+    choice.choose(store.path, "auto")
+    assert choice.problem_of(store.path) is None
 
 
 def test_a_head_that_is_not_there_is_named_at_once():
@@ -69,7 +70,7 @@ def test_a_head_that_is_not_there_is_named_at_once():
 def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db, queued, monkeypatch):
     store = Store(db)
     (run_id,) = queued()
-    choice.choose(store.artifacts, HEAD)
+    choice.choose(store.path, HEAD)
     started: list[str] = []
     problems: list[str | None] = []
 
@@ -79,8 +80,8 @@ def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db,
     class Watched(cluster.LocalPools):
         def claim(self, store, pool, running):
             started.append(pool)
-            problems.append(choice.problem_of(store.artifacts))
-            choice.leave(store.artifacts)  # so that the worker retires
+            problems.append(choice.problem_of(store.path))
+            choice.leave(store.path)  # so that the worker retires
             return super().claim(store, pool, running)
 
     monkeypatch.setattr(connection, "connect", refuse)

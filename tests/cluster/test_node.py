@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +23,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.paths import PROJECT
 from fedcore.records.events import Finished, RoundFinished, Started
-from fedcore.system_errors import SystemFault, Transient
+from fedcore.system_errors import Elsewhere, SystemFault, Transient
 from tests.cluster.test_view import SMALL
 from tests.support.cluster import OWN_METHOD
 
@@ -102,10 +105,10 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkey
 
 def test_a_node_says_whether_it_sees_the_shared_folder(tmp_path):
     with transfer.marked(tmp_path) as marker:
-        assert node.report(marker=marker).shares
+        assert node.report(marker=marker).problem is None
         other = tmp_path / "other" / Path(marker).name
-        assert not node.report(marker=str(other)).shares
-    assert not node.report(marker=marker).shares
+        assert f"does not see the folder {other.parent}," in (node.report(marker=str(other)).problem or "")
+    assert node.report(marker=marker).problem is not None
     assert list(tmp_path.iterdir()) == []
     for wrong in (Path("relative"), tmp_path / "missing"):
         with (
@@ -231,6 +234,80 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
     assert (report.missing, report.readable) == (("/nowhere",), (".",))
 
 
+def test_a_node_says_which_folders_and_weights_it_has(tmp_path, monkeypatch):
+    (tmp_path / "own.pt").touch()
+    monkeypatch.setattr(node.tags, "cached", lambda name, tag: tmp_path if tag == "openai" else None)
+    has = ("weights:ViT-B-32 openai", "weights:ViT-B-32 own.pt")
+    lacks = ("weights:ViT-B-32 laion2b", "weights:ViT-B-32 other.pt", "data")
+    report = node.report((*has, *lacks), str(tmp_path))
+    assert (report.readable, report.missing) == (has, lacks)
+
+
+def test_a_node_that_cannot_train_says_why(tmp_path, monkeypatch):
+    assert node.report().problem is None
+    assert "Ray gives 2 GPUs there, and its driver shows 0" in (node.report(gpus=2).problem or "")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        assert node.report(trial=True).problem == "its device cpu cannot compute (exit status 1)"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=10**10, free=10**6))
+    assert "is almost full (1 MB left); free some space" in (node.report().problem or "")
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (tempfile, OSError(errno.ENOSPC, "no space"), "the disk that holds {} is full"),
+        (tempfile, OSError(errno.EROFS, "Read-only file system"), "cannot be used (Read-only file system)"),
+        (node.devices, RuntimeError("CUDA driver initialization failed"), "or its driver does not answer at"),
+    ],
+)
+def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
+    tmp_path, monkeypatch, place, error, said
+):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(place, "mkdtemp" if place is tempfile else "reset_peak_memory", fail)
+    (failed,) = node.train(order(planned(), tmp_path))
+    assert isinstance(failed, node.Failed) and failed.kind == "machine"
+    assert said.format(tempfile.gettempdir()) in failed.message
+    raised = stream._raised(failed)
+    assert isinstance(raised, stream.NodeSick) and "resume" not in raised.reason
+
+
+class Lost:
+    """A stand-in for Ray that loses a run's process: at once, or once it has begun."""
+
+    class exceptions:
+        RayError = OSError
+
+    def __init__(self, *before: node.Sent) -> None:
+        self.items = iter(before)
+
+    def wait(self, *_: object, **__: object) -> tuple[list[int], list[int]]:
+        return [1], []
+
+    def get(self, item: node.Sent) -> node.Sent:
+        return item
+
+
+def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_path, monkeypatch):
+    started = node.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
+    for before, expected in (((), stream.NodeLost), ((started,), stream.NodeFault)):
+
+        def items(*_: object, before: tuple[node.Sent, ...] = before) -> Iterator[node.Sent]:
+            yield from before
+            raise OSError("its process was killed")
+
+        told: list[Elsewhere] = []
+        engine = stream.RemoteEngine(Lost(), SMALL.node, stream.Share(1), "run-1-1", failed=told.append)
+        monkeypatch.setattr(engine, "_submit", items)
+        with pytest.raises(expected) as raised:
+            list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
+        assert type(raised.value) is expected
+        assert told == ([raised.value] if expected is stream.NodeLost else [])
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(FedLensError("a wrong value", "rounds"), FedLensError), (ConnectionResetError(104, "gone"), Transient),
@@ -277,6 +354,7 @@ def test_an_error_of_ray_is_told_in_our_words(kind: str, words: str) -> None:
     from ray import exceptions  # not above: other tests would be collected with Ray in the process
 
     known = getattr(exceptions, kind)
-    said = stream._lost(known.__new__(known), "far")
+    is_gone, said = stream._lost(known.__new__(known), "far")
+    assert is_gone is (kind != "WorkerCrashedError")
     assert said.startswith(words) and said.endswith("; resume continues after the last round")
     assert "Error" not in said

@@ -50,7 +50,7 @@ def test_a_run_waits_for_a_node_that_has_its_data(db, queued):
     (run_id,) = queued()
     with store.queue._file.writing() as database:
         database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/pacs')")
-    assert store.queue.data_folders() == ["/data/pacs"]
+    assert store.queue.needs() == ["/data/pacs"]
     alone = ClusterPools(Watch(SMALL))
     assert alone.claim(store, "small/cpu", 0) is None
     claimed = pools.claim(store, "large/gpu", 0)
@@ -109,13 +109,13 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     """A watch of one node, whose folders of data are in the list."""
     ray, folders = Ray(), ["/data/a"]
 
-    def list_nodes(_: Ray) -> list[connection.Node]:
+    def list_nodes(_: Ray, before: object) -> list[connection.Node]:
         failure, ray.fails = ray.fails, None
         if failure is not None:
             raise failure
         return [SMALL.node]
 
-    def ask(_: ClusterWatch, node_id: str, asked: tuple[str, ...]) -> NodeReport:
+    def ask(_: ClusterWatch, place: connection.Node, asked: tuple[str, ...], trial: bool) -> NodeReport:
         ray.asked.append(asked)
         return NodeReport((), node.versions(), missing=(), readable=asked)
 
@@ -125,7 +125,7 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     monkeypatch.setattr(cluster_nodes, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 600.0)
-    watch = ClusterWatch("auto", folders=lambda: tuple(folders))
+    watch = ClusterWatch("auto", needs=lambda: tuple(folders))
     yield ray, folders, watch
     watch.close()
 
@@ -159,7 +159,7 @@ def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch)
     monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending if answers.is_set() else [], []))
     monkeypatch.setattr(cluster_nodes, "REPORT_SECONDS", 0.0)
     silent = watch.states()[0].node
-    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), object())})
+    monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), False, object())})
     wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
     answers.set()
     monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions(), missing=()))
@@ -181,6 +181,35 @@ def test_a_run_goes_to_the_node_that_it_asks_for(db, make):
     assert pools.claim(store, "large/gpu", 0) is None
     claimed = pools.claim(store, "small/cpu", 0)
     assert claimed is not None and claimed.id == run_id
+
+
+def test_experiments_of_one_priority_take_turns(db, queued):
+    store, pools = Store(db), ClusterPools(Watch(SMALL))
+    first, second = queued(seeds=(1, 2, 3)), queued(seeds=(4, 5, 6))
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET priority=1 WHERE id=?", [first[2]])
+    claimed = [pools.claim(store, "small/cpu", 0) for _ in range(6)]
+    assert [c.id for c in claimed if c] == [first[2], second[0], first[0], second[1], first[1], second[2]]
+
+
+def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:
+    """Nodes as Ray describes them: id, host, port."""
+    return [{"NodeID": i, "NodeName": "a", "NodeManagerAddress": "a", "NodeManagerHostname": host,
+             "NodeManagerPort": port} for i, host, port in nodes]  # fmt: skip
+
+
+def test_a_node_that_is_started_again_has_its_name():
+    names = connection._names(described(("1", "far", 7), ("2", "near", 8)), {})
+    assert names == {"1": "far", "2": "near"}
+    both = connection._names(described(("1", "far", 7), ("2", "near", 8), ("3", "far", 5)), names)
+    assert both == names | {"3": "far-2"}, "the old one is not given up yet"
+    assert connection._names(described(("3", "far", 5), ("2", "near", 8)), both)["3"] == "far"
+    on_one = connection._names(described(("1", "here", 7), ("2", "here", 8)), {})
+    assert on_one == {"1": "here", "2": "here-2"}
+    assert connection._names(described(("2", "here", 8), ("4", "here", 3)), on_one) == {
+        "2": "here-2",
+        "4": "here",
+    }
 
 
 def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):

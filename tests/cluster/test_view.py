@@ -29,7 +29,7 @@ LARGE = NodeState(
     None,
     ("torch 2.9.0 instead of 2.8.0",),
 )
-RUN = QueuedRun(1, 1, "an experiment", "FedOT", 1, None, "auto", 10, None, None)
+RUN = QueuedRun(1, 1, "an experiment", "FedOT", 1, None, "auto", 10, None)
 
 
 def test_pages_read_what_the_worker_wrote(db: Path):
@@ -47,7 +47,7 @@ def test_pages_read_what_the_worker_wrote(db: Path):
 def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     store = Store(db)
     cluster_nodes.write(store, [SMALL])
-    written = (store.artifacts / cluster_nodes.NAME).stat().st_mtime
+    written = cluster_nodes._path(store).stat().st_mtime
     assert cluster_nodes.read(store, now=written + 1) is not None
     assert cluster_nodes.read(store, now=written + 60) is None
 
@@ -60,7 +60,7 @@ def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
         (RUN._replace(requested_device="cpu"), [SMALL, LARGE], "a free slot on small/cpu or large/cpu"),
         (RUN._replace(requested_device="GPU-1"), [SMALL, LARGE], "a free slot on large/gpu"),
         (RUN._replace(requested_device="GPU-9"), [SMALL, LARGE], "a node with the device GPU-9"),
-        (RUN._replace(data_root="/data/pacs"), [SMALL], "a node that has the folder /data/pacs"),
+        (RUN._replace(needs=("/data/pacs",)), [SMALL], "a node that has the folder /data/pacs"),
         (RUN, [replace(SMALL, problem="it has not reported yet")], "a node that can be used"),
     ],
 )
@@ -79,7 +79,7 @@ def test_what_a_queued_run_waits_for(db: Path, run: QueuedRun, states: list[Node
             [SMALL],
             "a worker that gives whole runs to the device small",
         ),
-        (RUN._replace(data_root="/data/pacs"), [SMALL], "the folder /data/pacs on every node"),
+        (RUN._replace(needs=("/data/pacs",)), [SMALL], "the folder /data/pacs on every node"),
     ],
 )
 def test_what_a_run_over_two_devices_waits_for(

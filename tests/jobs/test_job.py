@@ -186,7 +186,7 @@ def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monke
 )
 def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatch, on_the_page, options):
     if on_the_page:
-        choice.choose(Store(db).artifacts, "10.0.0.1:6379", over=on_the_page)
+        choice.choose(Store(db).path, "10.0.0.1:6379", over=on_the_page)
     started: list[list[str]] = []
 
     def work(claim, device, *, revive, **_):
