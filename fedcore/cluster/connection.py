@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import math
 import os
 import socket
 import sys
@@ -47,6 +48,7 @@ class Node:
         cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
         memory: bytes that Ray may give to tasks.
         is_local: whether it runs on the machine of this process.
+        free_cpus, free_gpus: those that no task of any job of the cluster has reserved.
     """
 
     id: str
@@ -56,6 +58,8 @@ class Node:
     gpus: int
     memory: int
     is_local: bool
+    free_cpus: float = math.inf
+    free_gpus: float = math.inf
 
 
 def is_installed() -> bool:
@@ -183,6 +187,7 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
     """
     try:
         described = [row for row in ray.nodes() if row["Alive"]]
+        free = ray._private.state.available_resources_per_node()
         our_id = ray.get_runtime_context().get_node_id()
     except Exception as error:  # Ray's errors have no common class
         raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
@@ -196,6 +201,8 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
             gpus=int(row["Resources"].get("GPU", 0)),
             memory=int(row["Resources"].get("memory", 0)),
             is_local=row["NodeID"] == our_id,
+            free_cpus=free.get(row["NodeID"], {}).get("CPU", 0.0),
+            free_gpus=free.get(row["NodeID"], {}).get("GPU", 0.0),
         )
         for row in described
     ]

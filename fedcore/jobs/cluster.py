@@ -62,6 +62,11 @@ class NodePool:
             return Share(cpus, 1 / slots.get(self.name, 1))
         return Share(cpus, memory=min(memory, self.node.memory // runs))
 
+    def has_free(self, slots: Mapping[str, int]) -> bool:
+        """Return whether Ray can start a run now; another job of the cluster may hold the node."""
+        share = self.share(slots)
+        return self.node.free_cpus >= share.cpus and self.node.free_gpus >= share.gpus
+
 
 def pools_of(node: Node) -> list[NodePool]:
     """Return the pools of a node: one for its GPUs and one for its CPU, if it has them."""
@@ -115,7 +120,8 @@ class ClusterPools:
         state = self._watch.state_of(found.node.id) if found else None
         if found is None or state is None or state.report is None:
             return None
-        if running >= found.capacity(store.queue.slots()):
+        slots = store.queue.slots()
+        if running >= found.capacity(slots) or not found.has_free(slots):
             return None
         accepts = self._accepts(found, state)
         limits: dict[str, Any] = {

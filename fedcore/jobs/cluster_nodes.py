@@ -361,6 +361,8 @@ def _path(store: Store) -> Path:
 
 def _view(state: NodeState) -> NodeView:
     node, report = state.node, state.report
+    free = {"CPUs": (node.free_cpus, node.cpus), "GPUs": (node.free_gpus, node.gpus)}
+    held = [f"{left:g} of {most} {what} free in Ray" for what, (left, most) in free.items() if left < most]
     kinds = [kind for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True) if number]
     return NodeView(
         name=node.name,
@@ -371,5 +373,5 @@ def _view(state: NodeState) -> NodeView:
         devices=report.devices if report else (),
         missing=report.missing if report else (),
         problem=state.problem,
-        notes=state.notes,
+        notes=(*state.notes, *held),
     )

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from fedcore.cluster.connection import SETTINGS
@@ -26,7 +24,7 @@ from fedcore.jobs.job import Heartbeat, execute
 from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import TOKEN, step_until, supervisor_of, usable
+from tests.support.cluster import TOKEN, ray_start, step_until, supervisor_of, usable
 from tests.support.jobs import recorded, row, wait_for
 
 ROUNDS = 60
@@ -125,27 +123,6 @@ def far_node(cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     before = ("ip", "netns", "exec", "fedlens-far")
     with ray_start(cache / "far.log", *far, before=before) as process:
         yield process
-
-
-@contextmanager
-def ray_start(log: Path, *arguments: str, before: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a node's processes, and end these only: ``ray stop`` ends every node of a machine."""
-    command = [*before, sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-    family: list[psutil.Process] = []
-    try:
-        wait_for(lambda: "Ray runtime started" in log.read_text(errors="replace"), 300)
-        yield process
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            parent = psutil.Process(process.pid)
-            family = [*parent.children(recursive=True), parent]
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        psutil.wait_procs(family, 20)
-        process.wait(20)
 
 
 def ip(*arguments: str) -> None:

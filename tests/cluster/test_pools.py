@@ -192,6 +192,18 @@ def test_experiments_of_one_priority_take_turns(db, queued):
     assert [c.id for c in claimed if c] == [first[2], second[0], first[0], second[1], first[1], second[2]]
 
 
+def test_a_node_that_another_job_of_the_cluster_holds_gets_no_run(db, queued):
+    """It would say 'running, starting' for as long as that job takes."""
+    held = replace(SMALL, node=replace(SMALL.node, free_cpus=3.0))
+    free = replace(SMALL, node=replace(SMALL.node, id="3", name="other"))
+    store, pools = Store(db), ClusterPools(Watch(held, free))
+    (run_id,) = queued()
+    assert pools.claim(store, "small/cpu", 0) is None
+    claimed = pools.claim(store, "other/cpu", 0)
+    assert claimed is not None and claimed.id == run_id
+    assert cluster_nodes._view(held).notes == ("3 of 4 CPUs free in Ray",)
+
+
 def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:
     """Nodes as Ray describes them: id, host, port."""
     return [{"NodeID": i, "NodeName": "a", "NodeManagerAddress": "a", "NodeManagerHostname": host,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import psutil
 
 from fedcore.cluster.connection import SETTINGS
 from fedcore.cluster.stream import RemoteEngine
@@ -42,7 +47,7 @@ def two_nodes(cache: Path) -> Iterator[Any]:
     os.environ.update(settings)
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(
+    cluster: Any = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False},
     )
@@ -56,6 +61,34 @@ def two_nodes(cache: Path) -> Iterator[Any]:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def ray_start(
+    log: Path,
+    *arguments: str,
+    before: tuple[str, ...] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a node's processes, and end these only: ``ray stop`` ends every node of a machine."""
+    command = [*before, sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, **variables}
+        )
+    family: list[psutil.Process] = []
+    try:
+        wait_for(lambda: "Ray runtime started" in log.read_text(errors="replace"), 300)
+        yield process
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process.pid)
+            family = [*parent.children(recursive=True), parent]
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(family, 20)
+        process.wait(20)
 
 
 @contextmanager
