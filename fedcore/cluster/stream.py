@@ -37,14 +37,6 @@ class NodeFault(SystemFault):
     """A run's process on a node failed after it had begun; recorded rounds stay."""
 
 
-class NodeLost(Elsewhere):
-    """A node is gone, or a run failed there before it began."""
-
-
-class NodeSick(Elsewhere):
-    """A node failed that still answers: its disk, its driver, its code; other runs would fail there too."""
-
-
 class NodeError(RuntimeError):
     """A programming error on a node; its cause holds the traceback there."""
 
@@ -156,7 +148,7 @@ class RemoteEngine:
         try:
             return other_code(f"the node {self._place.name}", str(started.environment["code"]))
         except SystemFault as refused:
-            raise self._fault(NodeSick(str(refused))) from refused
+            raise self._fault(Elsewhere(str(refused))) from refused
 
     def _fault(self, error: Exception) -> Exception:
         """Report a fault of the node, and return it."""
@@ -195,7 +187,7 @@ class RemoteEngine:
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
             is_gone, what = _lost(error, self._place.name)
-            raise self._fault((NodeLost if is_gone or not self._began else NodeFault)(what)) from error
+            raise self._fault((Elsewhere if is_gone or not self._began else NodeFault)(what)) from error
         finally:
             if not ended:
                 self._cancel(items)
@@ -261,7 +253,7 @@ def _raised(failed: node.Failed) -> Exception:
     errors: dict[str, Callable[[], Exception]] = {
         "method": lambda: FedLensMethodError(failed.message, failed.field),
         "input": lambda: FedLensError(failed.message, failed.field),
-        "machine": lambda: NodeSick(
+        "machine": lambda: Elsewhere(
             failed.message if "resume" in failed.message else f"{failed.message}; {REMEDY}"
         ),
         "moment": lambda: Transient(failed.message),

@@ -19,7 +19,7 @@ from typing import Any
 from fedcore import devices
 from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
-from fedcore.cluster.stream import NodeSick, RemoteEngine, Share
+from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
@@ -92,11 +92,10 @@ class ClusterPools:
         self._served: list[int] = []
 
     def failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
-        """Leave a run that failed on a node to other nodes, and let the node rest if it is to blame."""
+        """Let a node rest after a fault, and leave the run that met it to other nodes."""
         self._failed_on[run_id] = place.id
-        if isinstance(fault, NodeSick):
-            self._watch.rest(place.id, fault.reason)
-            logger.warning("the node %s rests: %s", place.name, fault.reason)
+        self._watch.rest(place.id, fault.reason)
+        logger.warning("the node %s rests: %s", place.name, fault.reason)
 
     def pools(self) -> dict[str, NodePool]:
         """Return the pools of the nodes that can be used now, by name; GPUs first."""

@@ -272,7 +272,7 @@ def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
     assert isinstance(failed, node.Failed) and failed.kind == "machine"
     assert said.format(tempfile.gettempdir()) in failed.message
     raised = stream._raised(failed)
-    assert isinstance(raised, stream.NodeSick) and "resume" not in raised.reason
+    assert isinstance(raised, Elsewhere) and "resume" not in raised.reason
 
 
 class Lost:
@@ -293,7 +293,7 @@ class Lost:
 
 def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_path, monkeypatch):
     started = node.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
-    for before, expected in (((), stream.NodeLost), ((started,), stream.NodeFault)):
+    for before, expected in (((), Elsewhere), ((started,), stream.NodeFault)):
 
         def items(*_: object, before: tuple[node.Sent, ...] = before) -> Iterator[node.Sent]:
             yield from before
@@ -305,7 +305,7 @@ def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_
         with pytest.raises(expected) as raised:
             list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
         assert type(raised.value) is expected
-        assert told == ([raised.value] if expected is stream.NodeLost else [])
+        assert told == ([raised.value] if expected is Elsewhere else [])
 
 
 @pytest.mark.parametrize(

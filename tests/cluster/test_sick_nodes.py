@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
-from fedcore.cluster.stream import NodeLost, NodeSick, Share
+from fedcore.cluster.stream import Share
 from fedcore.engine.plan import plan
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
@@ -44,7 +44,7 @@ class Engine:
 
     def __call__(self, *given: Any, **options: Any) -> Iterator[Event]:
         if self._place.name == "small":
-            fault = NodeSick(f"{FULL}, then resume: recorded rounds are kept")
+            fault = Elsewhere(f"{FULL}, then resume: recorded rounds are kept")
             self._failed(fault)
             raise fault
         yield from fake_engine.train(*given, **options)
@@ -114,14 +114,17 @@ def test_a_node_returns_once_it_has_passed_a_trial(watch, reports, monkeypatch):
     assert watch._rests["1"].seconds >= 0.8, "each rest is twice as long as the one before"
 
 
-def test_a_run_goes_back_to_the_node_that_failed_only_if_no_other_can_train_it(db, make, watch):
+def test_a_run_goes_back_to_the_node_that_failed_only_if_no_other_can_train_it(db, make, watch, monkeypatch):
+    monkeypatch.setattr(cluster_nodes, "FIRST_REST", 0.0)
     store, pools = Store(db), ClusterPools(watch)
     anywhere, here = (
         store.experiments.create(chosen, plan(chosen).runs, device=device).run_ids[0]
         for chosen, device in ((make(), "auto"), (make(), "small"))
     )
     for run in (anywhere, here):
-        pools.failed(run, NODES[0], NodeLost("the node small is gone"))
+        pools.failed(run, NODES[0], Elsewhere("the node small is gone"))
+    assert pools.claim(store, "small/cpu", 0) is None, "Ray may list it as alive for another second"
+    wait_for(lambda: problem(watch) is None)
     claimed = pools.claim(store, "small/cpu", 0)
     assert claimed is not None and claimed.id == here
     claimed = pools.claim(store, "large/cpu", 0)
@@ -138,7 +141,7 @@ def test_a_run_without_a_new_round_is_not_queued_a_second_time(db, queued):
 
         def handler(job: Any) -> Any:
             yield from ()
-            raise NodeLost("the node small is gone; resume continues after the last round")
+            raise Elsewhere("the node small is gone; resume continues after the last round")
 
         with Heartbeat(store) as heartbeat:
             return execute(claim, heartbeat, handler=handler, remote_memory=lambda: 0)
