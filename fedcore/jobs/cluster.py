@@ -19,7 +19,9 @@ from typing import Any
 from fedcore import devices
 from fedcore.cluster import choice, connection
 from fedcore.cluster.connection import Node, list_nodes
+from fedcore.cluster.node import NodeReport
 from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
@@ -44,6 +46,7 @@ class NodePool:
 
     node: Node
     kind: str
+    report: NodeReport
 
     @property
     def name(self) -> str:
@@ -67,11 +70,19 @@ class NodePool:
         share = self.share(slots)
         return self.node.free_cpus >= share.cpus and self.node.free_gpus >= share.gpus
 
+    def devices(self) -> list[Device]:
+        """Return the devices of the pool, as the node has reported them."""
+        return [d for d in self.report.devices if (d.id == devices.CPU) == (self.kind == CPU)]
 
-def pools_of(node: Node) -> list[NodePool]:
-    """Return the pools of a node: one for its GPUs and one for its CPU, if it has them."""
-    number = {GPU: node.gpus, CPU: node.cpus}
-    return [NodePool(node, kind) for kind in NODE_KINDS if number[kind]]
+    def fits(self, store: Store, waiting: int) -> bool:
+        """Return whether a queued run fits into a device's memory beside those that run there."""
+        reported = self.devices()
+        if not reported:
+            return False
+        if self.kind == CPU:
+            return fits(store, replace(reported[0], id=self.name), waiting)
+        share = reported[0].memory_total // store.queue.slots().get(self.name, 1)
+        return (store.queue.needed_memory(waiting) or 0) <= share
 
 
 def cluster_capacity(states: Sequence[NodeState]) -> Capacity:
@@ -99,86 +110,52 @@ class ClusterPools:
 
     def pools(self) -> dict[str, NodePool]:
         """Return the pools of the nodes that can be used now, by name; GPUs first."""
-        usable = [state.node for state in self._watch.states() if state.problem is None]
-        found = sorted(
-            (pool for node in usable for pool in pools_of(node)), key=lambda pool: NODE_KINDS.index(pool.kind)
-        )
+        found = [
+            NodePool(state.node, kind, state.report)
+            for kind in NODE_KINDS
+            for state in self._watch.states()
+            if state.problem is None
+            and state.report
+            and (state.node.gpus if kind == GPU else state.node.cpus)
+        ]
         return {pool.name: pool for pool in found}
 
     def names(self) -> Sequence[str]:
         return (*self.pools(), TASK_POOL)
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run whose data the node can read and for which it has enough memory.
+        """Claim the next run whose data and weights the node can read and for which it has enough memory.
 
-        A run stays queued until a report of the node says whether it can read the folder of its data.
+        A run stays queued until a report of the node says whether it can read them. One that failed on the
+        node is left to another one that can train it.
         """
         if pool == TASK_POOL:
             return claim_next(store, pool, running, None)
-        found = self.pools().get(pool)
-        state = self._watch.state_of(found.node.id) if found else None
-        if found is None or state is None or state.report is None:
+        slots, found = store.queue.slots(), self.pools().get(pool)
+        if found is None or running >= found.capacity(slots) or not found.has_free(slots):
             return None
-        slots = store.queue.slots()
-        if running >= found.capacity(slots) or not found.has_free(slots):
-            return None
-        accepts = self._accepts(found, state)
-        limits: dict[str, Any] = {
-            "readable": state.report.readable,
-            "without": self._for_others(store, found),
-        }
+        others = [self._served_by(other) for other in self.pools().values() if other.node.id != found.node.id]
+        failed = [run_id for run_id, place in self._failed_on.items() if place == found.node.id]
+        limits = self._served_by(found)
+        limits["without"] = [
+            run_id for run_id in failed if any(store.jobs.next_run(**o, number=run_id) for o in others)
+        ]
         # Of the experiments whose runs have the highest priority, the one served least lately comes next.
-        turns = store.jobs.next_experiments(accepts, **limits)
+        turns = store.jobs.next_experiments(**limits)
         if not turns:
             return None
-        limits["experiment_id"] = min(turns, key=lambda e: self._served.index(e) if e in self._served else -1)
-        waiting = store.jobs.next_run(accepts, **limits)
-        if waiting is None or (running and not _fits(store, found, state, waiting)):
+        turn = min(turns, key=lambda e: self._served.index(e) if e in self._served else -1)
+        waiting = store.jobs.next_run(**limits, experiment_id=turn)
+        if waiting is None or (running and not found.fits(store, waiting)):
             return None
-        claim = store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, **limits)
-        if claim is not None:
-            self._served = [e for e in self._served if e != limits["experiment_id"]] + [
-                limits["experiment_id"]
-            ]
-        return claim
+        self._served = [*(e for e in self._served if e != turn), turn]
+        return store.jobs.claim(new_owner(), pool, RUNS, **limits, experiment_id=turn)
 
-    def _for_others(self, store: Store, pool: NodePool) -> list[int]:
-        """Return the runs that failed on a node and can be trained on another one."""
-        others = [
-            (self._accepts(other, state), state.report.readable)
-            for other in self.pools().values()
-            if other.node.id != pool.node.id
-            and (state := self._watch.state_of(other.node.id)) is not None
-            and state.report is not None
-        ]
-        return [
-            run_id
-            for run_id, failed_on in self._failed_on.items()
-            if failed_on == pool.node.id
-            and any(store.jobs.next_run(a, readable=readable, number=run_id) for a, readable in others)
-        ]
-
-    def _accepts(self, pool: NodePool, state: NodeState) -> tuple[str, ...]:
-        """Return the values of ``requested_device`` that a pool serves."""
-        gpu_somewhere = any(other.kind == GPU for other in self.pools().values())
-        served = devices.accepts(
-            devices.CPU if pool.kind == CPU else pool.name, "gpu" if gpu_somewhere else None
-        )
-        reported = state.report.devices if state.report else ()
-        gpus = tuple(d.id for d in reported if d.id != devices.CPU) if pool.kind == GPU else ()
-        return (*served, pool.name, pool.node.name, *gpus)
-
-
-def _fits(store: Store, pool: NodePool, state: NodeState, waiting: int) -> bool:
-    """Return whether a queued run fits into the memory of a node's device beside those that run there."""
-    assert state.report is not None, "only nodes that have reported are pools"
-    reported = [d for d in state.report.devices if (d.id == devices.CPU) == (pool.kind == CPU)]
-    if not reported:
-        return False
-    if pool.kind == CPU:
-        return fits(store, replace(reported[0], id=pool.name), waiting)
-    share = reported[0].memory_total // store.queue.slots().get(pool.name, 1)
-    return (store.queue.needed_memory(waiting) or 0) <= share
+    def _served_by(self, pool: NodePool) -> dict[str, Any]:
+        """Return which runs a pool serves: the devices that they may ask for, and what they may read."""
+        has_gpu = any(other.kind == GPU for other in self.pools().values())
+        accepts = cluster_nodes.accepts(pool.node.name, pool.kind, pool.report.devices, has_gpu)
+        return {"accepts": accepts, "readable": pool.report.readable}
 
 
 class ClusterLauncher:
@@ -309,8 +286,8 @@ def serve_on_cluster(
             return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
         if slots is not None:
             for node in list_nodes(watch.ray):
-                for pool in pools_of(node):
-                    store.queue.set_slots(pool.name, slots)
+                for kind in NODE_KINDS:
+                    store.queue.set_slots(f"{node.name}/{kind}", slots)
         return Supervisor(
             store, pools=pools, launcher=ClusterLauncher(pools, watch.ray, shared=shared), **options
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fedcore import devices
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
@@ -121,10 +122,6 @@ class ClusterWatch:
         seconds = min(2 * before.seconds, LONGEST_REST) if before is not None and again else FIRST_REST
         rest = self._rests[node_id] = Rest(now + seconds, seconds, f"rests after a fault: {reason}")
         return rest
-
-    def state_of(self, node_id: str) -> NodeState | None:
-        """Return the state of a node; None if it has left."""
-        return self._states.get(node_id)
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -316,7 +313,12 @@ def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None
     gpu = any(node.gpus for node in usable)
     if over is not None:
         return _waits_over(run, usable, over, gpu)
-    pools = {pool: node for node in usable for pool in node.pools if _serves(pool, node, run, gpu)}
+    pools = {
+        f"{node.name}/{kind}": node
+        for node in usable
+        for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True)
+        if number and run.requested_device in accepts(node.name, kind, node.devices, gpu)
+    }
     if not pools:
         return f"a node with the device {run.requested_device}"
     with_data = [pool for pool, node in pools.items() if not set(run.needs) & set(node.missing)]
@@ -346,13 +348,16 @@ def _listed(needs: Iterable[str]) -> str:
     )
 
 
-def _serves(pool: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:
-    wanted = run.requested_device
-    if wanted in (pool, node.name):
-        return True
-    if pool.endswith("/cpu"):
-        return wanted == CPU or (wanted == "auto" and not gpu_somewhere)
-    return wanted in ("auto", "gpu", "cuda", *(d.id for d in node.devices_of(pool)))
+def accepts(node: str, kind: str, reported: Sequence[Device], has_gpu: bool) -> tuple[str, ...]:
+    """Return the values of ``requested_device`` that a node's GPUs or its CPU serve.
+
+    Args:
+        has_gpu: whether any node has a GPU, so that CPUs serve only the runs that ask for one.
+    """
+    pool = f"{node}/{kind}"
+    gpus = [d.id for d in reported if d.id != CPU] if kind == "gpu" else []
+    device = CPU if kind == CPU else pool
+    return (*devices.accepts(device, "gpu" if has_gpu else None), pool, node, *gpus)
 
 
 def _path(store: Store) -> Path:

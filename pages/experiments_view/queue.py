@@ -270,7 +270,7 @@ def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], 
     Args:
         none: text for a device without runs.
     """
-    state = node.problem or "; ".join(node.notes) or "ready"
+    state = node.problem or "; ".join(("ready", *node.notes))
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
     links = [f'<a href="{session.link("run", run)}" target="_self">run {run}</a>' for run in runs]

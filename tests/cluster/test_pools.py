@@ -33,9 +33,6 @@ class Watch:
     def states(self) -> list[NodeState]:
         return list(self._states.values())
 
-    def state_of(self, node_id: str) -> NodeState | None:
-        return self._states.get(node_id)
-
 
 def test_gpus_come_first_and_a_node_that_cannot_be_used_has_no_pool():
     broken = replace(SMALL, problem="it has FedLens 0.0, the worker 0.1; install the same")
@@ -240,10 +237,13 @@ def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):
 
 def test_what_a_run_asks_of_its_node():
     four = replace(LARGE.node, gpus=4)
-    assert NodePool(four, GPU).share({}).gpus == 1 and NodePool(four, GPU).share({}).cpus == 8
-    assert NodePool(four, GPU).capacity({"large/gpu": 2}) == 8
-    assert NodePool(four, GPU).share({"large/gpu": 2}).gpus == 0.5
-    shared = NodePool(four, CPU).share({"large/cpu": 2}, memory=100 * GIB)
+    assert (
+        NodePool(four, GPU, LARGE.report).share({}).gpus == 1
+        and NodePool(four, GPU, LARGE.report).share({}).cpus == 8
+    )
+    assert NodePool(four, GPU, LARGE.report).capacity({"large/gpu": 2}) == 8
+    assert NodePool(four, GPU, LARGE.report).share({"large/gpu": 2}).gpus == 0.5
+    shared = NodePool(four, CPU, LARGE.report).share({"large/cpu": 2}, memory=100 * GIB)
     assert (shared.cpus, shared.gpus, shared.memory) == (16, 0, 32 * GIB)
 
 

@@ -70,7 +70,7 @@ class Cluster:
     def state(self, node: str) -> str:
         """Return what the page says about a node."""
         views = [view for view in cluster_nodes.read(self.store) or [] if view.name == node]
-        return "; ".join(view.problem or "; ".join(view.notes) or "ready" for view in views)
+        return "; ".join(view.problem or "; ".join(("ready", *view.notes)) for view in views)
 
     def says(self, node: str, words: str) -> str:
         """Wait until the page says something about a node."""
