@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -10,11 +10,11 @@ from fedcore import jobs
 from fedcore.papers import adding, audits, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import export
-from fedcore.papers.tables.cells import STATUSES, counts_text
+from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.layout import PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
-from pages.papers_view import about, add, chart, fill, grid, pairs, state
+from pages.papers_view import about, add, chart, fill, grid, pairs, readings, state
 from pages.papers_view.table import table_html
 from pages.widgets import markup, pulse, session
 
@@ -60,6 +60,21 @@ def choose_table() -> PrintedTable:
     return named[chosen]
 
 
+def chosen_cells(
+    table: PrintedTable, choice: str
+) -> tuple[str, Callable[[state.Snapshot], Sequence[TableCell]]]:
+    """Return the title of a click, and a function that reads its cells, see ``chosen_values``."""
+    if choice.startswith("readings"):
+        return readings.title_of(table, choice), lambda now: readings.cells_of(table, choice, now)
+    title, values = chosen_values(table, choice)
+
+    def cells(now: state.Snapshot) -> list[TableCell]:
+        by_value = now.cells(values)
+        return [by_value[value] for value in values]
+
+    return title, cells
+
+
 def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[PublishedValue]]:
     """Return the title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
     kind, *numbers = choice.split()
@@ -103,9 +118,10 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     chosen = grid.draw(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
+    readings.section(table, snapshot)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:
-        fill.open_dialog(*chosen_values(table, about[1]), rehearsal)
+        fill.open_dialog(*chosen_cells(table, about[1]), rehearsal)
     else:
         follow(snapshot, [c for c in cells if c.active])
 

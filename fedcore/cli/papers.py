@@ -1,4 +1,4 @@
-"""``papers list``, ``add``, ``remove``, ``pairs``, ``pair`` and ``audit``: printed values of all sources."""
+"""``papers list``, ``add``, ``remove``, ``pairs``, ``pair``, ``audit`` and ``readings``: printed values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.common import DONE, NOT_DONE, Database, application, command
+from fedcore.cli.common import DONE, NOT_DONE, Database, application, command, refuse_if, writable
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import user_path
 from fedcore.progress import counted
@@ -142,3 +142,86 @@ def audit(
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
     return NOT_DONE if found and name is not None else DONE
+
+
+@command("readings", papers)
+def readings(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this data set as printed; may be repeated")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this setting as printed; may be repeated")
+    ] = None,
+    backbone: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this backbone as printed; may be repeated")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this method as printed; may be repeated")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this metric as printed; may be repeated")
+    ] = None,
+    rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
+    run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,
+    queue: Annotated[bool, typer.Option("--queue", help="Queue the missing runs for the worker")] = False,
+    db: Database = None,
+) -> int:
+    """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
+    from fedcore import jobs
+    from fedcore.cli.experiments import train_here
+    from fedcore.cli.progress import with_preparation
+    from fedcore.engine.plan import plan
+    from fedcore.papers.tables import filling, multiverse
+    from fedcore.papers.tables.availability import Availability, find_available
+    from fedcore.papers.tables.layout import all_tables
+    from fedcore.store import Store
+
+    refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
+    path = _use(db)
+    tables = {shown.name: shown for shown in all_tables()}
+    if table not in tables:
+        raise FedLensError(
+            f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}", "table"
+        )
+    named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
+    values = [
+        value
+        for value in tables[table].values
+        if all(not names or getattr(value, column) in names for column, names in named.items())
+    ]
+    every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
+    spaces = [space for space in every if space.choices]
+    if not spaces:
+        raise FedLensError(
+            f"{table}: its paper leaves nothing open that runs of these values can show", "table"
+        )
+    for choice in {choice.name: choice for space in spaces for choice in space.choices}.values():
+        print(f"{choice.name}: {', '.join(a.label for a in choice.alternatives)}")
+    store = Store(path)
+    available = find_available(store) if path.exists() else Availability({})
+    recorded = multiverse.recorded_runs(store, rehearsal)
+    cells = [cell for space in spaces for cell in space.cells(recorded, available)]
+    fillings = filling.fillings(cells, available)
+    missing = sum(len(wanted.wanted) for wanted in fillings)
+    count = sum(len(space.readings) for space in spaces)
+    print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
+    if (run or queue) and fillings:
+        store = Store(writable(db))
+        if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
+            raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
+        for wanted in fillings:
+            planned = wanted.reduced(with_preparation(lambda wanted=wanted: plan(wanted.experiment)))
+            if run:
+                train_here(store, wanted.experiment, planned.runs, None, None, False)
+            else:
+                filling.queue(store, [(wanted, planned)])
+        if queue:
+            jobs.ensure_worker(store)
+            return DONE
+        recorded = multiverse.recorded_runs(store, rehearsal)
+    for space in spaces:
+        for line in multiverse.report(space.read(recorded)):
+            print(line)
+    return DONE

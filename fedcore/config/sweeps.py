@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -183,6 +183,32 @@ def variants(experiment: Experiment) -> list[Variant]:
                 entry_with_values = _entry(entry, hyper_parameters, in_order)
                 listed.append(Variant(index, in_order, shared, entry_with_values))
     return listed
+
+
+def fixed(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """Return an experiment in which fields have other values, each named by its path as in a sweep.
+
+    A path ``methods.fedot.lr`` is left out if the experiment has no such method, and ``methods.*.lr`` if no
+    method of it has the field. Methods that change are labelled with their values.
+
+    Raises:
+        FedLensError: naming the field as ``sweep.<path>``, for one that cannot be swept or a wrong value.
+    """
+    sweep = {path: (value,) for path, value in values.items() if concerns(experiment, path)}
+    chosen = variants(Experiment.model_validate({**experiment.model_dump(), "sweep": sweep}))
+    return Experiment.model_validate(
+        {**experiment.model_dump(), **chosen[0].shared, "methods": [v.entry for v in chosen], "sweep": {}}
+    )
+
+
+def concerns(experiment: Experiment, path: str) -> bool:
+    """Return whether an experiment has the methods of a path; fields of other tables concern every one."""
+    who, _, name = path.removeprefix("methods.").rpartition(".")
+    if not _of_method(path):
+        return True
+    if who != "*":
+        return any(who in (entry.name, entry.label) for entry in experiment.methods)
+    return any(name in registry.get(entry.name).Config.model_fields for entry in experiment.methods)
 
 
 def describe(values: dict[str, Any]) -> str:

@@ -14,10 +14,18 @@ from typing import Any
 
 from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
-from fedcore.papers import audits, library, mini
-from fedcore.papers.comparability import read_reasons
+from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.equivalents import variant_runs
-from fedcore.papers.library import KEY, PAPER_FILE, REASONS_FILE, RUNS_FILE, VALUES_FILE, Paper, added_folder
+from fedcore.papers.library import (
+    CHOICES_FILE,
+    KEY,
+    PAPER_FILE,
+    REASONS_FILE,
+    RUNS_FILE,
+    VALUES_FILE,
+    Paper,
+    added_folder,
+)
 from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import (
     COLUMNS,
@@ -95,7 +103,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
         raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
-    read_reasons(paper)
+    choices.check(paper, values)
     for name, experiment in experiments(paper).items():
         where = f"{folder / RUNS_FILE}, preset '{name}'"
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
@@ -128,7 +136,7 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     if folder.resolve() != place.resolve():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE):
+            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE):
                 if (folder / name).exists():
                     write_whole(place / name, (folder / name).read_bytes())
                 else:  # the paper that is replaced may have it

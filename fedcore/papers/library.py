@@ -24,7 +24,9 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE = "paper.toml", "values.csv", "reasons.csv", "runs.toml"
+PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = (
+    "paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml",
+)  # fmt: skip
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")

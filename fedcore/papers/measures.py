@@ -63,10 +63,17 @@ class RunReader:
         Args:
             held_out: the domains that the paper's experiment holds out in turn.
         """
-        by_seed: dict[int, dict[str | None, RunResult]] = {}
+        return spread(self.by_seed(published, runs, held_out).values())
+
+    def by_seed(
+        self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
+    ) -> dict[int, float]:
+        """Return a published metric's value for each seed that has all runs that it needs."""
+        of_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:
-            by_seed.setdefault(result.run.seed, {})[result.run.held_out] = result
-        return spread(self._of_seed(published, results, held_out) for results in by_seed.values())
+            of_seed.setdefault(result.run.seed, {})[result.run.held_out] = result
+        found = {seed: self._of_seed(published, results, held_out) for seed, results in of_seed.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def _of_seed(
         self, published: PublishedValue, results: dict[str | None, RunResult], held_out: Sequence[str]

@@ -8,6 +8,7 @@ paper's table.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 from fedcore.clip.specs import backbone_spec
@@ -15,7 +16,6 @@ from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, Pa
 from fedcore.data import catalog
 from fedcore.methods import class_texts, registry
 
-ROUNDS, SHOTS = 2, 2
 CAPS = {
     "batch_size": 32,
     "server_batch_size": 32,
@@ -35,11 +35,29 @@ DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45")
 """The embedded domains, which stand in for a paper's first to fourth in a rehearsal."""
 CLASSES = 10
 """Number of classes of the embedded data sets."""
-CLIENTS = 5
 
 
-def mini(experiment: Experiment) -> Experiment:
-    """Return an experiment's small version: embedded data, miniature CLIP, two rounds, two shots, one seed.
+@dataclass(frozen=True)
+class Size:
+    """Most rounds, training images per class and client, seeds and clients of a small version.
+
+    Attributes:
+        domain: the only one of experiments that are not partitioned by domains; the last is the hardest.
+    """
+
+    rounds: int = 2
+    shots: int = 2
+    seeds: int = 1
+    clients: int = 5
+    domain: str = DOMAINS[0]
+
+
+SMALLEST = Size()
+"""The size that shows that an experiment runs."""
+
+
+def mini(experiment: Experiment, size: Size = SMALLEST) -> Experiment:
+    """Return an experiment's small version: embedded data, miniature CLIP, few rounds, shots and seeds.
 
     The methods keep their switches. Prompt lengths and batch sizes are capped (two lengths of one method keep
     their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
@@ -48,9 +66,9 @@ def mini(experiment: Experiment) -> Experiment:
     """
     backbone = _backbone(experiment.backbone.name)
     by_domain = experiment.partition.kind == "domain"
-    domains = DOMAINS[:3] if by_domain else DOMAINS[:1]
+    domains = DOMAINS[:3] if by_domain else (size.domain,)
     width = backbone_spec(backbone).embed_dim
-    partition = _partition(experiment.partition)
+    partition = _partition(experiment.partition, size.clients)
     trained = len(domains) - bool(experiment.held_out)
     clients = partition.clients or trained * partition.clients_per_domain
     return Experiment(
@@ -61,17 +79,19 @@ def mini(experiment: Experiment) -> Experiment:
             # the embedded data have no official split
             split="60/20/20" if experiment.data.split == "60/20/20" else "80/20",
             split_rounding=experiment.data.split_rounding,
-            shots=SHOTS,
+            shots=size.shots,
         ),
         partition=partition,
         backbone={"name": backbone},
         cohorts=_cohorts(experiment.cohorts, clients),
         methods=tuple(_method(entry, width) for entry in experiment.methods),
-        rounds=min(ROUNDS, experiment.rounds),
-        participation=1.0 if experiment.participation == 1 else max(experiment.participation, 2 / CLIENTS),
-        seeds=experiment.seeds[:1],
+        rounds=min(size.rounds, experiment.rounds),
+        participation=1.0
+        if experiment.participation == 1
+        else max(experiment.participation, 2 / size.clients),
+        seeds=experiment.seeds[: size.seeds],
         held_out=domains[:1] if experiment.held_out else (),
-        sweep=_sweep(experiment, width),
+        sweep=_sweep(experiment, width, size),
         notes="A small version, which shows that the experiment runs; its numbers mean nothing.",
         tags=("mini",),
     )
@@ -96,7 +116,7 @@ def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, An
     return small
 
 
-def _partition(large: PartitionConfig) -> PartitionConfig:
+def _partition(large: PartitionConfig, most: int) -> PartitionConfig:
     """Return the same kind of partition, for ten classes, few clients and 30 images of a class per domain.
 
     A natural partition becomes IID, since the embedded data do not name clients.
@@ -105,7 +125,7 @@ def _partition(large: PartitionConfig) -> PartitionConfig:
         return large.model_copy(
             update={"clients": None, "clients_per_domain": min(large.clients_per_domain, 2)}
         )
-    clients = min(large.clients or CLIENTS, CLIENTS)
+    clients = min(large.clients or most, most)
     classes = min(large.classes_per_client, CLASSES // clients) if large.classes_per_client else None
     kind = "iid" if large.kind == "natural" else large.kind
     return large.model_copy(
@@ -113,16 +133,16 @@ def _partition(large: PartitionConfig) -> PartitionConfig:
     )
 
 
-def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
+def _sweep(large: Experiment, width: int, size: Size) -> dict[str, list[Any]]:
     """Return the swept fields with values that fit the small version, without the fields that it sets."""
     sweep: dict[str, list[Any]] = {}
     for path, values in large.sweep.items():
         if path in ("data.shots", "data.split", "data.template", "backbone.pretrained"):
             continue
         if path == "rounds":
-            small = [min(ROUNDS, value) for value in values]
+            small = [min(size.rounds, value) for value in values]
         elif path in ("partition.clients", "partition.clients_per_domain"):
-            small = [min(2 + i, CLIENTS) for i in range(len(values))]
+            small = [min(2 + i, size.clients) for i in range(len(values))]
         elif path == "backbone.name":
             small = [_backbone(value) for value in values]
         elif path.startswith("methods."):
@@ -177,9 +197,9 @@ def stand_ins(experiment: Experiment) -> dict[str, str]:
     return dict(zip(domains, DOMAINS, strict=False))
 
 
-def rehearsal(experiment: Experiment) -> Experiment:
-    """Return the rehearsal of a paper's experiment: its methods in their order, one seed, two rounds."""
-    small = mini(experiment)
+def rehearsal(experiment: Experiment, size: Size = SMALLEST) -> Experiment:
+    """Return the rehearsal of a paper's experiment: its methods in their order on embedded data."""
+    small = mini(experiment, size)
     changes: dict[str, object] = {
         "name": f"{experiment.name} (rehearsal)",
         "notes": "A rehearsal with a miniature model on embedded data: no evidence about any paper.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 
@@ -15,7 +15,6 @@ from fedcore.engine.plan import Plan, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.papers.comparability import evidence_for
-from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import filling as fillings
 from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.filling import Filling
@@ -40,7 +39,7 @@ def closed() -> None:
 
 
 @st.dialog("Fill the table", width="large", on_dismiss=closed)
-def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -> None:
+def open_dialog(title: str, cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
     """Show details of some cells, and offer to queue their missing runs.
 
     The cells are read again at each click, so that runs queued in another tab are not queued twice.
@@ -48,10 +47,12 @@ def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -
     st.subheader(markup.md(title), anchor=False)
     try:
         snapshot = state.now(session.store(), rehearsal)
-        by_value = snapshot.cells(values)
-        cells = [by_value[value] for value in values]
+        cells = cells_in(snapshot)
+        values = {cell.value for cell in cells}
         if len(cells) == 1:
             _describe(cells[0], snapshot)
+        elif len(cells) > len(values):
+            st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
         else:
             st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
         _offer(cells, snapshot)
@@ -76,8 +77,10 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
     st.html(markup.table_html([("Property", "name"), ("Value", "prose")], rows, "Details of the cell"))
+    weights = state.caveat_weights(snapshot, value) if cell.comparability.reasons else {}
     for _, reason in cell.comparability.reasons:
-        st.caption(f":material/balance: {markup.md(reason)}")
+        weight = f" (**{markup.md(weights[reason])}**)" if reason in weights else ""
+        st.caption(f":material/balance: {markup.md(reason)}{weight}")
     if cell.source is not None and not cell.source.rehearsal and not cell.comparability.reasons:
         for evidence in evidence_for(value):
             st.caption(f":material/verified: {markup.md(evidence.text)}")

@@ -12,6 +12,7 @@ from fedcore.papers import adding, library, mini
 from fedcore.papers.printed_runs import data_sets
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
+from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
@@ -67,6 +68,13 @@ def _read(
 def _memory(store: Store) -> Memory:
     """Return the cache of a store's measurements, shared by all sessions."""
     return {}
+
+
+def caveat_weights(snapshot: Snapshot, value: PublishedValue) -> dict[str, str]:
+    """Return how much each caveat of a value matters, by runs of its readings, else by their rehearsals."""
+    return multiverse.caveat_weights(snapshot.recorded, value, False) or multiverse.caveat_weights(
+        now(snapshot.store, True).recorded, value, True
+    )
 
 
 def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:

@@ -151,17 +151,18 @@ def table_cells(
             continue
         if source not in lacks:
             lacks[source] = available.lacks(source.config)
-        found[value] = _cell(recorded, value, source, measured.get(value), lacks[source])
+        found[value] = cell_of(recorded, value, source, measured.get(value), lacks[source])
     return found
 
 
-def _cell(
+def cell_of(
     recorded: RecordedRuns,
     value: PublishedValue,
     source: RunSource,
     measured: Measurement | None,
     lacks: tuple[Lack, ...],
 ) -> TableCell:
+    """Return the cell of a value that a source gives; ``lacks`` is what the source's runs need."""
     parts = source.parts(value)
     done, active, early = (
         (recorded.done(source.key), recorded.active(source.key), recorded.ended_early(source.key))

@@ -64,28 +64,30 @@ def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[
 
 
 def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
-    """Return the experiments whose runs fill some cells, one per preset.
+    """Return the experiments whose runs fill some cells, one per preset and fields that its methods share.
 
     Args:
         seeds: the number of the paper's seeds to use, from the first on; None: all.
     """
-    by_preset: dict[str, dict[RunSource, list[Part]]] = {}
+    by_experiment: dict[tuple[str, str], dict[RunSource, list[Part]]] = {}
     for source, parts in missing_parts(cells, seeds).items():
-        by_preset.setdefault(source.preset, {})[source] = parts
-    return [_filling(preset, parts, available) for preset, parts in by_preset.items()]
+        shared = source.experiment.model_dump_json(exclude={"methods", "name", "notes", "tags", "reproduces"})
+        by_experiment.setdefault((source.preset, shared), {})[source] = parts
+    return [_filling(preset, parts, available) for (preset, _), parts in by_experiment.items()]
 
 
 def _filling(preset: str, parts: dict[RunSource, list[Part]], available: Availability) -> Filling:
     first = next(iter(parts))
     paper = first.experiment
-    methods = tuple(paper.methods[i] for i in sorted(source.index for source in parts))
+    ordered = sorted(parts, key=lambda source: source.index)
+    methods = tuple(source.entry for source in ordered)
     wanted = {(source.title, *part) for source, of_source in parts.items() for part in of_source}
     changes: dict[str, object] = {
         "methods": methods,
         "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
     }
-    if len(methods) < len(paper.methods):
-        labels = [source.title for source in sorted(parts, key=lambda s: s.index)]
+    if methods != paper.methods:
+        labels = [source.title for source in ordered]
         more = f" and {len(labels) - NAMED} more" if labels[NAMED:] else ""
         changes["name"] = f"{paper.name}: {', '.join(labels[:NAMED])}{more}"[:500]
     root = available.roots.get(paper.data.name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count, islice
 
-from fedcore.config import Experiment, RunConfig
+from fedcore.config import Experiment, MethodEntry, RunConfig, sweeps
 from fedcore.papers import library, mini
 from fedcore.papers.equivalents import NoEquivalent, VariantRun, equivalent, find_variant, variant_runs
 from fedcore.papers.experiments import published
@@ -13,23 +14,49 @@ from fedcore.papers.measures import held_out_of
 from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Part
 
+Changes = tuple[tuple[str, object], ...]
+"""Paths of an experiment's fields, as in a sweep, with their values."""
+COMPARED_SEEDS = 3
+COMPARED = mini.Size(rounds=8, shots=5, clients=4, domain=mini.DOMAINS[-1])
+"""Size of the rehearsals whose readings are compared: methods learn something in it, and ten
+classes do not divide by the number of clients."""
+
 
 @dataclass(frozen=True)
 class RunSource:
-    """A method of a preset, or of the preset's rehearsal."""
+    """A method of a preset, or of the preset's rehearsal.
+
+    Attributes:
+        changes: fields that have another value than in the preset.
+        seeds: number of seeds of one of several readings, whose experiment has this method alone and whose
+            rehearsal has the size ``COMPARED``; None: the preset as it is.
+    """
 
     preset: str
     index: int
     rehearsal: bool = False
+    changes: Changes = ()
+    seeds: int | None = None
 
     @property
     def experiment(self) -> Experiment:
         """The experiment that the method belongs to."""
-        return _experiment(self.preset, self.rehearsal)[0]
+        return self._made[0]
+
+    @property
+    def entry(self) -> MethodEntry:
+        """The method as its experiment has it."""
+        return self.experiment.methods[0 if self.seeds else self.index]
+
+    @property
+    def _made(self) -> tuple[Experiment, list[VariantRun]]:
+        if self.seeds is None:
+            return _experiment(self.preset, self.rehearsal)
+        return _reading(self)
 
     @property
     def _variant(self) -> VariantRun:
-        return _experiment(self.preset, self.rehearsal)[1][self.index]
+        return self._made[1][0 if self.seeds else self.index]
 
     @property
     def config(self) -> RunConfig:
@@ -69,6 +96,22 @@ def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantR
     experiment = published()[preset]
     if rehearsal:
         experiment = mini.rehearsal(experiment)
+    return experiment, variant_runs(experiment)
+
+
+@library.cached
+def _reading(source: RunSource) -> tuple[Experiment, list[VariantRun]]:
+    """Return the experiment of one method under one reading, which reproduces nothing as the preset does."""
+    preset, count_of_seeds = published()[source.preset], source.seeds or 1
+    further = (seed for seed in count(1) if seed not in preset.seeds)
+    seeds = (*preset.seeds, *islice(further, count_of_seeds))[:count_of_seeds]
+    changes = {"methods": preset.methods[source.index : source.index + 1], "seeds": seeds, "reproduces": ()}
+    experiment = sweeps.fixed(preset.model_copy(update=changes), dict(source.changes))
+    if source.rehearsal:
+        experiment = mini.rehearsal(experiment, replace(COMPARED, seeds=count_of_seeds))
+        if prompt := dict(source.changes).get("data.template"):  # the paper's own suits its classes alone
+            data = experiment.data.model_copy(update={"template": prompt})
+            experiment = experiment.model_copy(update={"data": data})
     return experiment, variant_runs(experiment)
 
 

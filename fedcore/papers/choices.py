@@ -1,0 +1,206 @@
+"""What a paper leaves open: the ``choices.toml`` of its folder, and the readings of a table.
+
+A choice is something that a paper does not say, with its alternatives as fields of an experiment; the first
+alternative is the reading of FedLens. docs/papers.md describes the format.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedcore.config import Experiment, sweeps
+from fedcore.errors import FedLensError, first_line
+from fedcore.papers import library
+from fedcore.papers.comparability import Reason, read_reasons
+from fedcore.papers.equivalents import variant_runs
+from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
+from fedcore.papers.printed_runs import experiments
+from fedcore.papers.published import PublishedValue
+from fedcore.paths import read_text
+from fedcore.results.metrics import Rule
+from fedcore.results.specification import Reading
+from fedcore.seeds import numpy_generator
+
+MOST_READINGS = 128
+"""A table with more readings is read under a sample of them."""
+
+
+class _ChoicesPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Alternative(_ChoicesPart):
+    """One way to read a paper where it says nothing.
+
+    Attributes:
+        set: path of a field, as in a sweep -> its value; empty for the reading of FedLens.
+        rule: how the reported round is selected instead.
+        digits: decimals that values are rounded to before they are compared.
+        seed: position, from 1, of the one seed that counts.
+    """
+
+    label: str = Field(min_length=1, max_length=40)
+    set: dict[str, Any] = {}
+    rule: Rule | None = None
+    digits: int | None = Field(None, ge=0, le=3)
+    seed: int | None = Field(None, ge=1)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it needs runs of its own, rather than reading the same runs in another way."""
+        return bool(self.set)
+
+
+class Choice(_ChoicesPart):
+    """Something that a paper does not say.
+
+    Attributes:
+        reasons: beginnings of the reasons in ``reasons.csv`` that name it.
+        tables, datasets, settings, methods: names as printed that it is about, which may contain ``*``;
+            empty for all.
+    """
+
+    name: str = Field(min_length=1, max_length=40)
+    why: str = Field(min_length=1, description="What the paper says, or does not say")
+    reasons: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _first_is_ours(self) -> Choice:
+        first = self.alternatives[0]
+        if first.model_dump(exclude={"label"}, exclude_defaults=True):
+            raise ValueError("the first alternative is the reading of FedLens and sets nothing")
+        if len({alternative.label for alternative in self.alternatives}) < len(self.alternatives):
+            raise ValueError("two alternatives have the same label")
+        return self
+
+    def is_about(self, value: PublishedValue) -> bool:
+        named = (
+            (self.tables, value.table),
+            (self.datasets, value.dataset),
+            (self.settings, value.setting),
+            (self.methods, value.method),
+        )
+        return all(not names or any(library.matches(p, name) for name in names) for names, p in named)
+
+    def explains(self, reason: str) -> bool:
+        """Return whether a reason against comparing is about this choice."""
+        return reason.startswith(self.reasons) if self.reasons else False
+
+
+class _Choices(_ChoicesPart):
+    choice: tuple[Choice, ...] = ()
+
+
+@library.cached
+def choices(work: str) -> tuple[Choice, ...]:
+    """Return what a paper leaves open, in the order of the file; nothing if its folder has no file."""
+    return read_choices(library.find(work))
+
+
+def read_choices(paper: Paper) -> tuple[Choice, ...]:
+    """Read the ``choices.toml`` of a paper's folder.
+
+    Raises:
+        FedLensError: naming the file, the choice and the field, and what to do.
+    """
+    file = paper.folder / CHOICES_FILE
+    if not file.exists():
+        return ()
+    try:
+        content = tomllib.loads(read_text(file, f"a {CHOICES_FILE}", "folder"))
+        found = _Choices(**content).choice
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise FedLensError(
+            f"{file}: {place}: {first['msg']}; docs/papers.md has the fields", "choice"
+        ) from error
+    texts = [reason.text for reason in read_reasons(paper)]
+    for choice in found:
+        for start in choice.reasons:
+            if not any(text.startswith(start) for text in texts):
+                raise FedLensError(
+                    f"{file}, choice '{choice.name}': no reason in {REASONS_FILE} begins with '{start}'; "
+                    "copy its beginning",
+                    "reasons",
+                )
+    if len({choice.name for choice in found}) < len(found):
+        raise FedLensError(f"{file}: two choices have the same name; rename one", "name")
+    return found
+
+
+def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
+    """Refuse choices about no printed value, and alternatives that fit no experiment of their tables.
+
+    Raises:
+        FedLensError: naming the file, the choice and the alternative, and what to do.
+    """
+    given = experiments(paper)
+    for choice in read_choices(paper):
+        where = f"{paper.folder / CHOICES_FILE}, choice '{choice.name}'"
+        about = [value for value in values if choice.is_about(value)]
+        if not about:
+            raise FedLensError(f"{where}: it is about no printed value; correct tables to methods", "choice")
+        places = {(value.table, value.dataset) for value in about}
+        fitting = [
+            experiment
+            for experiment in given.values()
+            if not experiment.sweep
+            and any(
+                table == entry.table and entry.dataset in ("", dataset)
+                for entry in experiment.reproduces
+                for table, dataset in places
+            )
+        ]
+        for alternative in choice.alternatives:
+            try:
+                _try(alternative.set, fitting)
+            except FedLensError as error:
+                raise FedLensError(f"{where}, '{alternative.label}': {error}", "set") from error
+
+
+def _try(changes: Mapping[str, Any], fitting: Sequence[Experiment]) -> None:
+    applied = {path for path in changes for e in fitting if sweeps.concerns(e, path)}
+    for path in changes:
+        if path not in applied:
+            raise FedLensError(f"no experiment of its tables has '{path}'; correct the path", "set")
+    for experiment in fitting:
+        variant_runs(sweeps.fixed(experiment, changes))
+
+
+def readings(choices: Sequence[Choice], most: int = MOST_READINGS, seed: int = 1) -> list[Reading]:
+    """Return all readings; if there are more than ``most``, a sample of them.
+
+    The sample has the reading of FedLens and each that differs from it in one choice, however many these are.
+    """
+    sizes = [len(choice.alternatives) for choice in choices]
+    if math.prod(sizes) <= most:
+        return list(itertools.product(*map(range, sizes)))
+    own = (0,) * len(sizes)
+    found = [own, *((*own[:i], k, *own[i + 1 :]) for i, size in enumerate(sizes) for k in range(1, size))]
+    generator = numpy_generator(seed, "readings", len(sizes))
+    known = set(found)
+    while len(found) < most:
+        drawn = tuple(int(generator.integers(size)) for size in sizes)
+        if drawn not in known:
+            known.add(drawn)
+            found.append(drawn)
+    return found
+
+
+def of_reasons(choices: Sequence[Choice], reasons: Sequence[Reason]) -> list[int]:
+    """Return the positions of the choices that some reasons name."""
+    return [i for i, choice in enumerate(choices) if any(choice.explains(r.text) for r in reasons)]

@@ -1,0 +1,265 @@
+"""A table under every reading of what its paper leaves open: the runs, and each value under each reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcore.papers import library, mini
+from fedcore.papers.choices import MOST_READINGS, Alternative, Choice, choices, readings
+from fedcore.papers.comparability import comparability
+from fedcore.papers.printed_runs import data_sets
+from fedcore.papers.published import PublishedValue, load
+from fedcore.papers.recorded import RecordedRuns
+from fedcore.papers.tables.availability import Availability
+from fedcore.papers.tables.cells import TableCell, cell_of
+from fedcore.papers.tables.sources import COMPARED_SEEDS, RunSource, source_of
+from fedcore.progress import counted
+from fedcore.results.metrics import Rule
+from fedcore.results.specification import (
+    Effect,
+    Reading,
+    Survival,
+    curve,
+    differences,
+    effects,
+    survival,
+    weight_text,
+)
+from fedcore.results.statistics import ValuesBySeed, signed
+from fedcore.store import Store
+
+Found = Mapping[Reading, Mapping[PublishedValue, ValuesBySeed]]
+"""Reading -> value -> its value by seed."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The values of a table that differ in their method alone; ``own`` is that of the paper's own method."""
+
+    title: str
+    own: PublishedValue
+    values: tuple[PublishedValue, ...]
+
+    @property
+    def rivals(self) -> tuple[PublishedValue, ...]:
+        return tuple(value for value in self.values if value != self.own)
+
+
+def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
+    """Return the rankings of a table that runs can give, those of a mean over domains or clients first.
+
+    The own method is the first of ``Paper.own`` that is there, else the one with the highest printed value.
+    """
+    by_place: dict[tuple[str, ...], list[PublishedValue]] = {}
+    for value in dict.fromkeys(values):
+        if isinstance(source_of(value), RunSource):
+            place = (value.dataset, value.setting, value.backbone, value.target, value.metric)
+            by_place.setdefault(place, []).append(value)
+    found = []
+    for place, among in by_place.items():
+        named = [v for name in library.find(among[0].paper).own for v in among if v.method == name]
+        own = named[0] if named else max(among, key=lambda v: v.value)
+        title = ", ".join("mean" if part == "avg" else part for part in place if part)
+        found.append(Ranking(title, own, tuple(among)))
+    return sorted(found, key=lambda ranking: ranking.own.target != "avg")
+
+
+@dataclass(frozen=True)
+class Multiverse:
+    """The readings of a ranking.
+
+    Attributes:
+        choices: those that concern one of its values.
+        rehearsal: whether the runs are rehearsals on embedded data.
+    """
+
+    ranking: Ranking
+    choices: tuple[Choice, ...]
+    readings: tuple[Reading, ...]
+    rehearsal: bool = False
+
+    def taken(self, value: PublishedValue, reading: Reading) -> list[Alternative]:
+        """Return the alternatives of a reading that concern a value."""
+        pairs = zip(self.choices, reading, strict=True)
+        return [choice.alternatives[k] for choice, k in pairs if k and choice.is_about(value)]
+
+    def source(self, value: PublishedValue, reading: Reading) -> RunSource:
+        """Return the runs that give a value under a reading."""
+        return _source(value, self.taken(value, reading), self.rehearsal)
+
+    def rule(self, value: PublishedValue, reading: Reading) -> Rule:
+        return next((a.rule for a in self.taken(value, reading) if a.rule), value.rule)
+
+    def cells(self, recorded: RecordedRuns, available: Availability) -> list[TableCell]:
+        """Return a cell for each value and distinct source, whose missing runs ``filling`` queues."""
+        sources = dict.fromkeys((v, self.source(v, r)) for r in self.readings for v in self.ranking.values)
+        return [cell_of(recorded, v, source, None, available.lacks(source.config)) for v, source in sources]
+
+    def read(self, recorded: RecordedRuns) -> Openness:
+        """Return every value under every reading whose runs are finished."""
+        wanted = {
+            (r, v): (self.source(v, r), self.rule(v, r)) for r in self.readings for v in self.ranking.values
+        }
+        recorded.read_results(
+            (source.key, rule) for source, rule in wanted.values() if recorded.has(source.key)
+        )
+        read: dict[tuple[PublishedValue, str, Rule], dict[int, float]] = {}
+        found: dict[Reading, dict[PublishedValue, ValuesBySeed]] = {r: {} for r in self.readings}
+        for (reading, value), (source, rule) in wanted.items():
+            place = (value, source.key, rule)
+            if place not in read:
+                by_seed = recorded.reader(source.domains).by_seed(
+                    value,
+                    recorded.results(source.key, rule) if recorded.has(source.key) else (),
+                    source.held_out,
+                )
+                read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
+            if len(read[place]) == len(source.experiment.seeds):
+                found[reading][value] = _as_read(read[place], self.taken(value, reading))
+        complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
+        return Openness(self, complete, len(found) - len(complete))
+
+
+def _as_read(by_seed: Mapping[int, float], taken: Sequence[Alternative]) -> ValuesBySeed:
+    """Return a value by seed as some alternatives read it that need no other runs."""
+    for alternative in taken:
+        if alternative.seed is not None:
+            by_seed = dict([list(by_seed.items())[alternative.seed - 1]])
+        if alternative.digits is not None:
+            by_seed = {seed: round(value, alternative.digits) for seed, value in by_seed.items()}
+    return by_seed
+
+
+def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool) -> RunSource:
+    preset = source_of(value)
+    if not isinstance(preset, RunSource):
+        raise ValueError(f"no runs give {value}")
+    changes = {path: of for alternative in taken for path, of in alternative.set.items()}
+    return RunSource(preset.preset, preset.index, rehearsal, tuple(changes.items()), COMPARED_SEEDS)
+
+
+def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READINGS) -> Multiverse:
+    """Return the readings of a ranking.
+
+    Alternatives that would train the same runs as one before them, as in a rehearsal that lacks a field, are
+    left out, and so are choices with a single alternative.
+
+    Args:
+        most: see ``choices.readings``.
+    """
+    found = []
+    for choice in choices(library.find(ranking.own.paper).work):
+        about = [v for v in ranking.values if choice.is_about(v)]
+        distinct = {_identity(a, about, rehearsal): a for a in reversed(choice.alternatives)}
+        left = tuple(a for a in choice.alternatives if a in distinct.values())
+        if about and len(left) > 1:
+            found.append(choice.model_copy(update={"alternatives": left}))
+    return Multiverse(ranking, tuple(found), tuple(readings(found, most)), rehearsal)
+
+
+def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehearsal: bool) -> object:
+    keys = tuple(_source(value, [alternative], rehearsal).key for value in about)
+    return keys, alternative.rule, alternative.digits, alternative.seed
+
+
+@dataclass(frozen=True)
+class Openness:
+    """A ranking under all readings that are run.
+
+    Attributes:
+        readings: reading -> value -> its value by seed; all values of the ranking are known in each.
+        missing: number of readings that lack runs.
+    """
+
+    multiverse: Multiverse
+    readings: Found
+    missing: int
+
+    @property
+    def ranking(self) -> Ranking:
+        return self.multiverse.ranking
+
+    @property
+    def means(self) -> dict[Reading, dict[str, float]]:
+        """Reading -> method -> mean over seeds."""
+        return {
+            reading: {v.method: float(np.mean(list(of[v].values()))) for v in self.ranking.values}
+            for reading, of in self.readings.items()
+        }
+
+    def values(self, rival: PublishedValue | None = None) -> dict[Reading, ValuesBySeed]:
+        """Return the paper's own method, or its difference to another one paired by seed, by reading."""
+        own = {reading: of[self.ranking.own] for reading, of in self.readings.items()}
+        if rival is None:
+            return own
+        return differences(own, {reading: of[rival] for reading, of in self.readings.items()})
+
+    def effects(self, rival: PublishedValue | None = None) -> list[Effect]:
+        """Return what each alternative moves, see ``specification.effects``."""
+        means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
+        return effects(means, self.means)
+
+    def named_effects(self, rival: PublishedValue | None = None) -> list[tuple[str, str, Effect]]:
+        """Return the effects with the names of their choice and alternative."""
+        made = self.multiverse.choices
+        return [
+            (made[e.choice].name, made[e.choice].alternatives[e.alternative].label, e)
+            for e in self.effects(rival)
+        ]
+
+    @property
+    def survival(self) -> Survival:
+        return survival(self.means, self.ranking.own.method)
+
+    def weights(self, value: PublishedValue) -> dict[str, str]:
+        """Return how much each caveat of a value of the ranking matters: its text -> in words."""
+        moved = effects({r: of[value.method] for r, of in self.means.items()}, self.means)
+        found = {}
+        for _, text in comparability(value).reasons:
+            mine = [e for e in moved if self.multiverse.choices[e.choice].explains(text)]
+            if mine:
+                found[text] = weight_text(mine)
+        return found
+
+
+def caveat_weights(recorded: RecordedRuns, value: PublishedValue, rehearsal: bool) -> dict[str, str]:
+    """Return how much each caveat of a value matters, as far as recorded runs show: its text -> in words."""
+    if not isinstance(source_of(value), RunSource):
+        return {}
+    of_table = [other for other in load(value.paper) if other.table == value.table]
+    (ranking,) = [r for r in rankings(of_table) if value in r.values]
+    shown = multiverse(ranking, rehearsal).read(recorded)
+    where = "in rehearsal: " if rehearsal else ""
+    return {text: f"{where}{weight}" for text, weight in shown.weights(value).items()}
+
+
+def recorded_runs(store: Store, rehearsal: bool) -> RecordedRuns:
+    """Return the runs of a store that can give values of papers, or of their rehearsals."""
+    return RecordedRuns(store, {mini.DATA} if rehearsal else data_sets())
+
+
+def report(shown: Openness) -> list[str]:
+    """Return a ranking under all readings in lines of text."""
+    ranking, lines = shown.ranking, []
+    where = " (in rehearsal: no evidence about the paper)" if shown.multiverse.rehearsal else ""
+    lines.append(
+        f"{ranking.title}: {counted(len(shown.readings), 'reading')} run, {shown.missing} not{where}"
+    )
+    if not shown.readings:
+        return lines
+    for rival in ranking.rivals:
+        found = curve(shown.values(rival))
+        ahead = sum(spec.stat.mean > 0 for spec in found)
+        span = f"{signed(found[0].stat.mean)} to {signed(found[-1].stat.mean)} points"
+        lines.append(f"  {ranking.own.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}")
+    for choice, alternative, effect in shown.named_effects():
+        lines.append(f"  {choice}, {alternative}: {signed(effect.mean)} points, {weight_text([effect])}")
+    lasting = shown.survival
+    lines.append(
+        f"  {ranking.own.method} is first in {lasting.first} of {lasting.readings} readings; "
+        f"the order is that of FedLens's reading in {lasting.same_order}"
+    )
+    return lines

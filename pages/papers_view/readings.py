@@ -1,0 +1,112 @@
+"""What a paper leaves open: its choices, the runs of all readings of a table, and specification curves."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from fedcore.papers import library
+from fedcore.papers.tables import multiverse
+from fedcore.papers.tables.cells import TableCell
+from fedcore.papers.tables.layout import PrintedTable
+from fedcore.papers.tables.multiverse import Multiverse, Openness
+from fedcore.plots.specification import curve_table, specification_chart
+from fedcore.progress import counted
+from fedcore.results.specification import curve
+from fedcore.results.statistics import signed
+from pages.papers_view import fill
+from pages.papers_view.state import Snapshot
+from pages.widgets import charts, markup, session
+
+MEANING = (
+    "A reading takes one alternative of each choice; the first is that of FedLens. Selection, rounding and "
+    "seeds are other readings of the same runs. Runs that several readings share are trained once."
+)
+NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def spaces_of(table: str, rehearsal: bool, papers: int, _table: PrintedTable) -> dict[str, Multiverse]:
+    """Return the readings of each ranking of a table by title; ``papers`` is the version of the library."""
+    every = [multiverse.multiverse(r, rehearsal) for r in multiverse.rankings(_table.values)]
+    return {space.ranking.title: space for space in every if space.choices}
+
+
+def section(table: PrintedTable, snapshot: Snapshot) -> None:
+    """Draw what a table leaves open; nothing if its paper's folder names no choice."""
+    spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
+    if not spaces:
+        return
+    st.subheader("What the paper leaves open", anchor=False)
+    st.caption(MEANING + (f" {NO_EVIDENCE}" if snapshot.rehearsal else ""))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if st.session_state.get("readings_of") not in spaces:
+            st.session_state["readings_of"] = next(iter(spaces))
+        title = st.selectbox("Values", list(spaces), key="readings_of")
+        if st.button("Run all readings of the table", icon=":material/account_tree:", key="readings_all"):
+            st.session_state[fill.OPEN] = (table.name, "readings")
+        if st.button("Only of these values", key="readings_some"):
+            st.session_state[fill.OPEN] = (table.name, f"readings {title}")
+    space = spaces[title]
+    rows = [
+        [markup.esc(c.name), markup.esc(c.why), markup.esc(" | ".join(a.label for a in c.alternatives))]
+        for c in space.choices
+    ]
+    head = [("Choice", "name"), ("What is open", "prose"), ("Alternatives", "prose")]
+    with st.expander(f"{counted(len(rows), 'choice')}, {counted(len(space.readings), 'reading')}"):
+        st.html(markup.table_html(head, rows, "Choices"))
+    _draw(space.read(snapshot.recorded))
+
+
+def title_of(table: PrintedTable, choice: str) -> str:
+    """Return the title of all readings of a table (``readings``), or of one ranking (``readings TITLE``)."""
+    _, _, values = choice.partition(" ")
+    return f"{table.title}, all readings{values and f' of {values}'}"
+
+
+def cells_of(table: PrintedTable, choice: str, snapshot: Snapshot) -> list[TableCell]:
+    """Return a cell for each value and variant of its runs, see ``title_of``."""
+    spaces = spaces_of(table.name, snapshot.rehearsal, library.version(), table)
+    _, _, values = choice.partition(" ")
+    chosen = [spaces[values]] if values in spaces else list(spaces.values())
+    return [cell for space in chosen for cell in space.cells(snapshot.recorded, snapshot.available)]
+
+
+def _draw(shown: Openness) -> None:
+    """Draw the curve of the own method or of a difference, what moves it, and whether ranks survive."""
+    if len(shown.readings) < 2:
+        st.info(
+            "The curve appears when the runs of two readings are done; "
+            f"{counted(shown.missing, 'reading')} of {len(shown.readings) + shown.missing} lack runs.",
+            icon=":material/stacked_line_chart:",
+        )
+        return
+    ranking = shown.ranking
+    own = ranking.own.method
+    rivals = {f"{own} minus {rival.method}": rival for rival in ranking.rivals}
+    quantity = st.selectbox("Curve", [*rivals, own], key="readings_curve")
+    rival = rivals.get(quantity)
+    found = curve(shown.values(rival))
+    choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.multiverse.choices]
+    method = shown.multiverse.source(ranking.own, shown.multiverse.readings[0]).entry.name
+    chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
+    lasting = shown.survival
+    st.markdown(
+        f"**{markup.md(chart.alt)}** {markup.md(own)} is first in {lasting.first} of "
+        f"{counted(lasting.readings, 'reading')}; the order of all methods is that of FedLens's reading in "
+        f"{lasting.same_order}."
+        + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
+        + (f" {NO_EVIDENCE}" if shown.multiverse.rehearsal else "")
+    )
+    charts.draw(chart, "readings_chart", curve_table(found, choices))
+    effects = shown.named_effects(rival)
+    markup.table(
+        {
+            "choice": [choice for choice, _, _ in effects],
+            "alternative": [alternative for _, alternative, _ in effects],
+            "mean difference": [signed(e.mean, 2) for _, _, e in effects],
+            "largest": [round(e.largest, 2) for _, _, e in effects],
+            "pairs": [e.pairs for _, _, e in effects],
+            "order changes": [e.reordered for _, _, e in effects],
+        },
+        "What each alternative moves against the first of its choice, all others equal (points)",
+    )
