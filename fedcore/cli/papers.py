@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -212,7 +213,7 @@ def readings(
         if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
             raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
         for wanted in fillings:
-            planned = wanted.reduced(with_preparation(lambda wanted=wanted: plan(wanted.experiment)))
+            planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
                 train_here(store, wanted.experiment, planned.runs, None, None, False)
             else:

@@ -56,12 +56,12 @@ def rankings(values: Iterable[PublishedValue]) -> list[Ranking]:
     by_place: dict[tuple[str, ...], list[PublishedValue]] = {}
     for value in dict.fromkeys(values):
         if isinstance(source_of(value), RunSource):
-            place = (value.dataset, value.setting, value.backbone, value.target, value.metric)
-            by_place.setdefault(place, []).append(value)
+            named = (value.dataset, value.setting, value.backbone, value.target, value.metric)
+            by_place.setdefault(named, []).append(value)
     found = []
     for place, among in by_place.items():
-        named = [v for name in library.find(among[0].paper).own for v in among if v.method == name]
-        own = named[0] if named else max(among, key=lambda v: v.value)
+        mine = [v for name in library.find(among[0].paper).own for v in among if v.method == name]
+        own = mine[0] if mine else max(among, key=lambda v: v.value)
         title = ", ".join("mean" if part == "avg" else part for part in place if part)
         found.append(Ranking(title, own, tuple(among)))
     return sorted(found, key=lambda ranking: ranking.own.target != "avg")
