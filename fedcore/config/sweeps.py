@@ -194,7 +194,7 @@ def fixed(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     Raises:
         FedLensError: naming the field as ``sweep.<path>``, for one that cannot be swept or a wrong value.
     """
-    sweep = {path: (value,) for path, value in values.items() if concerns(experiment, path)}
+    sweep = {path: _values(path, [value]) for path, value in values.items() if concerns(experiment, path)}
     chosen = variants(Experiment.model_validate({**experiment.model_dump(), "sweep": sweep}))
     return Experiment.model_validate(
         {**experiment.model_dump(), **chosen[0].shared, "methods": [v.entry for v in chosen], "sweep": {}}

@@ -9,6 +9,7 @@ from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedTable
 from fedcore.papers.tables.multiverse import Multiverse, Openness
+from fedcore.papers.tables.sources import COMPARED, COMPARED_SEEDS
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve
@@ -22,6 +23,7 @@ MEANING = (
     "seeds are other readings of the same runs. Runs that several readings share are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
+SIZE = f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED_SEEDS} seeds."
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -37,8 +39,8 @@ def section(table: PrintedTable, snapshot: Snapshot) -> None:
     if not spaces:
         return
     st.subheader("What the paper leaves open", anchor=False)
-    st.caption(MEANING + (f" {NO_EVIDENCE}" if snapshot.rehearsal else ""))
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    st.caption(MEANING + (f" {SIZE} {NO_EVIDENCE}" if snapshot.rehearsal else ""))
+    with st.container(horizontal=not session.is_narrow(), vertical_alignment="bottom"):
         if st.session_state.get("readings_of") not in spaces:
             st.session_state["readings_of"] = next(iter(spaces))
         title = st.selectbox("Values", list(spaces), key="readings_of")
@@ -101,10 +103,10 @@ def _draw(shown: Openness) -> None:
     effects = shown.named_effects(rival)
     markup.table(
         {
-            "choice": [choice for choice, _, _ in effects],
-            "alternative": [alternative for _, alternative, _ in effects],
+            "choice": [markup.md(choice) for choice, _, _ in effects],
+            "alternative": [markup.md(alternative) for _, alternative, _ in effects],
             "mean difference": [signed(e.mean, 2) for _, _, e in effects],
-            "largest": [round(e.largest, 2) for _, _, e in effects],
+            "largest": [f"{e.largest:.2f}" for _, _, e in effects],
             "pairs": [e.pairs for _, _, e in effects],
             "order changes": [e.reordered for _, _, e in effects],
         },

@@ -21,7 +21,7 @@ from fedcore.papers.tables.layout import all_tables
 from fedcore.store import Store
 from pages.papers_view import fill
 from pages.widgets import session
-from tests.support.papers import finish
+from tests.support.papers import finish, finish_readings
 from tests.support.web.pages import Opened, button
 
 TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
@@ -214,3 +214,23 @@ def test_a_table_is_added_in_the_browser(open_page: Opened, tmp_path: Path) -> N
     assert (made / "values.csv").read_text(encoding="utf-8").count("\n") == 3
     shutil.rmtree(made)
     adding.use(session.store().path)  # the process forgets the paper
+
+
+def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("papers", table="feddeap-5", rehearsal="true")
+    assert "What the paper leaves open" in [element.value for element in app.subheader]
+    assert any("The curve appears when the runs of two readings are done" in i.value for i in app.info)
+    assert not app.get("plotly_chart")
+    app = button(app, "Run all readings of the table").click().run()
+    assert not app.exception
+    assert button(app, "Queue 72 runs"), "three rows of eight variants with three seeds"
+    finish_readings(tmp_path / "runs.db")
+    app = open_page("papers", table="feddeap-5", rehearsal="true")
+    assert not app.exception
+    assert len(app.get("plotly_chart")) == 1
+    assert any("FedDEAP is first in 64 of 64 readings" in text.value for text in app.markdown)
+
+
+def test_a_paper_that_names_no_choice_shows_none(open_page: Opened) -> None:
+    app = open_page("papers", table="fedmgp-2")
+    assert "What the paper leaves open" not in [element.value for element in app.subheader]

@@ -1,0 +1,210 @@
+"""What papers leave open: their files, the readings, and runs that several readings share."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fedcore.cli.main import main
+from fedcore.errors import FedLensError
+from fedcore.papers import choices, library
+from fedcore.papers.choices import Alternative, Choice
+from fedcore.papers.mini import DATA
+from fedcore.papers.published import load
+from fedcore.papers.recorded import RecordedRuns
+from fedcore.papers.tables import multiverse
+from fedcore.papers.tables.availability import Availability
+from fedcore.papers.tables.filling import fillings, missing_parts
+from fedcore.papers.tables.multiverse import Multiverse, Ranking
+from fedcore.store import Store
+from tests.support.papers import finish_readings, value_of
+
+PAPER = 'title = "Mine"\ncitation = "Me, 2026"\nlicence = "facts"\nkind = "paper"\n'
+VALUES = (
+    "table,dataset,setting,backbone,method,target,metric,value,std\n"
+    "1,PACS,,ViT-B-32,PromptFL,avg,accuracy,80.5,\n"
+)
+RUNS = """
+[data]
+PACS = "pacs"
+[[methods]]
+method = ["PromptFL"]
+name = "promptfl"
+[presets.table1]
+data = { name = "pacs" }
+backbone = { name = "ViT-B-32", pretrained = "openai" }
+methods = [{ name = "promptfl" }]
+reproduces = [{ table = "1", dataset = "PACS" }]
+"""
+CHOICE = """
+[[choice]]
+name = "momentum"
+why = "The paper does not say."
+methods = ["PromptFL"]
+alternatives = [{ label = "0.9" }, { label = "none", set = { "methods.*.momentum" = 0.0 } }]
+"""
+
+
+def folder(tmp_path: Path, text: str) -> library.Paper:
+    made = tmp_path / "mine"
+    made.mkdir(exist_ok=True)
+    for name, content in (
+        ("paper.toml", PAPER), ("values.csv", VALUES), ("runs.toml", RUNS), ("choices.toml", text),
+    ):  # fmt: skip
+        (made / name).write_text(content, encoding="utf-8")
+    return library.read_paper(made)
+
+
+def check(paper: library.Paper) -> None:
+    from fedcore.papers.published import read_values
+
+    choices.check(paper, read_values(paper))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "sdfed",
+        "feddeap",
+        pytest.param("fedot", marks=pytest.mark.slow),
+        pytest.param("fedalign", marks=pytest.mark.slow),
+    ],
+)
+def test_every_alternative_fits_every_experiment_of_its_tables(work: str) -> None:
+    values = [value for paper in library.editions(work) for value in load(paper.key)]
+    assert len(choices.choices(work)) > 4
+    choices.check(library.find(work), values)
+
+
+def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
+    paper = folder(tmp_path, CHOICE)
+    check(paper)
+    (choice,) = choices.read_choices(paper)
+    assert [a.label for a in choice.alternatives] == ["0.9", "none"]
+    assert choice.alternatives[1].set == {"methods.*.momentum": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("[[choice]]", "[[choice]", "choices.toml: "),
+        ('"none"', '"0.9"', "two alternatives have the same label"),
+        (
+            '{ label = "0.9" }',
+            '{ label = "0.9", digits = 1 }',
+            "is the reading of FedLens",
+        ),
+        ("why", "because", "docs/papers.md has the fields"),
+        ('momentum" = 0.0', 'momentun" = 0.0', "'momentum', 'none': no experiment of its tables has"),
+        ('methods.*.momentum" = 0.0', 'methods.promptfl.momentum" = 7', "'momentum', 'none': "),
+        ("methods.*.momentum", "data.name", "make an experiment for each value"),
+        ('methods.*.momentum" = 0.0', "partition.leftover\" = 'drop'", "does not use leftover"),
+        ('["PromptFL"]', '["CoOp"]', "it is about no printed value"),
+        ("why =", 'reasons = ["no such"]\nwhy =', "no reason in reasons.csv begins with 'no such'"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_place_and_remedy(
+    tmp_path: Path, before: str, after: str, expected: str
+) -> None:
+    assert before in CHOICE
+    with pytest.raises(FedLensError) as error:
+        check(folder(tmp_path, CHOICE.replace(before, after)))
+    assert expected in str(error.value)
+    assert "choices.toml" in str(error.value)
+
+
+def test_readings_are_all_of_them_or_a_seeded_sample_with_each_single_change() -> None:
+    two, three = (
+        Choice(
+            name=str(n), why="-", alternatives=[Alternative(label=str(i), digits=i or None) for i in range(n)]
+        )
+        for n in (2, 3)
+    )
+    assert choices.readings([two, three]) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    sample = choices.readings([two, three, three, three], most=12)
+    assert sample[0] == (0, 0, 0, 0)
+    assert {r for r in sample if sum(map(bool, r)) == 1} == set(sample[1:8])
+    assert len(set(sample)) == len(sample) == 12
+    assert sample == choices.readings([two, three, three, three], most=12)
+    assert len(choices.readings([two, three, three, three], most=1)) == 8, "each single change is there"
+
+
+def ranking() -> Ranking:
+    """FedDEAP beside CLIP-FC on DomainNet-126."""
+    of = {"table": "1", "dataset": "DomainNet-126", "target": "avg"}
+    own, other = (value_of("feddeap", method=name, **of) for name in ("FedDEAP", "CLIP-FC"))
+    return Ranking("both", own, (own, other))
+
+
+def test_runs_that_several_readings_share_are_trained_once(tmp_path: Path) -> None:
+    space = multiverse.multiverse(ranking(), rehearsal=True)
+    assert [len(c.alternatives) for c in space.choices] == [2, 2, 2, 2, 2, 4]
+    assert len(space.readings) == 128
+    recorded = RecordedRuns(Store(tmp_path / "none.db"), {DATA})
+    parts = missing_parts(space.cells(recorded, Availability({})))
+    # FedDEAP has three choices of its own that train, CLIP-FC one; round and seeds read the same runs
+    assert {source.entry.name: 0 for source in parts} == {"feddeap": 0, "clip-fc": 0}
+    assert sum(source.entry.name == "feddeap" for source in parts) == 8
+    assert sum(source.entry.name == "clip-fc" for source in parts) == 2
+    assert {len(of_source) for of_source in parts.values()} == {3}
+    (experiment,) = fillings(space.cells(recorded, Availability({})), Availability({}))
+    assert len(experiment.wanted) == 30
+    assert len({entry.label for entry in experiment.experiment.methods}) == 10
+    assert not experiment.experiment.reproduces
+
+
+def test_alternatives_that_a_rehearsal_cannot_tell_apart_are_left_out() -> None:
+    of = {"table": "1", "dataset": "FEMNIST", "target": "avg", "metric": "generalization"}
+    value = value_of("fedot", method="FedOT", **of)
+    one = Ranking("one", value, (value,))
+    real, small = (multiverse.multiverse(one, rehearsal) for rehearsal in (False, True))
+    large, capped = (
+        next([a.label for a in c.alternatives] for c in space.choices if c.name == "batch size")
+        for space in (real, small)
+    )
+    assert large == ["32", "16", "64"]
+    assert capped == ["32", "16"], "64 is capped at 32"
+
+
+@pytest.fixture(scope="module")
+def readings_of_table5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Multiverse]:
+    """A store with made-up runs of all readings of a row of FedDEAP's Table 5."""
+    db = tmp_path_factory.mktemp("readings") / "runs.db"
+    return Store(db), finish_readings(db)
+
+
+def test_selection_rounding_and_seeds_read_the_same_runs(
+    readings_of_table5: tuple[Store, Multiverse],
+) -> None:
+    store, space = readings_of_table5
+    shown = space.read(multiverse.recorded_runs(store, True))
+    assert len(shown.readings) == len(space.readings) == 64
+    assert shown.missing == 0
+    names = [choice.name for choice in space.choices]
+    seeds, own = names.index("seeds"), (0,) * len(names)
+    of_seed = [shown.values()[(*own[:seeds], k, *own[seeds + 1 :])] for k in range(4)]
+    assert [len(of) for of in of_seed] == [3, 1, 1, 1]
+    assert {k: v for of in of_seed[1:] for k, v in of.items()} == of_seed[0]
+    text = "\n".join(multiverse.report(shown))
+    assert "64 readings run, 0 not (in rehearsal: no evidence about the paper)" in text
+    curve = sorted(shown.means[r]["FedDEAP"] for r in shown.readings)
+    assert all(a <= b for a, b in pairwise(curve))
+    weights = multiverse.caveat_weights(multiverse.recorded_runs(store, True), space.ranking.own, True)
+    assert weights, "caveats of FedDEAP name choices"
+    assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
+
+
+def test_the_command_reads_a_table(
+    readings_of_table5: tuple[Store, Multiverse], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, space = readings_of_table5
+    command = ["papers", "readings", "feddeap-5", "--setting", space.ranking.own.setting, "--rehearsal"]
+    assert main([*command, "--db", str(store.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "optimiser of the prompts: momentum and decay of the code, plain SGD" in shown
+    assert "0 runs missing" in shown
+    assert "FedDEAP is first in 64 of 64 readings" in shown
+    assert main(["papers", "readings", "feddeap-55", "--db", str(store.path)]) == 2
+    assert "no table 'feddeap-55'; " in capsys.readouterr().err
