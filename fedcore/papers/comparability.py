@@ -66,10 +66,7 @@ class Reason:
 
     def is_about(self, value: PublishedValue) -> bool:
         return all(
-            any(
-                library.matches(value.paper if column == "edition" else getattr(value, column), name)
-                for name in names
-            )
+            library.matches(value.paper if column == "edition" else getattr(value, column), names)
             for column, names in self.patterns.items()
         )
 

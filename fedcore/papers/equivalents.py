@@ -39,6 +39,7 @@ class NoEquivalent:
     reason: str
 
 
+@library.cached
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
     reason = _reason_for_no_run(value)

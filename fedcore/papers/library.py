@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
@@ -58,6 +58,17 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
     remembered = cache(function)
     _CACHED.append(remembered.cache_clear)
     return remembered  # type: ignore[return-value]  # mypy reads cache's arguments as hashable objects
+
+
+def cached_by_paper(function: Callable[[str], R]) -> Callable[[str], R]:
+    """Cache what a function reads from the files of one paper; those of a paper that ships do not change."""
+    of_shipped, of_added = cache(function), cached(function)
+
+    @wraps(function)
+    def remembered(key: str) -> R:
+        return of_shipped(key) if key in shipped() else of_added(key)
+
+    return remembered
 
 
 class _PaperPart(BaseModel):
@@ -222,9 +233,13 @@ class Paper(_PaperPart):
         return hash((self.key, self.folder))
 
 
-def matches(printed: str, pattern: str) -> bool:
-    """Return whether a printed name is the one of a rule, in which ``*`` and ``?`` stand for any letters."""
-    return fnmatchcase(printed, pattern.replace("[", "[[]"))
+@cache
+def matches(printed: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a printed name is one of a rule's, in which ``*`` and ``?`` stand for any letters.
+
+    Cached, because thousands of values share a few hundred names.
+    """
+    return any(fnmatchcase(printed, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 def read_paper(folder: Path) -> Paper:

@@ -49,8 +49,7 @@ class PrintedMethod(_RunsPart):
     def is_about(self, **printed: str) -> bool:
         """Return whether the rule is about a value with these printed names."""
         return all(
-            not (patterns := getattr(self, column))
-            or any(library.matches(printed[column], pattern) for pattern in patterns)
+            not (patterns := getattr(self, column)) or library.matches(printed[column], patterns)
             for column in ("method", "dataset", "setting", "backbone")
         )
 

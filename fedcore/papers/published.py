@@ -77,7 +77,7 @@ LARGEST_VALUES = 20_000
 """Number of values of one source that are read; the largest that ships has 2,440."""
 
 
-@library.cached
+@library.cached_by_paper
 def load(paper: str) -> tuple[PublishedValue, ...]:
     """Return a paper's values in the file's order."""
     return read_values(library.find(paper))

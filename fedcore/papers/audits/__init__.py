@@ -20,10 +20,15 @@ def findings() -> dict[PublishedValue, tuple[Finding, ...]]:
     """Return the findings of all audits on all papers, by the value that they are about."""
     found: list[Finding] = []
     for paper in library.papers():
-        found += inside(load(paper))
+        found += _inside_paper(paper)
     found += across.identical(load_all())
     found += across.far_apart(load_all())
     return _by_value(found)
+
+
+@library.cached_by_paper
+def _inside_paper(paper: str) -> list[Finding]:
+    return inside(load(paper))
 
 
 def inside(values: Sequence[PublishedValue]) -> list[Finding]:
