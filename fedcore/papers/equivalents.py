@@ -49,8 +49,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     rules = runs(paper.work).methods
     if not rules:
         return NoEquivalent("method", paper.why_not(value.table))
-    names = {name: getattr(value, name) for name in ("method", "dataset", "setting", "backbone")}
-    rule = next((rule for rule in rules if rule.is_about(**names)), PrintedMethod())
+    rule = next((rule for rule in rules if rule.is_about(value)), PrintedMethod())
     if rule.name not in _method_names():
         return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
     unmeasured = _reason_for_no_measure(value)

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from fedcore.papers import library
-from fedcore.papers.printed_runs import domain_names
+from fedcore.papers.printed_runs import LocalPerformance, domain_names, runs
 from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results.metrics import (
@@ -154,23 +154,17 @@ def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult)
     return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells)])
 
 
-def after_aggregation(published: PublishedValue) -> bool:
-    """Return whether a local performance is measured after aggregation: FedAlign's under IID and Dirichlet.
-
-    Source: FedAlign, Appendix B.3. PromptFL's values show that theirs are of the models before it: under IID
-    every client holds all classes, where one aggregated model would have one value, and the paper prints two.
-    Two rows of CIFAR-100 under Path print the global value again, which only one aggregated model can have.
-    """
-    if published.setting.startswith("Path"):
-        return published.dataset == "CIFAR100" and published.method in ("FedMaPLe", "PromptFL")
-    return published.method.startswith("FedAlign")
-
-
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Return local performance: models on all test samples of a client's classes (under Path, its own)."""
-    stage = AFTER_AGGREGATION if after_aggregation(published) else BEFORE_AGGREGATION
-    accuracies = _own if published.setting.startswith("Path") else _on_own_classes
-    return reader.mean_accuracy(result, accuracies, stage)
+    """Return local performance, on a client's own test samples or on all samples of its classes."""
+    local = local_performance(published)
+    stage = AFTER_AGGREGATION if local.after_aggregation else BEFORE_AGGREGATION
+    return reader.mean_accuracy(result, _own if local.own_samples else _on_own_classes, stage)
+
+
+def local_performance(published: PublishedValue) -> LocalPerformance:
+    """Return what the metric ``local`` is in a value, by the ``runs.toml`` of its paper."""
+    rules = runs(library.find(published.paper).work).local
+    return next((rule for rule in rules if rule.is_about(published)), LocalPerformance())
 
 
 def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:

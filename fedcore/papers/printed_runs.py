@@ -27,31 +27,47 @@ class _RunsPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PrintedMethod(_RunsPart):
-    """A rule: the method of FedLens that printed names stand for, or the reason why it has none.
-
-    Attributes:
-        method, dataset, setting, backbone: names as printed, which may contain ``*``; empty for all.
-        name: the method of FedLens.
-        config: the fields that distinguish this variant; ``unset`` names those without a value.
-        reason: why FedLens does not implement it, instead of a name.
-    """
+class PrintedRule(_RunsPart):
+    """A rule about the values with certain printed names, which may contain ``*``; empty for all."""
 
     method: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     setting: tuple[str, ...] = ()
     backbone: tuple[str, ...] = ()
+
+    def is_about(self, value: object) -> bool:
+        """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
+        return all(
+            not (patterns := getattr(self, column)) or library.matches(getattr(value, column), patterns)
+            for column in ("method", "dataset", "setting", "backbone")
+        )
+
+
+class PrintedMethod(PrintedRule):
+    """The method of FedLens that printed names stand for, or the reason why it has none.
+
+    Attributes:
+        name: the method of FedLens.
+        config: the fields that distinguish this variant; ``unset`` names those without a value.
+        reason: why FedLens does not implement it, instead of a name.
+    """
+
     name: str = ""
     config: dict[str, Any] = {}
     unset: tuple[str, ...] = ()
     reason: str = ""
 
-    def is_about(self, **printed: str) -> bool:
-        """Return whether the rule is about a value with these printed names."""
-        return all(
-            not (patterns := getattr(self, column)) or library.matches(printed[column], patterns)
-            for column in ("method", "dataset", "setting", "backbone")
-        )
+
+class LocalPerformance(PrintedRule):
+    """The meaning of the metric ``local`` in some values of a source.
+
+    Attributes:
+        after_aggregation: of the models that clients receive, and not of those that they have trained.
+        own_samples: on a client's own test samples, and not on all test samples of its classes.
+    """
+
+    after_aggregation: bool = False
+    own_samples: bool = False
 
 
 class PresetFields(BaseModel):
@@ -72,6 +88,7 @@ class PrintedRuns(_RunsPart):
         domains: data set as printed -> domain as printed -> its name in the catalog.
         cohorts: backbones of mixed federations as printed -> the cohorts of clients.
         methods: rules of printed methods, of which the first that is about a value holds.
+        local: rules of the metric ``local``, of which the first that is about a value holds.
         texts: parts of notes that experiments share, in place of ``{NAME}``.
         entries: label -> the method that experiments name by its label.
         presets: name -> the fields of an experiment. ``like`` names another one whose fields it takes where
@@ -83,6 +100,7 @@ class PrintedRuns(_RunsPart):
     domains: dict[str, dict[str, str]] = {}
     cohorts: dict[str, tuple[CohortConfig, ...]] = {}
     methods: tuple[PrintedMethod, ...] = ()
+    local: tuple[LocalPerformance, ...] = ()
     texts: dict[str, str] = {}
     entries: dict[str, dict[str, Any]] = {}
     presets: dict[

@@ -18,7 +18,7 @@ from fedcore.papers.equivalents import (
     find_variant,
     variant_runs,
 )
-from fedcore.papers.measures import after_aggregation
+from fedcore.papers.measures import local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
@@ -137,7 +137,7 @@ def column_of(value: PublishedValue) -> Metric | None:
     """
     if value.target != "avg" or value.setting.startswith("held out"):
         return None
-    if value.metric == "local" and not after_aggregation(value):
+    if value.metric == "local" and not local_performance(value).after_aggregation:
         return None
     return _COLUMNS.get(value.metric)
 
