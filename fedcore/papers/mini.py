@@ -25,6 +25,7 @@ CAPS = {
     "global_length": 8,
 }
 """Config field of a method -> its largest value in the small version."""
+RATES, LARGEST_RATE = ("lr", "server_lr", "lr_transform"), 0.01
 SMALLER = {
     "network": {"resnet50": "resnet18", "vit_b_16": "vit_tiny"},
     "weights": {"pretrained": "scratch"},  # the pretrained ones may not be on this machine
@@ -43,6 +44,7 @@ class Size:
 
     Attributes:
         domain: the only one of experiments that are not partitioned by domains; the last is the hardest.
+        rate: factor of learning rates below ``LARGEST_RATE``, up to this: clients take far fewer steps.
     """
 
     rounds: int = 2
@@ -50,6 +52,7 @@ class Size:
     seeds: int = 1
     clients: int = 5
     domain: str = DOMAINS[0]
+    rate: float = 1.0
 
 
 SMALLEST = Size()
@@ -84,7 +87,7 @@ def mini(experiment: Experiment, size: Size = SMALLEST) -> Experiment:
         partition=partition,
         backbone={"name": backbone},
         cohorts=_cohorts(experiment.cohorts, clients),
-        methods=tuple(_method(entry, width) for entry in experiment.methods),
+        methods=tuple(_method(entry, width, size.rate) for entry in experiment.methods),
         rounds=min(size.rounds, experiment.rounds),
         participation=1.0
         if experiment.participation == 1
@@ -159,13 +162,15 @@ def _capped(name: str, value: Any, width: int) -> Any:
     return min(value, CAPS[name]) if name in CAPS else value
 
 
-def _method(entry: MethodEntry, width: int) -> MethodEntry:
+def _method(entry: MethodEntry, width: int, rate: float) -> MethodEntry:
     """Return the method with every length and batch size capped, including its defaults."""
     if entry.file:
         registry.load_agreed(entry.file)
     large = registry.build_config(entry.name, entry.config).model_dump(mode="json")
     config = dict(entry.config)
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
+    rates = {k: min(LARGEST_RATE, rate * large[k]) for k in RATES if large.get(k)}
+    config.update({k: faster for k, faster in rates.items() if faster > large[k]})
     config.update(_two_lengths(large))
     config.update({k: of[large[k]] for k, of in SMALLER.items() if large.get(k) in of})
     for texts in class_texts.fields(registry.get(entry.name).Config):

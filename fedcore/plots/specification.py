@@ -56,6 +56,7 @@ def specification_chart(
     figure.add_scatter(
         x=[x for x, _ in marks],
         y=[y for _, y in marks],
+        xaxis="x2",
         yaxis="y2",
         mode="markers",
         marker={"symbol": "square", "size": 4, "color": theme.ink},
@@ -69,8 +70,16 @@ def specification_chart(
         figure, theme, TOOLBAR + inner + BOTTOM_PIXELS,
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
     )  # fmt: skip
+    across = {
+        **theme.axis,
+        "range": [-0.9, len(found) - 0.1],
+        "showgrid": False,
+        "tickvals": [],
+        "ticktext": [],
+    }
     figure.update_layout(
-        xaxis={"showticklabels": False, "showgrid": False, "anchor": "y2", "range": [-0.9, len(found) - 0.1]},
+        xaxis=across,
+        xaxis2={**across, "anchor": "y2", "matches": "x"},
         yaxis={"domain": [1 - CURVE_PIXELS / inner, 1], "title": "points", "zeroline": True,
                "zerolinecolor": theme.faint},
         yaxis2={**theme.axis, "domain": [0, matrix / inner], "range": [len(rows) - 0.4, -0.6],

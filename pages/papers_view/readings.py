@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.papers import library
+from fedcore.papers import library, mini
 from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedTable
@@ -23,7 +23,10 @@ MEANING = (
     "seeds are other readings of the same runs. Runs that several readings share are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
-SIZE = f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED_SEEDS} seeds."
+SIZE = (
+    f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED_SEEDS} seeds, and learning rates "
+    f"{COMPARED.rate} times as high, up to {mini.LARGEST_RATE}, so that methods learn something."
+)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -56,7 +59,11 @@ def section(table: PrintedTable, snapshot: Snapshot) -> None:
     head = [("Choice", "name"), ("What is open", "prose"), ("Alternatives", "prose")]
     with st.expander(f"{counted(len(rows), 'choice')}, {counted(len(space.readings), 'reading')}"):
         st.html(markup.table_html(head, rows, "Choices"))
-    _draw(space.read(snapshot.recorded))
+    shown = space.read(snapshot.recorded)
+    without = [v.method for v in space.ranking.values if v not in shown.ranking.values]
+    if without:
+        st.caption(f"Left out for lack of runs: {markup.md(', '.join(without))}.")
+    _draw(shown)
 
 
 def title_of(table: PrintedTable, choice: str) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import choices, library
+from fedcore.papers import choices, library, mini
 from fedcore.papers.choices import Alternative, Choice
+from fedcore.papers.experiments import preset
 from fedcore.papers.mini import DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import RecordedRuns
@@ -18,6 +19,7 @@ from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.filling import fillings, missing_parts
 from fedcore.papers.tables.multiverse import Multiverse, Ranking
+from fedcore.papers.tables.sources import COMPARED
 from fedcore.store import Store
 from tests.support.papers import finish_readings, value_of
 
@@ -196,6 +198,22 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
 
 
+def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple[Store, Multiverse]) -> None:
+    store, space = readings_of_table5
+    own, other = (
+        space.ranking.own,
+        value_of("feddeap", table="1", dataset="PACS", target="avg", method="FedCLIP"),
+    )
+    both = multiverse.multiverse(Ranking("both", own, (other, own)), rehearsal=True)
+    assert "learning rate of FedCLIP and FACMIC" in [choice.name for choice in both.choices]
+    shown = both.read(multiverse.recorded_runs(store, True))
+    assert shown.ranking.values == (own,)
+    assert shown.multiverse.choices == space.choices
+    assert len(shown.readings) == 64
+    nothing = multiverse.multiverse(Ranking("both", other, (other, own)), rehearsal=True)
+    assert not nothing.read(multiverse.recorded_runs(store, True)).readings
+
+
 def test_the_command_reads_a_table(
     readings_of_table5: tuple[Store, Multiverse], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,3 +226,15 @@ def test_the_command_reads_a_table(
     assert "FedDEAP is first in 64 of 64 readings" in shown
     assert main(["papers", "readings", "feddeap-55", "--db", str(store.path)]) == 2
     assert "no table 'feddeap-55'; " in capsys.readouterr().err
+
+
+def test_rehearsals_of_readings_learn_faster_and_others_are_as_they_were() -> None:
+    large = preset("fedalign/table1-cifar10-dir-baselines")
+    config = {
+        size: {e.label: e.config for e in mini.rehearsal(large, size).methods}
+        for size in (mini.SMALLEST, COMPARED)
+    }
+    assert "lr" not in config[mini.SMALLEST]["PromptFL"]
+    assert config[COMPARED]["PromptFL"]["lr"] == pytest.approx(5 * 0.001)
+    assert mini.rehearsal(large, COMPARED).partition.clients == 4
+    assert mini.rehearsal(large).partition.clients == 5

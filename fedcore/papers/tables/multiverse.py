@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class Multiverse:
 
     Attributes:
         choices: those that concern one of its values.
+        readings: that of FedLens is the first.
         rehearsal: whether the runs are rehearsals on embedded data.
     """
 
@@ -99,7 +100,20 @@ class Multiverse:
         return [cell_of(recorded, v, source, None, available.lacks(source.config)) for v, source in sources]
 
     def read(self, recorded: RecordedRuns) -> Openness:
-        """Return every value under every reading whose runs are finished."""
+        """Return the ranking under every reading whose runs are finished.
+
+        Values without runs in the reading of FedLens are left out, with choices that concern no other value.
+        """
+        found = self._found(recorded)
+        known = tuple(v for v in self.ranking.values if v in found[self.readings[0]])
+        if self.ranking.own in known and known != self.ranking.values:
+            part = multiverse(replace(self.ranking, values=known), self.rehearsal, len(self.readings))
+            return part.read(recorded)
+        complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
+        return Openness(self, complete, len(found) - len(complete))
+
+    def _found(self, recorded: RecordedRuns) -> Found:
+        """Return the values under each reading, without those whose runs are not all finished."""
         wanted = {
             (r, v): (self.source(v, r), self.rule(v, r)) for r in self.readings for v in self.ranking.values
         }
@@ -119,8 +133,7 @@ class Multiverse:
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = _as_read(read[place], self.taken(value, reading))
-        complete = {r: of for r, of in found.items() if len(of) == len(self.ranking.values)}
-        return Openness(self, complete, len(found) - len(complete))
+        return found
 
 
 def _as_read(by_seed: Mapping[int, float], taken: Sequence[Alternative]) -> ValuesBySeed:

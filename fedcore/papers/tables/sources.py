@@ -17,7 +17,7 @@ from fedcore.papers.recorded import Part
 Changes = tuple[tuple[str, object], ...]
 """Paths of an experiment's fields, as in a sweep, with their values."""
 COMPARED_SEEDS = 3
-COMPARED = mini.Size(rounds=8, shots=5, clients=4, domain=mini.DOMAINS[-1])
+COMPARED = mini.Size(rounds=8, shots=5, clients=4, domain=mini.DOMAINS[-1], rate=5)
 """Size of the rehearsals whose readings are compared: methods learn something in it, and ten
 classes do not divide by the number of clients."""
 
