@@ -24,9 +24,8 @@ from fedcore.results.metrics import RULES, Rule
 
 FOLDER = ASSETS / "published"
 """The papers that ship."""
-PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE = (
-    "paper.toml", "values.csv", "reasons.csv", "runs.toml", "choices.toml",
-)  # fmt: skip
+PAPER_FILE, VALUES_FILE, REASONS_FILE = "paper.toml", "values.csv", "reasons.csv"
+RUNS_FILE, CHOICES_FILE = "runs.toml", "choices.toml"
 FOLDER_VARIABLE = "FEDLENS_PAPERS"
 """Environment variable that names the folder of added papers; by default it lies beside the database."""
 KEY = re.compile(r"[a-z0-9][a-z0-9_]*")
