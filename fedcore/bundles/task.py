@@ -15,9 +15,13 @@ from fedcore.store import Store, TaskRow
 
 
 def submit(store: Store, experiments: Sequence[int], choice: ComparisonChoices) -> int:
-    """Queue the making of a comparison's bundle, even if it was made before; returns the task's id."""
+    """Queue the making of a comparison's bundle, even if it was made before; returns the task's id.
+
+    The bundle is deleted with the first experiment.
+    """
     args = {"experiments": list(experiments), "choice": asdict(choice), "runs": _runs(store, experiments)}
-    return store.tasks.submit("bundle", _key(experiments, choice), args, again=True)
+    first = min(store.runs.versions_in_experiment(experiments[0]))
+    return store.tasks.submit("bundle", _key(experiments, choice), args, first, again=True)
 
 
 def find(store: Store, experiments: Sequence[int], choice: ComparisonChoices) -> TaskRow | None:

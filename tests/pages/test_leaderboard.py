@@ -10,7 +10,7 @@ from fedcore.results.curves import row_costs
 from fedcore.results.further_seeds import decisive_runs
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store
-from tests.support import fill
+from tests.support import command_line, fill
 from tests.support.web.markup import tables
 from tests.support.web.pages import Opened, button, html
 
@@ -104,3 +104,15 @@ def test_a_database_that_takes_the_place_of_another_is_read(open_page: Opened, t
         assert [row[1] for row in ranking(open_page("leaderboard"))[1:]] == [label]
         compared = html(open_page("compare", ids=str(number)))
         assert label in compared and other not in compared
+
+
+def test_a_line_below_the_table_names_the_protocol_here_and_on_compare(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    file = tmp_path / "board.csv"
+    file.write_text(
+        "protocol,method,seed,round,model,test_set,correct,total\ndemo@1,Ours,1,10,global,a,9,10\n", "utf-8"
+    )
+    assert command_line.run("import", file, "--db", tmp_path / "runs.db") == 0
+    for app in (open_page("leaderboard", by="global"), open_page("compare", ids=["1"])):
+        assert "Protocol demo@1: all rows." in [c.value.replace("\\", "") for c in app.caption]

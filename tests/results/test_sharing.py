@@ -11,6 +11,7 @@ from fedcore.config import frozen, parse
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.reports.checked import checked_comparison
+from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
 from fedcore.results.protocols import protocol_text
@@ -47,6 +48,9 @@ def test_an_imported_leaderboard_stands_in_its_protocol(db: Path, tmp_path: Path
 def test_the_protocols_of_rows_are_named_with_their_errata(db: Path, tmp_path: Path) -> None:
     compared = compare(Store(db), [1])
     assert protocol_text(compared, compared.rows) == "Protocol demo@1: all rows."
+    with checked_comparison(Store(db), [1]) as checked:
+        (section,) = read_report(checked, Wording(parts=())).sections
+    assert section.paragraph.endswith(". Protocol demo@1: all rows.")
     file, other = tmp_path / "board.csv", tmp_path / "other.db"
     file.write_text(
         "protocol,method,seed,round,model,test_set,correct,total\n"

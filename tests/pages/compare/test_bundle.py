@@ -57,3 +57,8 @@ def test_a_bundle_is_made_and_names_what_has_counts_only(
     app = app.run()
     assert "Bundle (ZIP)" not in handed and button(app, "Make bundle")
     assert any("The runs have changed since" in caption.value for caption in app.caption)
+
+    (task,) = store.tasks.recent()
+    assert task.folder.is_dir()
+    store.experiments.delete(1)
+    assert not task.folder.exists() and store.tasks.recent() == [], "no predictions outlive their experiment"
