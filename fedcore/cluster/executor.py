@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -44,8 +44,9 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     ray = connect(address)
     nodes = list_nodes(ray)
     gpus = device != CPU and any(n.gpus for n in nodes)
-    room = [(n, n.gpus if gpus else n.cpus) for n in nodes]
-    places = [n for turn in range(count) for n, most in room if turn < most][:count]
+    places = _places([(n, n.free_gpus if gpus else n.free_cpus) for n in nodes], count)
+    if len(places) < count:  # another job of the cluster holds some of them, so that this run waits for it
+        places = _places([(n, n.gpus if gpus else n.cpus) for n in nodes], count)
     if len(places) < count:
         what = "GPUs" if gpus else "CPUs"
         raise FedLensError(
@@ -61,6 +62,11 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     memory = min((place.memory for place in places if place.memory), default=None)
     free = f"free {'GPUs' if gpus else 'CPUs'} of the cluster"
     return Spread(count, start, "cuda" if gpus else CPU, sharers=most, memory=memory, waits_for=free)
+
+
+def _places(room: Sequence[tuple[Node, float]], count: int) -> list[Node]:
+    """Return a node for each process, in turn, as far as there is room."""
+    return [n for turn in range(count) for n, most in room if turn + 1 <= most][:count]
 
 
 @contextmanager

@@ -85,10 +85,19 @@ class NodePool:
         return (store.queue.needed_memory(waiting) or 0) <= share
 
 
-def cluster_capacity(states: Sequence[NodeState]) -> Capacity:
-    """Return the devices of a cluster's usable nodes."""
+def cluster_capacity(states: Sequence[NodeState], only_free: bool = False) -> Capacity:
+    """Return the devices of a cluster's usable nodes.
+
+    Args:
+        only_free: leave out those that Ray has given to another job.
+    """
     usable = [state for state in states if state.problem is None]
     gpus, cpus = sum(s.node.gpus for s in usable), sum(s.node.cpus for s in usable)
+    if only_free:
+        free = [
+            min(s.node.free_gpus, s.node.gpus) if gpus else min(s.node.free_cpus, s.node.cpus) for s in usable
+        ]
+        return replace(cluster_capacity(states), count=sum(map(int, free)))
     readable = [set(s.report.readable if s.report else ()) for s in usable]
     common = set.intersection(*readable) if readable else set()
     return Capacity(gpus or cpus, gpus > 0, "the cluster", common)
@@ -282,7 +291,7 @@ def serve_on_cluster(
                 "them through Ray", shared_before,
             )  # fmt: skip
         if over is not None:
-            spread = SpreadPools(over, lambda: cluster_capacity(watch.states()))
+            spread = SpreadPools(over, lambda: cluster_capacity(watch.states(), only_free=True))
             return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
         if slots is not None:
             for node in list_nodes(watch.ray):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedcore.cli.main import main
-from fedcore.cluster import connection, node
+from fedcore.cluster import connection, executor, node
 from fedcore.cluster.node import NodeReport
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes
@@ -80,6 +80,8 @@ def test_runs_over_several_devices_come_one_by_one_once_there_are_enough(db, que
         database.execute("UPDATE runs SET requested_device='cpu' WHERE id=?", second)
     states = [SMALL, LARGE, replace(LARGE, node=replace(LARGE.node, id="3"))]
     assert pools.claim(store, device, 0) is None, "it asked for a CPU, and here are GPUs"
+    held = [replace(state, node=replace(state.node, free_gpus=0.5)) for state in states]
+    assert cluster_capacity(held, only_free=True).count == 0, "other jobs of the cluster hold them"
     with pytest.raises(FedLensError, match="the cluster has 2 GPUs, not 3") as refused:
         cluster_capacity(states).check(3)
     assert refused.value.field == "over"
@@ -199,6 +201,21 @@ def test_a_node_that_another_job_of_the_cluster_holds_gets_no_run(db, queued):
     claimed = pools.claim(store, "other/cpu", 0)
     assert claimed is not None and claimed.id == run_id
     assert cluster_nodes._view(held).notes == ("3 of 4 CPUs free in Ray",)
+
+
+def test_the_processes_of_a_spread_run_go_where_devices_are_free(monkeypatch):
+    first, second = (
+        replace(SMALL.node, id=i, cpus=2, free_cpus=free) for i, free in (("1", 1.0), ("2", 2.0))
+    )
+    monkeypatch.setattr(executor, "connect", lambda address: None)
+    monkeypatch.setattr(executor, "list_nodes", lambda ray: [first, second])
+    placed: list[list[connection.Node]] = []
+    monkeypatch.setattr(executor, "_actors", lambda ray, places, *_: placed.append(places))
+    for count in (3, 4):
+        executor.over_nodes("auto", count).start(None, None, {}, None)
+    assert [[node.id for node in places] for places in placed] == [["1", "2", "2"], ["1", "2", "1", "2"]]
+    with pytest.raises(FedLensError, match="the cluster has 4 CPUs, not 5; give --over 4"):
+        executor.over_nodes("auto", 5)
 
 
 def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:

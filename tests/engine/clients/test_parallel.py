@@ -33,7 +33,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.records.events import Notice, Started
-from fedcore.system_errors import SystemFault
+from fedcore.system_errors import Elsewhere, SystemFault
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
 from tests.support.tiny import tiny_backbone, tiny_federation
@@ -263,6 +263,14 @@ def test_processes_with_other_code_train_only_with_the_users_word(monkeypatch):
     what, notes = unlike_processes(recorded, processes)
     assert notes == [f"beta has code 0123 instead of {code()}"]
     assert what.endswith(", 0123") and code() in what, "what each of them has is recorded with the run"
+
+
+def test_a_run_that_loses_a_node_goes_back_to_the_queue_and_finds_other_places():
+    lost: Future[bytes] = Future()
+    lost.set_exception(ConnectionError("the node is gone"))
+    over_nodes = Parallel([lambda content: lost], CPU, ConnectionError, Elsewhere)
+    with pytest.raises(Elsewhere, match="resume continues after the last round"):
+        over_nodes.numerics(lambda: False)
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
