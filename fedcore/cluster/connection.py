@@ -53,7 +53,6 @@ class Node:
 
     id: str
     name: str
-    address: str
     cpus: int
     gpus: int
     memory: int
@@ -196,7 +195,6 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
         Node(
             id=row["NodeID"],
             name=names[row["NodeID"]],
-            address=row["NodeManagerAddress"],
             cpus=int(row["Resources"].get("CPU", 0)),
             gpus=int(row["Resources"].get("GPU", 0)),
             memory=int(row["Resources"].get("memory", 0)),

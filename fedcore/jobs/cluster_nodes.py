@@ -218,7 +218,6 @@ class NodeView:
     """
 
     name: str
-    address: str
     cpus: int
     gpus: int
     pools: tuple[str, ...]
@@ -371,7 +370,6 @@ def _view(state: NodeState) -> NodeView:
     kinds = [kind for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True) if number]
     return NodeView(
         name=node.name,
-        address=node.address,
         cpus=node.cpus,
         gpus=node.gpus,
         pools=tuple(f"{node.name}/{kind}" for kind in kinds),

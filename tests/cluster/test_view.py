@@ -19,12 +19,12 @@ GIB = 2**30
 PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
 CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
 SMALL = NodeState(
-    Node("1", "small", "10.0.0.1", cpus=4, gpus=0, memory=32 * GIB, is_local=True),
+    Node("1", "small", cpus=4, gpus=0, memory=32 * GIB, is_local=True),
     NodeReport((PROCESSOR,), {}, missing=("/data/pacs",)),
     None,
 )
 LARGE = NodeState(
-    Node("2", "large", "10.0.0.2", cpus=32, gpus=1, memory=64 * GIB, is_local=False),
+    Node("2", "large", cpus=32, gpus=1, memory=64 * GIB, is_local=False),
     NodeReport((CARD, PROCESSOR), {}, missing=(), readable=("/data/pacs",)),
     None,
     ("torch 2.9.0 instead of 2.8.0",),

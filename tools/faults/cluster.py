@@ -44,9 +44,9 @@ import sys, time, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
 ray.init(address=sys.argv[1], logging_level="CRITICAL")
 node = next(n["NodeID"] for n in ray.nodes() if n["NodeName"] == "alpha")
-task = ray.remote(num_cpus=1)(time.sleep).options(scheduling_strategy=Affinity(node, soft=False))
+task = ray.remote(num_cpus=1)(lambda: time.sleep(600)).options(scheduling_strategy=Affinity(node, soft=False))
 print("waits", flush=True)
-ray.get(task.remote(600))
+ray.get(task.remote())
 """
 
 
