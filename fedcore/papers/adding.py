@@ -15,6 +15,7 @@ from typing import Any
 from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
 from fedcore.papers import audits, choices, library, mini
+from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import (
     CHOICES_FILE,
@@ -103,7 +104,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
         raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
-    choices.check(paper, values)
+    read_reasons(paper)
     for name, experiment in experiments(paper).items():
         where = f"{folder / RUNS_FILE}, preset '{name}'"
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
@@ -122,6 +123,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
             variant_runs(mini.rehearsal(experiment))
         except FedLensError as error:
             raise FedLensError(f"{where}: {error}", error.field) from error
+    choices.check(paper, values)
     return paper, values
 
 

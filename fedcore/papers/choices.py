@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedcore.config import Experiment, sweeps
 from fedcore.errors import FedLensError, first_line
 from fedcore.papers import library
-from fedcore.papers.comparability import Reason, read_reasons
+from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.printed_runs import experiments
@@ -50,11 +50,6 @@ class Alternative(_ChoicesPart):
     rule: Rule | None = None
     digits: int | None = Field(None, ge=0, le=3)
     seed: int | None = Field(None, ge=1)
-
-    @property
-    def trains(self) -> bool:
-        """Whether it needs runs of its own, rather than reading the same runs in another way."""
-        return bool(self.set)
 
 
 class Choice(_ChoicesPart):
@@ -91,7 +86,7 @@ class Choice(_ChoicesPart):
             (self.settings, value.setting),
             (self.methods, value.method),
         )
-        return all(not names or any(library.matches(p, name) for name in names) for names, p in named)
+        return all(not names or library.matches(printed, names) for names, printed in named)
 
     def explains(self, reason: str) -> bool:
         """Return whether a reason against comparing is about this choice."""
@@ -199,8 +194,3 @@ def readings(choices: Sequence[Choice], most: int = MOST_READINGS, seed: int = 1
             known.add(drawn)
             found.append(drawn)
     return found
-
-
-def of_reasons(choices: Sequence[Choice], reasons: Sequence[Reason]) -> list[int]:
-    """Return the positions of the choices that some reasons name."""
-    return [i for i, choice in enumerate(choices) if any(choice.explains(r.text) for r in reasons)]

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import choices, library, mini
+from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.choices import Alternative, Choice
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import DATA
@@ -60,9 +60,7 @@ def folder(tmp_path: Path, text: str) -> library.Paper:
 
 
 def check(paper: library.Paper) -> None:
-    from fedcore.papers.published import read_values
-
-    choices.check(paper, read_values(paper))
+    adding.check(paper.folder)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +113,13 @@ def test_a_bad_file_is_refused_with_its_place_and_remedy(
         check(folder(tmp_path, CHOICE.replace(before, after)))
     assert expected in str(error.value)
     assert "choices.toml" in str(error.value)
+
+
+def test_reasons_are_checked_without_choices_too(tmp_path: Path) -> None:
+    paper = folder(tmp_path, "")
+    (paper.folder / "reasons.csv").write_text("wrong\n", encoding="utf-8")
+    with pytest.raises(FedLensError, match="the columns must be"):
+        check(paper)
 
 
 def test_readings_are_all_of_them_or_a_seeded_sample_with_each_single_change() -> None:
