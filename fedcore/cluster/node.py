@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,8 +23,8 @@ from fedcore import devices
 from fedcore.clip import tags
 from fedcore.cluster import transfer
 from fedcore.cluster.transfer import Files, Payload, run_folder
-from fedcore.config import RunConfig
-from fedcore.config.models import WEIGHTS
+from fedcore.config import RunConfig, backbones
+from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
 from fedcore.engine.environment import code
@@ -145,12 +145,28 @@ def report(
     return NodeReport(found, versions(), missing, readable, _problem(marker, found, gpus, trial))
 
 
+def _needs(config: RunConfig) -> list[str]:
+    """Return the folders and weights that a run reads, without those that come with FedLens."""
+    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
+    folders = [config.data.root, *(data.root for data in others)]
+    weights = (f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained)
+    return [*filter(None, folders), *weights]
+
+
+def in_words(needs: Iterable[str]) -> str:
+    """Return folders and weights as words."""
+    return " and ".join(
+        f"the weights {need.removeprefix(WEIGHTS)}" if need.startswith(WEIGHTS) else f"the folder {need}"
+        for need in sorted(needs)
+    )
+
+
 def _can_read(need: str, working_folder: str) -> bool:
     name, _, weights = need.removeprefix(WEIGHTS).partition(" ")
     is_folder = not need.startswith(WEIGHTS)
     path = Path(working_folder) / Path(need if is_folder else weights).expanduser()
     if is_folder or path.suffix or "/" in weights or path.is_file():
-        return os.access(path, os.R_OK | (os.X_OK if is_folder else 0))
+        return os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0))
     return tags.cached(name, weights) is not None
 
 
@@ -219,12 +235,8 @@ def prepare(request: RunRequest) -> Path:
     registry.forget_received()
     if request.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, request.method_file)
-    if config.data.root is not None and not Path(config.data.root).expanduser().exists():
-        raise FedLensError(
-            f"the node {platform.node()} has no folder {config.data.root}; copy or mount the data set "
-            "there, then resume the run",
-            "data.root",
-        )
+    if lacking := [need for need in _needs(config) if not _can_read(need, request.working_folder)]:
+        raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")
     return Path(request.artifacts) if request.artifacts else cache_folder()
 
 

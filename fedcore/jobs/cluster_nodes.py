@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,8 @@ from pydantic import TypeAdapter
 from fedcore import devices
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
-from fedcore.cluster.node import NodeReport
+from fedcore.cluster.node import NodeReport, in_words
 from fedcore.cluster.transfer import marked
-from fedcore.config.models import WEIGHTS
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import first_line
@@ -323,7 +322,7 @@ def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None
     with_data = [pool for pool, node in pools.items() if not set(run.needs) & set(node.missing)]
     if not with_data:
         lacking = {need for node in pools.values() for need in node.missing} & set(run.needs)
-        return f"a node that has {_listed(lacking)}"
+        return f"a node that has {in_words(lacking)}"
     return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
 
 
@@ -335,16 +334,8 @@ def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool
     if run.requested_device not in (("auto", "gpu", "cuda") if gpu else ("auto", CPU)):
         return f"a worker that gives whole runs to the device {run.requested_device}"
     if lacking := {need for node in usable for need in node.missing} & set(run.needs):
-        return f"{_listed(lacking)} on every node"
+        return f"{in_words(lacking)} on every node"
     return "the run before it"
-
-
-def _listed(needs: Iterable[str]) -> str:
-    """Return folders and weights as words."""
-    return " and ".join(
-        f"the weights {need.removeprefix(WEIGHTS)}" if need.startswith(WEIGHTS) else f"the folder {need}"
-        for need in sorted(needs)
-    )
 
 
 def accepts(node: str, kind: str, reported: Sequence[Device], has_gpu: bool) -> tuple[str, ...]:
