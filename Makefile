@@ -34,8 +34,8 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) install -e .
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt requirements-cluster.txt $(VENV)/.installed
-	$(PIP) install -r requirements-dev.txt -r requirements-cluster.txt
+$(VENV)/.installed-dev: requirements-dev.txt requirements-cluster.txt requirements-tune.txt $(VENV)/.installed
+	$(PIP) install -r requirements-dev.txt -r requirements-cluster.txt -r requirements-tune.txt
 	@touch $@
 
 run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)

@@ -13,6 +13,8 @@ from fedcore.config.models import (
     Reproduces,
     RunConfig,
     TransferConfig,
+    Tuned,
+    TuningConfig,
     backbone_names,
     backbones,
 )

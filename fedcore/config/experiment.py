@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from fedcore.config import sweeps
+from fedcore.config import sweeps, tuning
 from fedcore.config.field_names import load_methods
 from fedcore.config.models import (
     BackboneConfig,
@@ -28,6 +28,7 @@ from fedcore.config.models import (
     Reproduces,
     RunConfig,
     TransferConfig,
+    TuningConfig,
 )
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
@@ -47,6 +48,7 @@ _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
     "further_data": ("in [[further_data]]", FurtherDataConfig),
     "methods": ("in [[methods]]", MethodEntry),
     "reproduces": ("in [[reproduces]]", Reproduces),
+    "tuning": ("in [tuning]", TuningConfig),
 }
 """Table of an experiment file -> its place in words, and the model of its fields."""
 MOST_TABLES = 2
@@ -71,6 +73,7 @@ def parse(content: dict[str, Any]) -> Experiment:
     for i, entry in enumerate(experiment.methods):
         if name := misplaced_in(entry):
             raise unknown_field(("methods", i, "config", name))
+    tuning.check(experiment)
     return experiment
 
 
@@ -177,6 +180,8 @@ def dumps(experiment: Experiment) -> str:
     for name in ("keep_checkpoints", "held_out_share"):
         if content[name] == Experiment.model_fields[name].default:
             del content[name]
+    if experiment.tuning is not None:  # a repeated search has its own result
+        content["tuning"].pop("final", None)
     for entry in content["methods"]:
         entry["config"] = {name: value for name, value in entry["config"].items() if value is not None}
     return tomli_w.dumps(content)
@@ -192,12 +197,16 @@ def _holds_none(value: object) -> bool:
 def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunConfig]:
     """Return the runs of an experiment, nested by held-out domain, seed, swept values and method.
 
+    Of an experiment with a search they are the first draws; the other runs follow when these have ended.
+
     Args:
         domains: the data set's domains, for ``held_out = ["each"]``.
 
     Raises:
         FedLensError: if the sweep is invalid for this experiment, or gives more than ``MAX_RUNS`` runs.
     """
+    if experiment.tuning is not None:
+        experiment, _ = tuning.search_of(experiment)
     each = experiment.held_out == ("each",)
     held_out: tuple[str | None, ...] = domains if each else experiment.held_out or (None,)
     variants = sweeps.variants(experiment)

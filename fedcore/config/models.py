@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from fedcore.config.values import LARGEST_INTEGER, Part, PathText
+from fedcore.methods.hyperparameters import SearchRange
 
 Split = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
 """How the images of a data set are divided into training, validation and test."""
@@ -312,6 +313,22 @@ class CohortConfig(Part):
         return {name: value for name, value in given.items() if value is not None}
 
 
+class Tuned(Part):
+    """The search that selected a method's hyper-parameters, and all that it cost; FedLens fills it in."""
+
+    search: str = Field(description="UUID of the experiment with the draws")
+    sampler: Literal["random", "tpe"] = Field(description="How the draws were made")
+    draws: int = Field(description="Draws made for this method, failed ones included")
+    failed: int = Field(0, description="Draws among them that failed")
+    draw: int = Field(description="Number of the selected draw; 1 is the method as written")
+    validation: float = Field(description="Its validation accuracy in the last round, a share of one")
+    rounds: int = Field(description="Rounds of all draws together")
+    bytes: int | None = Field(None, description="Traffic of all draws, up and down; none if not measured")
+    seconds: float | None = Field(
+        None, description="Training and aggregation of all draws; none if not measured"
+    )
+
+
 class MethodEntry(Part):
     """One method of an experiment with its hyper-parameters."""
 
@@ -331,6 +348,42 @@ class MethodEntry(Part):
         None,
         title="checksum of the method's file",
         description="SHA-256 of that file when the run was planned (filled in by FedLens)",
+    )
+    draw: int | None = Field(None, description="Number of the draw in a search (filled in by FedLens)")
+    tuned: Tuned | None = Field(
+        None, description="The search that selected these hyper-parameters (filled in by FedLens)"
+    )
+
+
+class TuningConfig(Part):
+    """A search for hyper-parameters, which comes before the runs of an experiment."""
+
+    draws: int = Field(
+        8,
+        ge=2,
+        le=1000,
+        description="Configurations tried for each method; the first is the method as written",
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        le=LARGEST_INTEGER,
+        title="seed of the search",
+        description="Seed of the draws and of their runs; not one of the experiment's seeds, which are fresh",
+    )
+    sampler: Literal["random", "tpe"] = Field(
+        "random",
+        description="random: independent draws; tpe: later draws look where earlier ones were good (Optuna's "
+        "tree-structured Parzen estimator)",
+        json_schema_extra={"words": {"tpe": "TPE (Optuna)"}},
+    )
+    space: dict[str, dict[str, SearchRange]] = Field(
+        default_factory=dict,
+        description="Ranges by method (name or label, or * for all that have the field) and field, instead "
+        "of those that the methods declare",
+    )
+    final: str | None = Field(
+        None, description="UUID of the experiment with the selected values (filled in by FedLens)"
     )
 
 
@@ -445,6 +498,11 @@ class Experiment(Part):
         default_factory=dict,
         description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
         "every combination is run",
+    )
+    tuning: TuningConfig | None = Field(
+        None,
+        title="tuning",
+        description="Search for each method's hyper-parameters before its runs; empty: none",
     )
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, fiel
 LARGEST_INTEGER = 2**63 - 1
 """The largest integer that TOML and SQLite can store."""
 LONGEST_PATH = 4096  # bytes
-FREE_TABLES = ("config", "sweep", "columns")
+FREE_TABLES = ("config", "sweep", "columns", "space")
 """Fields that are tables with arbitrary keys."""
 MAX_DEPTH = 20
 """Maximum nesting of lists and tables."""

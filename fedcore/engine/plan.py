@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from threading import Lock
 
 import numpy as np
@@ -28,6 +29,7 @@ from fedcore.config import (
     backbones,
     expand,
     sweeps,
+    tuning,
 )
 from fedcore.config.models import kinds_using
 from fedcore.data import catalog
@@ -77,6 +79,9 @@ class Plan:
         runs: the runs to queue, each with its method's defaults resolved.
         warnings: remarks on unusual settings that can run.
         encodings: the files of encoded images that the runs read, cached or not.
+        later: runs that are queued when those of a search have ended, as far as they are known: draws whose
+            values TPE has not proposed yet, and those with the selected values, are as written here.
+        spaces: where the search looks, a line per method.
     """
 
     runs: tuple[RunConfig, ...]
@@ -86,6 +91,13 @@ class Plan:
     counts: np.ndarray
     warnings: tuple[str, ...]
     encodings: tuple[EncodingFile, ...] = ()
+    later: tuple[RunConfig, ...] = ()
+    spaces: tuple[str, ...] = ()
+
+    @property
+    def all_runs(self) -> tuple[RunConfig, ...]:
+        """The runs to queue now and later, which together take the time and the disk space."""
+        return (*self.runs, *self.later)
 
     @property
     def heterogeneity(self) -> float:
@@ -123,6 +135,9 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             registry.load_agreed(entry.file)
     _refuse_repeated(experiment.data.domains or (), "data.domains")
     _refuse_repeated(experiment.held_out, "held_out")
+    written, positions = experiment, list(range(len(experiment.methods)))
+    if experiment.tuning is not None:
+        experiment, positions = tuning.search_of(experiment)
     variants = sweeps.variants(experiment)
     without_sweep = experiment.model_copy(update={"held_out": (), "sweep": {}})
     images, left_out = load_images(expand(without_sweep)[0], read)
@@ -148,25 +163,33 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 prepare_transfer(draft, context, read)
             except NotPrepared as error:  # pages offer the check of the run's own data only
                 raise FedLensError(str(error), "transfer") from error
-            run = resolve(draft, context, f"methods.{variant.index}")
+            run = resolve(draft, context, f"methods.{positions[variant.index]}")
         except FedLensError as error:
             raise variant.located(error) from error
         runs.append(run)
+        if draft.method.draw not in (None, 1):  # the method as written has the warnings
+            continue
         # Warnings concern the config as written; the frozen one omits unused texts.
-        written = registry.build_config(draft.method.name, draft.method.config)
+        config = registry.build_config(draft.method.name, draft.method.config)
         method = registry.get(draft.method.name)
-        warnings += method.plan_warnings(written, context)
+        warnings += method.plan_warnings(config, context)
         if (draft.transfer or draft.data.training_classes == "base") and (
-            reason := method.bound_to_classes(written)
+            reason := method.bound_to_classes(config)
         ):
             warnings.append(f"{method.about.title} has {NO_VALUE}on new classes: {reason}")
-        if draft.partition.unseen and (reason := method.bound_to_clients(written)):
+        if draft.partition.unseen and (reason := method.bound_to_clients(config)):
             warnings.append(
                 f"{method.about.title} has {NO_VALUE}of unseen clients after adaptation: {reason}"
             )
     first_inputs, *_ = prepared.values()
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]
+    if written.tuning is not None and not any(len(rows) for a in assignments for rows in a.validation):
+        raise FedLensError(
+            f"a search selects by validation accuracy, and {written.data.split} has no validation samples; "
+            "choose a split with some, such as 60/20/20",
+            "data.split",
+        )
     return Plan(
         runs=tuple(runs),
         clients=tuple(first.clients),
@@ -175,11 +198,34 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         counts=first.counts,
         warnings=(
             *left_out,
-            *_experiment_warnings(experiment, assignments),
+            *_experiment_warnings(written, assignments),
             *dict.fromkeys(warnings),
             *storage_warnings(runs, len(images)),
         ),
         encodings=encoding_files(runs, images.name, len(images)),
+        later=_later_runs(written, runs),
+        spaces=_spaces(written),
+    )
+
+
+def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
+    """Return the runs that follow a search's first draws: TPE's other draws, then those of all seeds."""
+    if experiment.tuning is None:
+        return ()
+    first = [run for run in draws if run.method.draw == 1]
+    searched = [run for run, following in pairwise(draws) if following.method.draw == 2]
+    missing = experiment.tuning.draws - max(run.method.draw or 0 for run in draws)
+    further = searched * missing
+    finals = [run.model_copy(update={"seed": seed}) for seed in experiment.seeds for run in first]
+    return (*further, *finals)
+
+
+def _spaces(experiment: Experiment) -> tuple[str, ...]:
+    """Return where a search looks, a line per method."""
+    if experiment.tuning is None:
+        return ()
+    return tuple(
+        tuning.space_text(entry, tuning.space_of(experiment, i)) for i, entry in enumerate(experiment.methods)
     )
 
 

@@ -312,6 +312,10 @@ class Heartbeat:
         self._thread.join(timeout=30)
         self._opened.close()
 
+    def add(self, waiting: Iterable[Claim]) -> None:
+        """Beat for further jobs that this process has claimed and not begun yet."""
+        self._claims = (*self._claims, *waiting)
+
     def watch(self, claim: Claim) -> None:
         """Watch this job for a requested stop from now on; the previously watched job has ended."""
         self.stop_requested = self.lost = False

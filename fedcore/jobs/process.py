@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,12 +20,14 @@ from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
 from fedcore.jobs.supervisor import SupervisorLock, ensure_worker
+from fedcore.jobs.tuning import advance
 from fedcore.lazy import is_half_imported
 from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.store.searches import Claimer
 from fedcore.system_errors import DiskFull, SystemFault, check_room, explain
 
 logger = logging.getLogger(__name__)
@@ -136,17 +139,20 @@ def run_local(
 ) -> tuple[int, dict[int, str]]:
     """Record an experiment and train its runs in this process, one by one, as ``fedlens run`` does.
 
-    Ctrl-C stops between two steps, a second Ctrl-C at once.
+    What follows a search is trained too, further draws and the experiment with the selected values. Ctrl-C
+    stops between two steps, a second Ctrl-C at once.
 
     Args:
         device: ``cpu`` or a GPU's UUID; default: the first GPU, else the CPU.
         handler: executes the runs; default: training.
-        begun: called with the experiment's id and its runs, once they are recorded.
+        begun: called with the id of an experiment and new runs of it, once they are recorded.
         listen: called with every event of a run, once it is recorded.
 
-    Returns: the experiment's id, and the outcomes of its runs by id (see ``execute``).
+    Returns: the experiment's id, that of the selected values after a search, and the outcomes of all runs by
+    id (see ``execute``).
 
     Raises:
+        FedLensError: when every draw of a search has failed.
         SystemFault: when the end of a run could not be recorded; the remaining runs are not begun.
     """
     device = device or devices.default_device()
@@ -156,10 +162,12 @@ def run_local(
     outcomes: dict[int, str] = {}
     recorded = False
     try:
-        created, claims = store.experiments.create_claimed(experiment, runs, owner, device)
+        created, first = store.experiments.create_claimed(experiment, runs, owner, device)
         begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
-        with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, claims) as heartbeat:
-            for claim in claims:
+        waiting = deque(first)
+        with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, first) as heartbeat:
+            while waiting:
+                claim = waiting.popleft()
                 if terminated():
                     outcomes[claim.id] = "stopped"
                     try:
@@ -183,6 +191,13 @@ def run_local(
                             f"the end of run {claim.id} could not be written to {store.path} (its log says "
                             "why); fix that, then resume the runs"
                         )
+                if not waiting and not terminated():
+                    next_ = advance(store, created.experiment_id, Claimer(owner, device))
+                    if next_ is not None:
+                        created = next_.created
+                        begun(created.experiment_id, store.runs.configs(created.run_ids))
+                        heartbeat.add(next_.claims)
+                        waiting.extend(next_.claims)
         recorded = True
     finally:
         let_go(store.path, owner, keep_file=not recorded)

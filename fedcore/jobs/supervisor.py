@@ -25,6 +25,7 @@ from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.jobs.pools import LocalPools, Pools, SpreadPools, local_capacity
+from fedcore.jobs.tuning import advance
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -162,6 +163,8 @@ class Supervisor:
         try:
             self._adopt()
             self._reap()
+            for search in self._store.searches.waiting():
+                advance(self._store, search)
             if self._finish is not None:
                 self._finish.look()
             started = self._start_queued()
@@ -239,7 +242,7 @@ class Supervisor:
         # look, a job that arrived after our last one would wait until somebody opens a page.
         lock.release()
         try:
-            if not self._store.jobs.any_queued():
+            if not self._store.jobs.any_queued() and not self._store.searches.waiting():
                 return True
         except (
             FedLensError
@@ -392,7 +395,9 @@ _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
 def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "--db")) -> bool:
-    """Start a detached supervisor if jobs are queued, or dead jobs need to be marked, and none is running.
+    """Start a detached supervisor if there is work for it and none is running.
+
+    Work are queued jobs, dead ones to be marked, and searches whose draws have ended.
 
     Cheap enough for every poll of a page: a few indexed reads when there is nothing to do.
 
@@ -410,7 +415,11 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
-    needed = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
+    needed = (
+        store.jobs.any_queued()
+        or any(store.jobs.orphans(table) for table in JOB_TABLES)
+        or bool(store.searches.waiting())
+    )
     with plain_errors(path):
         if not needed or not SupervisorLock(path).is_free():
             return False

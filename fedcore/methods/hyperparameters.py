@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Unpack
 
 T = TypeVar("T")
@@ -37,6 +37,38 @@ class Bounds(TypedDict, total=False):
     lt: float
 
 
+class SearchRange(BaseModel):
+    """Values among which a search draws a hyper-parameter: a range, a factor, or choices.
+
+    Attributes:
+        log: draw the logarithm uniformly.
+        factor: the range from value / factor to value * factor around the value as written, logarithmic.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: int | float | None = None
+    high: int | float | None = None
+    log: bool = False
+    factor: float | None = Field(None, gt=1)
+    choices: tuple[bool | int | float | str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        between = self.low is not None and self.high is not None
+        partly = (self.low is None) != (self.high is None)
+        if partly or between + (self.factor is not None) + bool(self.choices) != 1:
+            raise ValueError("give either low and high, or factor, or choices")
+        if self.low is not None and self.high is not None:
+            if not self.low < self.high:
+                raise ValueError("low must be below high")
+            if self.log and self.low <= 0:
+                raise ValueError("a logarithmic range begins above 0; give a larger low, or log = false")
+        elif self.log:
+            raise ValueError("log belongs to a range; give low and high, or leave it out")
+        return self
+
+
 def hyper(
     default: T,
     description: str,
@@ -44,6 +76,7 @@ def hyper(
     title: str | None = None,
     words: dict[str, str] | None = None,
     empty: str | None = None,
+    search: SearchRange | None = None,
     **bounds: Unpack[Bounds],
 ) -> T:
     """Declare a hyper-parameter: ``strength: float = hyper(0.5, "How far ...", ge=0, le=1)``.
@@ -57,8 +90,10 @@ def hyper(
         title: its name within a sentence ("learning rate"); the field's name if omitted.
         words: how options read in tables ({"fresh": "new each round"}).
         empty: the meaning of None ("no limit").
+        search: where a search looks for its best value; without one it keeps its value.
     """
-    options: dict[str, Any] = {"words": words, "empty": empty}
+    ranged = None if search is None else search.model_dump(mode="json", exclude_defaults=True)
+    options: dict[str, Any] = {"words": words, "empty": empty, "search": ranged}
     extra = {name: value for name, value in options.items() if value is not None}
     field: T = Field(default, title=title, description=description, json_schema_extra=extra or None, **bounds)
     return field
@@ -67,7 +102,7 @@ def hyper(
 class MethodConfig(BaseModel):
     """Hyper-parameters that every trained method has; each method overrides defaults with its paper's.
 
-    A field that overrides another inherits the title and words that it leaves out.
+    A field that overrides another inherits the title, words and search range that it leaves out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,7 +110,12 @@ class MethodConfig(BaseModel):
     optimiser: Optimiser = hyper(
         "sgd", "Local optimiser", words={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of the local optimiser", title="learning rate")
+    lr: LearningRate = hyper(
+        1e-3,
+        "Learning rate of the local optimiser",
+        title="learning rate",
+        search=SearchRange(factor=10),
+    )
     schedule: Schedule = hyper(
         "constant",
         "Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
@@ -120,3 +160,16 @@ class MethodConfig(BaseModel):
     def adam(self) -> tuple[float, float, float]:
         """beta_1, beta_2 and epsilon of Adam and AdamW; a method with others overrides this."""
         return 0.9, 0.999, 1e-8
+
+
+def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
+    """Return the fields of a method that a search varies, with the ranges that it or its bases declare."""
+    found: dict[str, SearchRange] = {}
+    for name in config.model_fields:
+        for model in (base for base in config.__mro__ if issubclass(base, BaseModel)):
+            info = model.model_fields.get(name)
+            extra = {} if info is None else info.json_schema_extra
+            if isinstance(extra, dict) and "search" in extra:
+                found[name] = SearchRange.model_validate(extra["search"])
+                break
+    return found

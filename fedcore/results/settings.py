@@ -30,6 +30,7 @@ LATER = {
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.fair_weight": 0.01, "method.config.lowest_rank": 1,
     "method.config.stretch_mean": "classes",
+    "method.draw": None, "method.tuned": None,
 }  # fmt: skip
 """Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
 

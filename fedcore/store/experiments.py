@@ -221,13 +221,17 @@ def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
 
 
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:
-    """Refuse unknown methods, and record the file of a user's own method in the config."""
+    """Refuse unknown methods, and record the file of a user's own method in the config.
+
+    A search that is run again has not selected anything yet.
+    """
+    tuning = experiment.tuning and experiment.tuning.model_copy(update={"final": None})
     entries = tuple(_with_file(entry, f"methods.{i}") for i, entry in enumerate(experiment.methods))
     configs = expand(experiment) if runs is None else list(runs)
     if not configs:
         raise FedLensError("the experiment has no runs; name at least one method and one seed", "methods")
     return (
-        experiment.model_copy(update={"methods": entries}),
+        experiment.model_copy(update={"methods": entries, "tuning": tuning}),
         [c.model_copy(update={"method": _with_file(c.method, "methods")}) for c in configs],
     )
 

@@ -17,6 +17,7 @@ from fedcore.store.queue import Queue
 from fedcore.store.rounds import Diagnostics, Rounds
 from fedcore.store.runs import Runs
 from fedcore.store.saved_views import SavedViews
+from fedcore.store.searches import Searches
 from fedcore.store.tasks import Tasks
 
 
@@ -36,6 +37,7 @@ class Store:
         self._file = file
         self.experiments = Experiments(file)
         self.runs = Runs(file)
+        self.searches = Searches(file)
         self.queue = Queue(file)
         self.jobs = Jobs(file)
         self.tasks = Tasks(file)

@@ -194,7 +194,7 @@ def insert_experiment(
         "experiments",
         {
             "uuid": identity or uuid.uuid4().hex,
-            "name": experiment.name,
+            "name": experiment.name + (": search" if experiment.tuning else ""),
             "created_at": time.time(),
             "config": experiment.model_dump_json(),
             "notes": experiment.notes,

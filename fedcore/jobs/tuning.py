@@ -1,0 +1,171 @@
+"""Queues what follows the ended draws of a search: TPE's next draws, or the runs with the selected values.
+
+``fedlens run`` calls ``advance`` when its draws have ended, and the supervisor whenever a search waits: after
+a kill between two steps the next worker goes on, and each step is made once (``store.searches``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcore.config import Experiment, RunConfig, Tuned, TuningConfig
+from fedcore.config.tuning import (
+    BATCH,
+    Space,
+    base_label,
+    contains,
+    draw_entry,
+    is_whole,
+    require_sampler,
+    rounded,
+    space_of,
+)
+from fedcore.errors import FedLensError
+from fedcore.methods.hyperparameters import SearchRange
+from fedcore.progress import counted
+from fedcore.seeds import derive
+from fedcore.store import Store
+from fedcore.store.searches import Claimer, Draw, Followed, best_draw
+
+NOTES = 10_000
+"""Longest notes of an experiment, in characters."""
+
+
+def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
+    """Queue what follows a search; None if its draws have not ended, or if it was done before.
+
+    Args:
+        claimer: the process that trains the runs itself; None: they are queued for the worker.
+
+    Raises:
+        FedLensError: if all draws have failed.
+    """
+    row = store.experiments.get(experiment_id)
+    tuning, by_method = row.config.tuning, store.searches.draws(experiment_id)
+    draws = [draw for of_method in by_method.values() for draw in of_method]
+    if tuning is None or tuning.final or any(draw.status not in ("done", "failed") for draw in draws):
+        return None
+    further = _further_draws(row.config, tuning, by_method)
+    if further:
+        return store.searches.add_draws(experiment_id, len(draws), further, claimer)
+    selected = {label: best for label, of_method in by_method.items() if (best := best_draw(of_method))}
+    if not selected:
+        raise FedLensError(
+            f"all {counted(len(draws), 'draw')} of the search in experiment {experiment_id} failed, so no "
+            "values can be selected; the logs of the runs say why"
+        )
+    final, runs = _final(row.uuid, row.config, tuning, by_method, selected)
+    return store.searches.conclude(experiment_id, final, runs, claimer)
+
+
+def _final(
+    search: str,
+    config: Experiment,
+    tuning: TuningConfig,
+    by_method: Mapping[str, Sequence[Draw]],
+    selected: Mapping[str, Draw],
+) -> tuple[Experiment, list[RunConfig]]:
+    """Return the experiment with the selected values, and its runs with their complete configs."""
+    entries, templates = [], []
+    for entry in config.methods:
+        label = base_label(entry)
+        if (best := selected.get(label)) is None:
+            continue
+        draws, stored = by_method[label], best.config.method
+        as_written = draws[0].config.method.config
+        values = {name: value for name, value in stored.config.items() if value != as_written[name]}
+        tuned = _provenance(search, tuning, draws, best) if len(draws) > 1 else None
+        entries.append(
+            entry.model_copy(
+                update={"config": {**entry.config, **values}, "tuned": tuned, "file": stored.file}
+            )
+        )
+        method = stored.model_copy(update={"label": label, "draw": None, "tuned": tuned})
+        templates.append(best.config.model_copy(update={"method": method}))
+    lost = [label for label in by_method if label not in selected]
+    lines = [f"{label}: every draw of the search failed, so it has no runs." for label in lost]
+    notes = "\n".join([config.notes, *lines]).strip() if lost else config.notes
+    final = config.model_copy(update={"methods": tuple(entries), "tuning": None, "notes": notes[:NOTES]})
+    runs = [run.model_copy(update={"seed": seed}) for seed in config.seeds for run in templates]
+    return final, runs
+
+
+def _provenance(search: str, tuning: TuningConfig, draws: Sequence[Draw], best: Draw) -> Tuned:
+    """Return what the search of one method was and cost; failed draws count."""
+    assert best.validation is not None, "only draws with an accuracy are selected"
+    sent = [draw.bytes for draw in draws if draw.bytes is not None]
+    took = [draw.seconds for draw in draws if draw.seconds is not None]
+    return Tuned(
+        search=search,
+        sampler=tuning.sampler,
+        draws=draws[-1].number,
+        failed=sum(draw.validation is None for draw in draws),
+        draw=best.number,
+        validation=best.validation,
+        rounds=sum(draw.rounds for draw in draws),
+        bytes=sum(sent) if sent else None,
+        seconds=round(sum(took), 3) if took else None,
+    )
+
+
+def _further_draws(
+    config: Experiment, tuning: TuningConfig, by_method: Mapping[str, Sequence[Draw]]
+) -> list[RunConfig]:
+    """Return the next draws that TPE proposes for each method; none once all are made."""
+    runs: list[RunConfig] = []
+    if tuning.sampler != "tpe":
+        return runs
+    for i, entry in enumerate(config.methods):
+        draws, space = by_method.get(base_label(entry), ()), space_of(config, i)
+        made = draws[-1].number if draws else tuning.draws
+        numbers = range(made + 1, min(tuning.draws, made + BATCH) + 1)
+        if not space or not numbers:
+            continue
+        first = draws[0].config  # with all defaults resolved; draws differ in searched values only
+        proposed = propose(tuning, entry.name, space, draws, len(numbers))
+        for number, values in zip(numbers, proposed, strict=True):
+            named = draw_entry(entry, number, {})
+            method = first.method.model_copy(
+                update={"config": {**first.method.config, **values}, "label": named.label, "draw": number}
+            )
+            runs.append(first.model_copy(update={"method": method}))
+    return runs
+
+
+def propose(
+    tuning: TuningConfig, name: str, space: Space, draws: Sequence[Draw], count: int
+) -> list[dict[str, Any]]:
+    """Return the values of the next draws after Optuna's TPE, which follow from seed and ended draws alone.
+
+    The study is made anew from the recorded draws, so that nothing has to be kept between two batches.
+    """
+    require_sampler(tuning)
+    import optuna  # an extra, which takes a second to load
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = {field: _distribution(found, is_whole(name, field)) for field, found in space.items()}
+    seed = derive(tuning.seed, "tpe", name, draws[-1].number + 1) % 2**32
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=BATCH, constant_liar=True)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for draw in draws:
+        params = {field: draw.config.method.config[field] for field in space}
+        inside = all(contains(space[field], value) for field, value in params.items())
+        if inside and draw.validation is not None:  # the method as written may lie outside of a given range
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=draw.validation)
+            )
+    asked = [study.ask(distributions).params for _ in range(count)]
+    return [{field: rounded(space[field], value) for field, value in params.items()} for params in asked]
+
+
+def _distribution(found: SearchRange, whole: bool) -> Any:
+    """Return a range as Optuna describes it."""
+    from optuna import distributions
+
+    if found.choices:
+        return distributions.CategoricalDistribution(found.choices)
+    assert found.low is not None and found.high is not None, "a range without choices has both"
+    if whole:
+        return distributions.IntDistribution(int(found.low), int(found.high), log=found.log)
+    return distributions.FloatDistribution(found.low, found.high, log=found.log)
