@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.results import curves
+from fedcore.results.budgets import budget_text as tuning_budget
 from fedcore.results.curves import Cost, CostAxis
 from fedcore.results.leaderboard import Board, BoardSetting, board, board_settings
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
@@ -22,7 +24,7 @@ from pages.widgets import background, charts, markup, session
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
 COLUMNS = (
     ("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("Traffic, MB", "num"),
-    ("Training, s", "num"),
+    ("Training, s", "num"), ("Tuning", ""),
 )  # fmt: skip
 
 
@@ -115,12 +117,30 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
             str(g.stats[made.metric].n),
             markup.number(cost.megabytes, 2),
             markup.number(cost.seconds, 1),
+            markup.esc(_tuning(g.config, cost)),
         ]
         for g, cost in rows
     ]
-    st.html(markup.table_html(COLUMNS, cells, "Leaderboard"))
+    tuned = any(cost.tuned for cost in costs)
+    columns = COLUMNS if tuned else COLUMNS[:-1]
+    st.html(markup.table_html(columns, [row[: len(columns)] for row in cells], "Leaderboard"))
     if protocols := protocol_text(made.comparison, made.rows):
         st.caption(markup.md(protocols))
+    if made.budgets:
+        st.caption(
+            f"{markup.md(made.budgets[:1].upper() + made.budgets[1:])}. Traffic and training are of one run, "
+            "without its search."
+        )
+
+
+def _tuning(config: RunConfig, cost: Cost) -> str:
+    """Return the draws of a row's search and what these and one run cost together."""
+    with_search: dict[CostAxis, float | None] = {
+        "megabytes": cost.megabytes_with_search,
+        "seconds": cost.seconds_with_search,
+    }
+    costs = [budget_text(value, against) for against, value in with_search.items() if value is not None]
+    return tuning_budget(config) + (f"; with it {', '.join(costs)}" if costs else "") or "-"
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

@@ -23,6 +23,7 @@ from fedcore.config.models import (
     MethodEntry,
     PartitionConfig,
     RunConfig,
+    Tuned,
 )
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
@@ -123,6 +124,8 @@ def _declarations(path: str) -> tuple[Models, str]:
     before, _, name = path.rpartition(".")
     if part == "cohorts" and rest:
         return (BackboneConfig if before.endswith(".backbone") else CohortConfig,), name
+    if before == "method.tuned":
+        return (Tuned,), name
     if before == part and part in _SECTIONS:
         return (_SECTIONS[part],), name
     if part in _SECTIONS and part != "method":  # a name of a column

@@ -316,16 +316,36 @@ class CohortConfig(Part):
 class Tuned(Part):
     """The search that selected a method's hyper-parameters, and all that it cost; FedLens fills it in."""
 
-    search: str = Field(description="UUID of the experiment with the draws")
-    sampler: Literal["random", "tpe"] = Field(description="How the draws were made")
-    draws: int = Field(description="Draws made for this method, failed ones included")
-    failed: int = Field(0, description="Draws among them that failed")
-    draw: int = Field(description="Number of the selected draw; 1 is the method as written")
-    validation: float = Field(description="Its validation accuracy in the last round, a share of one")
-    rounds: int = Field(description="Rounds of all draws together")
-    bytes: int | None = Field(None, description="Traffic of all draws, up and down; none if not measured")
+    draws: int = Field(
+        ge=1, title="draws of the search", description="Draws made for this method, failed ones included"
+    )
+    sampler: Literal["random", "tpe"] = Field(
+        title="sampler of the search", description="How the draws were made"
+    )
+    search: str = Field(title="search", description="UUID of the experiment with the draws")
+    seed: int = Field(ge=0, title="seed of the search", description="Seed of the draws and of their runs")
+    draw: int = Field(
+        ge=1, title="selected draw", description="Number of the selected draw; 1 is the method as written"
+    )
+    failed: int = Field(0, ge=0, title="failed draws", description="Draws among them that failed")
+    validation: float = Field(
+        ge=0,
+        le=1,
+        title="validation accuracy in the search",
+        description="Validation accuracy of the selected draw in its last round, a share of one",
+    )
+    rounds: int = Field(ge=0, title="rounds of the search", description="Rounds of all draws together")
+    bytes: int | None = Field(
+        None,
+        ge=0,
+        title="traffic of the search in bytes",
+        description="Traffic of all draws, up and down; none if not measured",
+    )
     seconds: float | None = Field(
-        None, description="Training and aggregation of all draws; none if not measured"
+        None,
+        ge=0,
+        title="seconds of the search",
+        description="Training and aggregation of all draws; none if not measured",
     )
 
 
@@ -349,7 +369,7 @@ class MethodEntry(Part):
         title="checksum of the method's file",
         description="SHA-256 of that file when the run was planned (filled in by FedLens)",
     )
-    draw: int | None = Field(None, description="Number of the draw in a search (filled in by FedLens)")
+    draw: int | None = Field(None, ge=1, description="Number of the draw in a search (filled in by FedLens)")
     tuned: Tuned | None = Field(
         None, description="The search that selected these hyper-parameters (filled in by FedLens)"
     )

@@ -22,6 +22,7 @@ from fedcore.config.tuning import (
     space_of,
 )
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
 from fedcore.methods.hyperparameters import SearchRange
 from fedcore.progress import counted
 from fedcore.seeds import derive
@@ -74,7 +75,7 @@ def _final(
             continue
         draws, stored = by_method[label], best.config.method
         as_written = draws[0].config.method.config
-        values = {name: value for name, value in stored.config.items() if value != as_written[name]}
+        values = {n: v for n, v in stored.config.items() if n not in as_written or v != as_written[n]}
         tuned = _provenance(search, tuning, draws, best) if len(draws) > 1 else None
         entries.append(
             entry.model_copy(
@@ -100,6 +101,7 @@ def _provenance(search: str, tuning: TuningConfig, draws: Sequence[Draw], best: 
         search=search,
         sampler=tuning.sampler,
         draws=draws[-1].number,
+        seed=tuning.seed,
         failed=sum(draw.validation is None for draw in draws),
         draw=best.number,
         validation=best.validation,
@@ -149,7 +151,8 @@ def propose(
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=BATCH, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for draw in draws:
-        params = {field: draw.config.method.config[field] for field in space}
+        config = registry.build_config(name, draw.config.method.config)
+        params = {field: getattr(config, field) for field in space}
         inside = all(contains(space[field], value) for field, value in params.items())
         if inside and draw.validation is not None:  # the method as written may lie outside of a given range
             study.add_trial(

@@ -252,6 +252,10 @@ def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[o
         values = [getattr(c, name) for c in costs]
         return [None if v is None else round(v, digits) for v in values]
 
+    with_search = {
+        "MB with its search": rounded("megabytes_with_search", 3),
+        "s with its search": rounded("seconds_with_search", 2),
+    }
     return {
         "no.": list(range(1, len(costs) + 1)),
         "method": [c.label for c in costs],
@@ -261,5 +265,6 @@ def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[o
         "s training": rounded("seconds_train", 2),
         "s aggregation": rounded("seconds_aggregate", 2),
         "s evaluation": rounded("seconds_evaluate", 2),
+        **(with_search if any(c.tuned is not None for c in costs) else {}),
         "Pareto front": ["yes" if c in front else "" for c in costs],
     }

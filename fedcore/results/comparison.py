@@ -9,8 +9,10 @@ from typing import Any
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.tuning import is_draw
 from fedcore.records.codes import NO_VALUE
 from fedcore.results import evaluated_on, run_filter
+from fedcore.results.budgets import budget_note
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -160,11 +162,17 @@ def compare(
     all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
     runs = run_filter.filtered_runs(store, all_runs, where)
     configs = store.runs.configs([r.id for r in runs])
+    runs, draws = _without_draws(runs, configs)
     settings, row_keys = setting_keys(store, configs), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], row_keys[r.id]) for r in runs}
     newest, notes = _newest_runs(runs, keys, unfinished)
+    if draws:
+        notes.append(
+            f"{_count(draws, 'draw')} left out, as part of a search; compare the search alone to see them"
+        )
     if where.strip():
-        notes.append(f"{_count(len(all_runs) - len(runs), 'run')} left out by the filter: {where.strip()}")
+        left_out = len(all_runs) - len(runs) - draws
+        notes.append(f"{_count(left_out, 'run')} left out by the filter: {where.strip()}")
     results = _with_gains(run_results(store, newest, rule), settings, configs)
     notes += _round_notes(results, rule)
     by_row = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -174,6 +182,7 @@ def compare(
     rows = [_row(key, members, configs[members[0].run.id]) for key, members in by_row.items()]
     notes += _domain_notes(rows) + _protocol_notes(rows)
     rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
+    notes += _budget_notes(rows)
     titles = distinct_titles({row.setting: row.config for row in rows})
     notes += _caveat_notes(rows, titles)
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
@@ -234,6 +243,12 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
             cached[stored] = row_key(configs[run.id], stored[1])
         keys[run.id] = f"{cached[stored]}/{run.label}"
     return keys
+
+
+def _without_draws(runs: Sequence[RunRow], configs: Mapping[int, RunConfig]) -> tuple[list[RunRow], int]:
+    """Return the runs that are results and the number of draws; draws alone are what a reader asks for."""
+    results = [run for run in runs if not is_draw(configs[run.id])]
+    return (results, len(runs) - len(results)) if results else (list(runs), 0)
 
 
 def _newest_runs(
@@ -319,6 +334,13 @@ def _protocol_notes(rows: Sequence[ComparisonRow]) -> list[str]:
                 texts = ", ".join(value_text(name, v) for v in values)
                 notes.append(f"rows differ in {field_phrase(name)}: {texts}")
     return list(dict.fromkeys(notes))
+
+
+def _budget_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Note the tuning budgets of each setting that has tuned rows."""
+    tables = group_by(rows, lambda row: row.setting).values()
+    notes = (budget_note({row.label: row.config for row in table}) for table in tables)
+    return list(dict.fromkeys(filter(None, notes)))
 
 
 def _caveat_notes(rows: Sequence[ComparisonRow], titles: Mapping[str, str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.config import Tuned
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import (
@@ -251,6 +252,7 @@ class Cost:
     Attributes:
         accuracy: per cent; None if the row lacks the metric.
         comparable: whether it was evaluated on the test sets of the other rows.
+        tuned: the search that selected its hyper-parameters, whose cost comes on top of a run's.
     """
 
     label: str
@@ -262,6 +264,21 @@ class Cost:
     seconds_aggregate: float | None
     seconds_evaluate: float | None
     comparable: bool = True
+    tuned: Tuned | None = None
+
+    @property
+    def megabytes_with_search(self) -> float | None:
+        """The traffic of one run and of the whole search; None without a search."""
+        if self.tuned is None or self.tuned.bytes is None:
+            return None
+        return _sum_known(self.megabytes, self.tuned.bytes / MEGABYTE)
+
+    @property
+    def seconds_with_search(self) -> float | None:
+        """The time of one run and of the whole search; None without a search."""
+        if self.tuned is None or self.tuned.seconds is None:
+            return None
+        return _sum_known(self.seconds, self.tuned.seconds)
 
     @property
     def megabytes(self) -> float | None:
@@ -293,8 +310,11 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
         stat = g.stats.get(metric)
         mean = None if stat is None else stat.mean
         costs.append(
-            Cost(g.drawn_label, g.method, mean, up, down, train, aggregate, evaluate, not g.other_tests)
-        )
+            Cost(
+                g.drawn_label, g.method, mean, up, down, train, aggregate, evaluate, not g.other_tests,
+                g.config.method.tuned,
+            )
+        )  # fmt: skip
     return costs
 
 

@@ -18,6 +18,7 @@ from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.records.formulas import guarded
+from fedcore.results.budgets import SEARCH_COLUMNS, search_costs
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
@@ -37,12 +38,12 @@ ROW_COLUMNS = (
 SUMMARY_COLUMNS = (
     *ROW_COLUMNS, "metric", "rule", "rounds", "mean", "std", "n", "seeds", "runs", "baseline", "difference",
     "test", "pairs", "p", "p_holm", "remark", "printed", "printed_std", "printed_in", "comparability",
-    "reasons_against_comparing", "protocol",
+    "reasons_against_comparing", "protocol", *SEARCH_COLUMNS,
 )  # fmt: skip
 BREAKDOWN_COLUMNS = (*ROW_COLUMNS, "rule", "breakdown", "name", "mean", "std", "n", "remark")
 COST_COLUMNS = (
     *ROW_COLUMNS, "metric", "share", "best", "target", "seed", "runs", "reached", "rounds", "megabytes",
-    "seconds", "remark",
+    "seconds", *SEARCH_COLUMNS, "remark",
 )  # fmt: skip
 DIGITS = 6
 
@@ -71,6 +72,7 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "difference": _rounded(difference.points),
                     "remark": "; ".join(row.remarks) or None,
                     "protocol": "; ".join(followed) or None,
+                    **search_costs(row.row.config),
                 }
                 content |= _of_test(difference.test, row.remarks)
                 rows.append(content | _of_paper(row.printed[metric]))
@@ -134,6 +136,7 @@ def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[Tidy
             "rounds": seed.rounds,
             "megabytes": _rounded(seed.megabytes),
             "seconds": _rounded(seed.seconds),
+            **search_costs(reach.row.config),
             "remark": reach.row.remark or None,
         }
         for setting in comparison.settings

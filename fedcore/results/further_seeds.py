@@ -173,7 +173,10 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
 
 
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> Plan:
-    """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
+    """Return the runs of each row on the seeds that it lacks, without those that are queued or running.
+
+    A tuned row never gets the seed of its search, with which its hyper-parameters were selected.
+    """
     all_runs = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
     pending = {(r.group_hash, r.seed, r.held_out) for r in all_runs if not r.ended}
     plans = []
@@ -182,7 +185,7 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
         runs = [
             row.config.model_copy(update={"seed": seed, "held_out": domain})
             for seed in seeds[row.key]
-            if seed not in row.seeds
+            if seed not in (*row.seeds, _seed_of_search(row.config))
             for domain in held_out
         ]
         runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending]
@@ -204,12 +207,17 @@ def queue(store: Store, plan: Plan) -> int:
 def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
     """Return the runs that an experiment lacks for a test: each method on the next seeds, up to three in all.
 
-    Empty if it has three seeds, or holds runs that were recorded elsewhere.
+    Empty if it has three seeds, is a search, or holds runs that were recorded elsewhere.
     """
-    if any(run.origin != "engine" for run in experiment.runs):
+    if experiment.config.tuning is not None or any(run.origin != "engine" for run in experiment.runs):
         return []
     seeds = {run.seed for run in experiment.runs}
-    further = islice((seed for seed in count(1) if seed not in seeds), max(0, MIN_PAIRS - len(seeds)))
     configs = store.runs.configs(run.id for run in experiment.runs).values()
+    taken = {*seeds, *map(_seed_of_search, configs)}
+    further = islice((seed for seed in count(1) if seed not in taken), max(0, MIN_PAIRS - len(seeds)))
     alike = {config.model_copy(update={"seed": 0}).model_dump_json(): config for config in configs}
     return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
+
+
+def _seed_of_search(config: RunConfig) -> int | None:
+    return None if config.method.tuned is None else config.method.tuned.seed

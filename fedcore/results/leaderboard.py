@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
+from fedcore.config.tuning import is_draw
+from fedcore.results.budgets import budget_note
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
 from fedcore.results.settings import setting_keys, setting_title
@@ -113,6 +115,11 @@ class Board:
         return comb(len(self.ranks.keys() | {g.key for g in joined}), 2)
 
     @property
+    def budgets(self) -> str:
+        """The tuning budgets of the rows in words; empty if none was tuned."""
+        return budget_note({g.label: g.config for g in self.rows})
+
+    @property
     def finding(self) -> str:
         """The result of the ranking in a sentence or two."""
         others = len(self.rows) - len(self.ranks)
@@ -138,7 +145,8 @@ class Board:
 
 def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     """Return the settings of some finished runs, the one with the most runs first."""
-    configs = store.runs.configs([r.id for r in runs], skip_damaged=True)
+    stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
+    configs = {i: config for i, config in stored.items() if not is_draw(config)}
     keys = setting_keys(store, configs)
     experiment = {r.id: r.experiment_id for r in runs}
     trained = {i: c for i, c in configs.items() if c.rounds > 0}

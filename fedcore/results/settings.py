@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, TransferConfig, backbone_names
+from fedcore.config import (
+    PARTITION_FIELDS,
+    PartitionConfig,
+    RunConfig,
+    TransferConfig,
+    Tuned,
+    backbone_names,
+)
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
@@ -18,8 +25,10 @@ from fedcore.store import Store
 
 NOT_COMPARED = (
     "seed", "held_out", "method.label", "method.file", "data.root", "time_limit", "keep_checkpoints",
+    *(f"method.tuned.{name}" for name in Tuned.model_fields if name not in ("search", "draws", "sampler")),
 )  # fmt: skip
-"""Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
+"""Fields that never make rows differ: the seed, names and places of things, what changes no number, and what
+follows from a search."""
 _OTHER_ROOT = re.compile(r"(transfer|further_data)\.\d+\.root")
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
@@ -30,7 +39,6 @@ LATER = {
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.fair_weight": 0.01, "method.config.lowest_rank": 1,
     "method.config.stretch_mean": "classes",
-    "method.draw": None, "method.tuned": None,
 }  # fmt: skip
 """Fields that are newer than the keys in links, and their defaults, with which a key is as it was before.
 
@@ -168,9 +176,11 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
 def flatten(config: RunConfig) -> dict[str, Any]:
     """Return a config with dotted names, lists as tuples, cohorts by number (``cohorts.0.clients``).
 
-    Texts by class become one short text. Fields that the partition ignores are left out.
+    Texts by class become one short text. Fields that the partition ignores are left out, and those of a
+    search in a run that comes from none.
     """
     unused = {f"partition.{name}" for name in unused_fields(config.partition)}
+    unused |= {f"method.{name}" for name in ("draw", "tuned") if getattr(config.method, name) is None}
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):

@@ -55,7 +55,8 @@ def draw(shown: ShownComparison) -> None:
         "Hover over a point for its name; where a name has no room, the point has its number in the table. "
         "Front: no other row reaches more without costing more. "
         "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
-        "evaluation. Both are means over runs."
+        "evaluation. Both are means over runs; with its search: one run and all draws of the search that "
+        "selected its hyper-parameters."
     )
 
 
@@ -87,7 +88,10 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
         ("Up, MB", "num"),
         ("Down, MB", "num"),
     ]
-    header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
+    header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num")]
+    tuned = any(c.tuned is not None for c in costs)
+    header += [("With its search, MB", "num"), ("With its search, s", "num")] if tuned else []
+    header += [("Front", "")]
     rows = [
         [
             str(i),
@@ -95,6 +99,7 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
             markup.number(c.accuracy, 1),
             *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
             *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+            *(markup.number(v, 2) for v in (c.megabytes_with_search, c.seconds_with_search) if tuned),
             "yes" if c in best else "",
         ]
         for i, c in enumerate(costs, 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.progress import counted
+from fedcore.results.budgets import budget_text
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
@@ -127,6 +128,11 @@ def _columns(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
             "rounds", "Rounds", lambda r: r.rounds, lambda r: r.row.config.rounds,
             "Rounds that the runs have done, of those that their config asks for",
         ),
+        *([SummaryColumn(
+            "tuning", "Tuning", lambda r: budget_text(r.row.config) or "-",
+            lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
+            "Draws of the search that selected the hyper-parameters on validation samples",
+        )] if any(r.row.config.method.tuned for r in table.rows) else []),
     ]  # fmt: skip
 
 

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment, expand, parse
+from fedcore.config.grouping import group_hash
+from fedcore.config.tuning import contains, space_of
+from fedcore.errors import FedLensError
+from fedcore.jobs import process, supervisor
+from fedcore.jobs.tuning import advance, propose
+from fedcore.records.events import RoundFinished, Started
+from fedcore.store import Store
+from fedcore.store.database import writing
+from fedcore.store.liveness import let_go
+from fedcore.store.writer import RunWriter
+from tests.support import fake_engine, fill
+
+
+def search(draws: int = 4, **changes: object) -> Experiment:
+    content = {"methods": [{"name": "fedot"}, {"name": "zero-shot"}], "rounds": 1, "seeds": [1, 2]}
+    return parse({"name": "tuned", "tuning": {"draws": draws}, **content, **changes})
+
+
+def end_draw(writer: RunWriter, validation: int, test: int = 30) -> None:
+    """Record one round of a claimed run: ``validation`` and ``test`` of 60 samples correct."""
+    writer.started(Started(entities=fill.entities(("a",), ("a",)), rounds_total=1, environment={}))
+    cells = (fill.cell(1, 1, validation, 60, split=1), fill.cell(1, 1, test, 60))
+    writer.write_round(RoundFinished(
+        round=1, train_loss=1.0, seconds_train=2.0, seconds_aggregate=0.5, seconds_evaluate=9.0,
+        scalars_up=1, scalars_down=1, bytes_up=40, bytes_down=60, clients=(), cells=cells, diagnostics=(),
+    ))  # fmt: skip
+    writer.claim.finish("done")
+
+
+def ended(db: Path, validation: list[int | None], test: list[int] | None = None, **changes: object) -> int:
+    """A search whose draws of FedOT have these validation counts; None has failed. Returns its number."""
+    created, writers = fill.start(db, search(len(validation), **changes))
+    for i, (writer, count) in enumerate(zip(writers, [*validation, 20], strict=True)):
+        if count is None:
+            writer.claim.finish("failed", "it diverged")
+        else:
+            end_draw(writer, count, 30 if test is None or i == len(validation) else test[i])
+    let_go(db, writers[0].claim.owner)
+    return created.experiment_id
+
+
+def final_of(store: Store, number: int):
+    identity = store.experiments.get(number).config.tuning.final
+    return store.experiments.get(store.searches.by_uuid(identity))
+
+
+@pytest.mark.parametrize("test", [[60, 0, 0, 0], [0, 0, 60, 0], [0, 0, 0, 0]])
+def test_validation_samples_decide_and_no_test_count_changes_the_choice(db, test):
+    store, number = Store(db), ended(db, [10, 40, 30, 40], test)
+    assert advance(store, number) is not None
+    fedot, zero_shot = final_of(store, number).config.methods
+    assert fedot.tuned.draw == 2, "the first of equals"
+    assert fedot.tuned.validation == pytest.approx(40 / 60)
+    assert zero_shot.tuned is None
+
+
+def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own(db):
+    store, number = Store(db), ended(db, [10, 20, 40, None])
+    advance(store, number)
+    final = final_of(store, number)
+    draws, runs = store.searches.draws(number)["FedOT"], store.runs.configs([r.id for r in final.runs])
+    assert [(r.label, r.seed, r.status) for r in final.runs] == [
+        ("FedOT", 1, "queued"), ("Zero-shot CLIP", 1, "queued"),
+        ("FedOT", 2, "queued"), ("Zero-shot CLIP", 2, "queued"),
+    ]  # fmt: skip
+    assert final.name == "tuned" and store.experiments.get(number).name == "tuned: search"
+    tuned = next(iter(runs.values())).method
+    assert tuned.config == draws[2].config.method.config != draws[0].config.method.config
+    origin = tuned.tuned
+    assert origin.search == store.experiments.get(number).uuid
+    assert (origin.draw, origin.draws, origin.failed) == (3, 4, 1)
+    assert (origin.rounds, origin.bytes, origin.seconds) == (3, 300, 7.5), "all draws are charged"
+    alone = expand(final.config)[0]
+    changed = {"lr": tuned.config["lr"]}
+    assert alone.method.config == changed, "the experiment alone, without its search, gives the same values"
+
+
+def test_what_follows_a_search_is_made_once_even_after_it_was_deleted(db):
+    store, number = Store(db), ended(db, [10, 20])
+    assert store.searches.waiting() == [number]
+    followed = advance(store, number)
+    assert advance(store, number) is None and store.searches.waiting() == []
+    store.experiments.delete(followed.created.experiment_id)
+    assert advance(store, number) is None and store.searches.waiting() == []
+    assert [e.id for e in store.experiments.all()] == [number]
+
+
+def test_two_processes_that_follow_a_search_at_once_make_one_final_experiment(db):
+    store, number = Store(db), ended(db, [10, 20])
+    row = store.experiments.get(number)
+    runs = expand(row.config.model_copy(update={"tuning": None}))
+    results = [store.searches.conclude(number, row.config, runs) for _ in range(2)]
+    assert [result is None for result in results] == [False, True]
+
+
+def test_a_worker_goes_on_where_a_killed_one_left_the_search(db, step_until):
+    store, number = Store(db), ended(db, [10, 20])
+    step_until(lambda: store.experiments.get(number).config.tuning.final)
+    final = final_of(store, number)
+    step_until(lambda: all(r.ended for r in store.runs.get([r.id for r in final.runs])))
+    assert len(store.experiments.all()) == 2
+
+
+def test_a_waiting_search_starts_a_worker(db, monkeypatch):
+    started = []
+    monkeypatch.setattr(supervisor, "_start_detached", lambda *_: started.append(1))
+    monkeypatch.setattr(supervisor, "_STARTED", {})
+    ended(db, [10, 20])
+    assert supervisor.ensure_worker(Store(db)) and started
+
+
+def test_a_stopped_draw_holds_the_search_until_it_is_resumed(db):
+    created, writers = fill.start(db, search(2))
+    for writer in writers[1:]:
+        end_draw(writer, 20)
+    writers[0].claim.finish("stopped", "as asked")
+    store = Store(db)
+    assert store.searches.waiting() == [] and advance(store, created.experiment_id) is None
+
+
+def test_a_method_whose_draws_all_failed_is_named_and_a_search_without_any_is_an_error(db):
+    store, number = Store(db), ended(db, [None, None])
+    advance(store, number)
+    assert [m.name for m in final_of(store, number).config.methods] == ["zero-shot"]
+    assert "FedOT: every draw of the search failed" in final_of(store, number).notes
+    created, writers = fill.start(db, search(2))
+    for writer in writers:
+        writer.claim.finish("failed", "it diverged")
+    assert store.searches.waiting() == []
+    with pytest.raises(FedLensError, match="all 3 draws of the search in experiment"):
+        advance(store, created.experiment_id)
+
+
+def test_another_method_s_search_of_equal_values_is_another_row(db):
+    store = Store(db)
+    numbers = [ended(db, [40, 20]), ended(db, [40, 20])]
+    for number in numbers:
+        advance(store, number)
+    hashes = {r.group_hash for n in numbers for r in final_of(store, n).runs if r.method == "fedot"}
+    untuned = group_hash(expand(parse({"name": "x", "methods": [{"name": "fedot"}], "rounds": 1}))[0])
+    assert len(hashes) == 2 and untuned not in hashes
+
+
+def test_one_process_trains_the_search_and_what_follows(db):
+    experiment = search(3)
+    number, outcomes = process.run_local(
+        Store(db), experiment, expand(experiment), device="cpu", handler=fake_engine.training
+    )
+    final = Store(db).experiments.get(number)
+    assert final.config.tuning is None and len(final.runs) == 4
+    assert set(outcomes.values()) == {"done"} and len(outcomes) == 4 + 4
+
+
+def test_tpe_proposes_batches_that_follow_from_the_recorded_draws(db):
+    pytest.importorskip("optuna")
+    tuning = {"draws": 6, "sampler": "tpe"}
+    created, writers = fill.start(db, search(4, tuning=tuning))
+    assert len(writers) == 5, "the first batch is random, and zero-shot has nothing to search"
+    for i, writer in enumerate(writers):
+        end_draw(writer, 20 + i)
+    store, number = Store(db), created.experiment_id
+    config = store.experiments.get(number).config
+    draws, space = store.searches.draws(number)["FedOT"], space_of(config, 0)
+    first = propose(config.tuning, "fedot", space, draws, 2)
+    assert first == propose(config.tuning, "fedot", space, draws, 2)
+    followed = advance(store, number)
+    added = store.runs.configs(followed.created.run_ids).values()
+    assert [run.method.draw for run in added] == [5, 6]
+    assert [{"lr": run.method.config["lr"]} for run in added] == first
+    assert all(contains(space["lr"], run.method.config["lr"]) for run in added)
+    assert advance(store, number) is None, "these have not ended"
+    with writing(db) as database:
+        database.execute("UPDATE runs SET status='failed', owner='x' WHERE status='queued'")
+    assert advance(store, number) is not None
+    assert final_of(store, number).config.methods[0].tuned.draws == 6

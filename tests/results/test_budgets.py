@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment, MethodEntry, Tuned
+from fedcore.results import curves, exports
+from fedcore.results.comparison import compare
+from fedcore.results.further_seeds import more_seeds
+from fedcore.results.leaderboard import board, board_settings
+from fedcore.results.summary import summarise
+from fedcore.store import Store
+from tests.support import fill
+
+SEARCH = {"search": "5" * 32, "sampler": "random", "draw": 2, "validation": 0.8, "rounds": 40}
+
+
+def tuned(draws: int, seed: int = 0) -> Tuned:
+    return Tuned(draws=draws, seed=seed, bytes=30_000_000, seconds=120.0, **SEARCH)
+
+
+def an_experiment(*entries: MethodEntry, **changes: object) -> Experiment:
+    return Experiment(name="tuned", methods=entries, **({"seeds": (1, 2, 3), "rounds": 2} | changes))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+def budgets(db: Path, *entries: MethodEntry) -> list[str]:
+    number = fill.done(db, an_experiment(*entries, seeds=(1,)))
+    return [note for note in compare(Store(db), [number]).notes if "budget" in note]
+
+
+def test_equal_budgets_are_stated_once_and_unequal_ones_name_their_rows(db):
+    fedot, zero_shot = MethodEntry(name="fedot", tuned=tuned(8)), MethodEntry(name="zero-shot")
+    equal = "equal tuning budgets: 8 draws for each method that has hyper-parameters"
+    assert budgets(db, fedot, zero_shot) == [equal]
+    assert budgets(db, fedot, MethodEntry(name="promptfl", tuned=tuned(8)), zero_shot) == [equal]
+    (unequal,) = budgets(db, fedot, MethodEntry(name="promptfl", tuned=tuned(4)), MethodEntry(name="sdfed"))
+    assert "(8 draws: FedOT; 4 draws: PromptFL; not tuned: SDFed)" in unequal
+    assert budgets(db, MethodEntry(name="fedot"), zero_shot) == []
+
+
+def test_a_tuned_row_and_an_untuned_one_are_two_rows_of_one_setting(db):
+    numbers = [fill.done(db, an_experiment(MethodEntry(name="fedot", tuned=t))) for t in (tuned(8), None)]
+    compared = compare(Store(db), numbers)
+    assert len(compared.rows) == 2 and len(compared.settings) == 1
+    assert len({row.label for row in compared.rows}) == 2
+
+
+def test_the_search_is_charged_to_its_row_beside_the_cost_of_a_run(db):
+    entries = MethodEntry(name="fedot", tuned=tuned(8)), MethodEntry(name="promptfl")
+    store, number = Store(db), fill.done(db, an_experiment(*entries))
+    compared = compare(store, [number])
+    (setting,) = compared.settings
+    fedot, promptfl = curves.row_costs(store, compared, setting)
+    assert fedot.megabytes_with_search == pytest.approx(fedot.megabytes + 30)
+    assert fedot.seconds_with_search == pytest.approx(fedot.seconds + 120)
+    assert promptfl.megabytes_with_search is promptfl.seconds_with_search is None
+    for text in (
+        exports.summary_csv(summarise(compared)),
+        exports.costs_csv(store, compared, "personal"),
+    ):
+        rows = {row["method"]: row for row in csv.DictReader(io.StringIO(text))}
+        assert [rows["fedot"][name] for name in exports.SEARCH_COLUMNS] == ["8", "40", "30.0", "120.0"]
+        assert not any(rows["promptfl"][name] for name in exports.SEARCH_COLUMNS)
+
+
+def test_draws_are_no_results_beside_other_runs_and_never_on_the_leaderboard(db):
+    draws = [MethodEntry(name="fedot", label=f"FedOT (draw {n})", draw=n) for n in (1, 2)]
+    search, final = (fill.done(db, an_experiment(*e)) for e in (draws, [MethodEntry(name="fedot")]))
+    store = Store(db)
+    assert [row.label for row in compare(store, [search]).rows] == ["FedOT (draw 1)", "FedOT (draw 2)"]
+    both = compare(store, [search, final])
+    assert [row.label for row in both.rows] == ["FedOT"]
+    assert "6 draws are left out, as part of a search; compare the search alone to see them" in both.notes
+    (setting,) = board_settings(store, [r for e in store.experiments.all() for r in e.runs])
+    assert setting.experiments == (final,)
+    assert [row.label for row in board(store, setting, "personal").rows] == ["FedOT"]
+
+
+def test_further_seeds_of_a_tuned_row_leave_out_the_seed_of_its_search(db):
+    entry = MethodEntry(name="fedot", tuned=tuned(8, seed=2))
+    number = fill.done(db, an_experiment(entry, seeds=(1,)))
+    store = Store(db)
+    assert [run.seed for run in more_seeds(store, store.experiments.get(number))] == [3, 4]
