@@ -29,7 +29,7 @@ from fedcore.results.panels.run_panels import PanelView, run_panels
 from fedcore.results.panels.transfer import findings
 from fedcore.results.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
-from pages.live_view import actions
+from pages.live_view import actions, search
 from pages.live_view import chart as live_chart
 from pages.live_view import settings as live_settings
 from pages.live_view.settings import CHARTS, CURVES, Settings
@@ -333,6 +333,24 @@ def status_strip(experiment: ExperimentRow) -> str:
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
 
 
+def show_draws_as_runs(experiment: ExperimentRow) -> bool:
+    """Draw what a search has led to, and the choice to see its draws with the charts of any other runs."""
+    search.outcome(experiment)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        as_runs = st.toggle(
+            "Draws as runs",
+            key="live_draws",
+            bind="query-params",
+            help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
+            "nothing and are no results.",
+        )
+        if not as_runs:
+            actions.buttons(experiment)
+            charts.table_switch()
+            actions.notification(experiment)
+    return as_runs
+
+
 def page() -> None:
     """Draw the page."""
     live_chart.fetch()
@@ -343,6 +361,9 @@ def page() -> None:
         runs = live_settings.choose_variant(experiment) if experiment else []
     if experiment is None:
         live_settings.no_experiment()
+        return
+    if experiment.config.tuning is not None and not show_draws_as_runs(experiment):
+        search.follow(experiment.id, status_strip, actions.button_flags(experiment))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         actions.buttons(experiment)
@@ -360,10 +381,11 @@ def page() -> None:
         runs = [r for r in experiment.runs if r.seed in seeds]
         settings = replace(settings, lines=live_settings.count_lines(runs))
     try:
-        outcome = verdict(store, experiment)
+        outcome = verdict(store, experiment) if experiment.config.tuning is None else None
         if outcome is not None:
             markup.show_finding([markup.md(outcome)])
             actions.next_steps(experiment)
+        search.origin(experiment)
     except FedLensError as error:  # the heatmaps of the runs that can be read are still drawn
         markup.show_error(error)
     tick([r.id for r in runs], experiment.id, settings, actions.button_flags(experiment), paused)

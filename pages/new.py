@@ -15,7 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep
+from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep, tuning
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
@@ -129,6 +129,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
     device_field()
+    values["tuning"] = tuning.tuning_fields(draft, key, errors)
     values["sweep"] = sweep.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]

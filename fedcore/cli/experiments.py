@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -93,7 +93,7 @@ def run(
     if scale == "mini":
         experiment = mini(experiment)
     checked = with_preparation(lambda: plan(experiment))
-    for warning in checked.warnings:
+    for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
         print_note(warning)
     store = Store(writable(db))
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
@@ -105,7 +105,8 @@ def run(
     created = store.experiments.create(experiment, checked.runs, device=device or "auto")
     if not no_worker:
         jobs.ensure_worker(store)
-    print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued")
+    later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
+    print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
     return DONE
 
 
@@ -119,13 +120,18 @@ def train_here(
 ) -> tuple[dict[int, str], int]:
     """Train runs in this process and print how they ended; return that by run, and the exit status."""
     from fedcore.cli.progress import RunBars
+    from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
 
     with RunBars() as bars:
         experiment_id, outcomes = run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
+    for text in _searched(store, outcomes):
+        print(text)
     for row in store.runs.get(outcomes):
+        if row.state == "done" and is_draw(store.runs.config(row.id)):
+            continue
         accuracy = ""
         if row.last_test is not None:
             accuracy = f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
@@ -141,6 +147,20 @@ def train_here(
     if all(state == "done" for state in outcomes.values()):
         return outcomes, DONE
     return outcomes, INTERRUPTED if "stopped" in outcomes.values() else NOT_DONE
+
+
+def _searched(store: Store, run_ids: Iterable[int]) -> list[str]:
+    """Return what the searches among some runs have selected, a line per method."""
+    from fedcore.results.search import methods_of
+
+    experiments = dict.fromkeys(run.experiment_id for run in store.runs.get(run_ids))
+    rows = (store.experiments.get(number) for number in experiments)
+    return [
+        f"experiment {row.id}: {found.label}: {found.text}"
+        for row in rows
+        if row.config.tuning is not None
+        for found in methods_of(store, row)
+    ]
 
 
 @command("list")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from typing import Any, get_args
 
 from fedcore.config.field_names import field_phrase, value_text
@@ -91,6 +92,11 @@ def search_of(experiment: Experiment, draws: int | None = None) -> tuple[Experim
 def base_label(entry: MethodEntry) -> str:
     """Return a method's name in tables, to which a draw adds its number."""
     return entry.label or registry.get(entry.name).about.title
+
+
+def method_label(label: str) -> str:
+    """Return the label of a draw's method; that of any other run is unchanged."""
+    return re.sub(r" \(draw \d+\)$", "", label)
 
 
 def draw_entry(entry: MethodEntry, number: int, values: dict[str, Any]) -> MethodEntry:
@@ -241,12 +247,6 @@ def space_text(entry: MethodEntry, space: Space) -> str:
     """Return a method's space in words, ``FedOT: learning rate 0.001 to 0.1 (log)``."""
     ranges = [range_text(f"methods.{entry.name}.{name}", found) for name, found in space.items()]
     return f"{base_label(entry)}: {'; '.join(ranges) or 'nothing to search, so it is run as written'}"
-
-
-def values_text(entry: MethodEntry, values: dict[str, Any]) -> str:
-    """Return drawn values in words: ``learning rate 0.0031, blocks 2``."""
-    paths = {f"methods.{entry.name}.{name}": value for name, value in values.items()}
-    return ", ".join(f"{field_phrase(path)} {value_text(path, value)}" for path, value in paths.items())
 
 
 def is_draw(run: RunConfig) -> bool:

@@ -117,10 +117,11 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     descriptions = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
     cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
-    runs = [(_kind(run), checkpoints_kept(run)) for run in planned.runs]
+    runs = [(_kind(run), checkpoints_kept(run)) for run in planned.all_runs]
     size = sum(_most_similar(past.written, k) + kept * _most_similar(past.checkpoint, k) for k, kept in runs)
     size += (
-        sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.runs) * BYTES_PER_CELL
+        sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.all_runs)
+        * BYTES_PER_CELL
     )
     complete = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
     return Disk(sum(new) + size, complete)

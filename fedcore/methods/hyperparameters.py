@@ -38,20 +38,21 @@ class Bounds(TypedDict, total=False):
 
 
 class SearchRange(BaseModel):
-    """Values among which a search draws a hyper-parameter: a range, a factor, or choices.
-
-    Attributes:
-        log: draw the logarithm uniformly.
-        factor: the range from value / factor to value * factor around the value as written, logarithmic.
-    """
+    """Values among which a search draws a hyper-parameter: a range, a factor, or choices."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    low: int | float | None = None
-    high: int | float | None = None
-    log: bool = False
-    factor: float | None = Field(None, gt=1)
-    choices: tuple[bool | int | float | str, ...] = ()
+    low: int | float | None = Field(None, description="Lowest value of a range")
+    high: int | float | None = Field(None, description="Highest value of a range")
+    log: bool = Field(False, description="Draw the logarithm of the value uniformly, not the value")
+    factor: float | None = Field(
+        None,
+        gt=1,
+        description="A logarithmic range around the value as written, from value / factor to value * factor",
+    )
+    choices: tuple[bool | int | float | str, ...] = Field(
+        (), description="Values of which each is drawn as often as any other"
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.config.field_names import data_titles, error_text
+from fedcore.config.tuning import method_label
 from fedcore.progress import about, duration
 from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
@@ -243,21 +244,23 @@ def _summary(
     states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
     state = next((s for s in _ORDER if states[s]), "done")
     total = sum(r.rounds_total for r in e.runs)
-    lines = [curves[r.id] for r in best if r.id in curves]
+    labels = [r.label for r in e.runs]
+    shown = [] if e.config.tuning else best  # the test accuracy of a draw is no result
+    lines = [curves[r.id] for r in shown if r.id in curves]
     elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
     return ExperimentSummary(
         row=e,
         state=state,
         states=states,
-        methods=tuple(dict.fromkeys(r.label for r in e.runs)),
+        methods=tuple(dict.fromkeys(map(method_label, labels) if e.config.tuning else labels)),
         data=data_titles(e.config),
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],
         best_text=label or (NO_BEST if any(r.last_test is not None for r in e.runs) else ""),
-        last=_mean(best, "last_test"),
-        best=_mean(best, "best_test"),
-        worst=_mean(best, "worst_client"),
+        last=_mean(shown, "last_test"),
+        best=_mean(shown, "best_test"),
+        worst=_mean(shown, "worst_client"),
         curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
         seconds=sum(elapsed) if elapsed else None,
         best_run=next((r for r in best if r.rounds_done or r.state == "done"), None),

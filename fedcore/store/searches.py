@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcore.config import Experiment, RunConfig
+from fedcore.config.tuning import method_label
 from fedcore.errors import reading_stored
 from fedcore.records.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.store.database import DatabaseFile
@@ -88,7 +89,7 @@ class Searches:
             with reading_stored(f"the config of run {row['id']}"):
                 config = RunConfig.model_validate_json(row["config"])
             number = config.method.draw or 0
-            label = row["label"].removesuffix(f" (draw {number})")
+            label = method_label(row["label"])
             sent = [n for n in (row["up"], row["down"]) if n is not None]
             took = [s for s in (row["train"], row["aggregate"]) if s is not None]
             found.setdefault(label, []).append(

@@ -11,7 +11,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore.config import Experiment
+from fedcore.config import Experiment, Tuned
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method
@@ -60,6 +60,7 @@ class MethodDraft:
         config: hyper-parameters that differ from the paper's.
         title: the form's heading, which stays while the label is edited.
         start_label: the initial label of the open form.
+        tuned: the search that selected ``tuned_config``; with other hyper-parameters it says nothing.
     """
 
     uid: int
@@ -69,6 +70,8 @@ class MethodDraft:
     file: str | None
     title: str | None
     start_label: str | None = None
+    tuned: Tuned | None = None
+    tuned_config: dict[str, Any] = field(default_factory=dict)
 
     def set_open(self, is_open: bool | None) -> bool:
         """Record whether the form is open now, and return it."""
@@ -78,7 +81,10 @@ class MethodDraft:
 
     def content(self) -> dict[str, Any]:
         """Return the entry as an experiment holds it."""
-        return {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
+        content = {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
+        if self.tuned is not None and self.config.values == self.tuned_config:
+            content["tuned"] = self.tuned.model_dump()
+        return content
 
 
 @dataclass
@@ -147,7 +153,10 @@ def fill(experiment: Experiment, origin: str) -> None:
         extra=Expander({name: getattr(experiment.data, name) for name in EXTRA_FIELDS}),
         data=experiment.data.name,
     )
-    content.methods = [content.new_method(m.name, m.label, m.config, m.file) for m in experiment.methods]
+    for m in experiment.methods:
+        draft = content.new_method(m.name, m.label, m.config, m.file)
+        draft.tuned, draft.tuned_config = m.tuned, dict(m.config)
+        content.methods.append(draft)
 
 
 def remember(typed: Experiment) -> None:

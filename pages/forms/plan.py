@@ -138,6 +138,37 @@ def draw_partition(plan: Plan) -> None:
 
 def plan_line(experiment: Experiment, plan: Plan) -> None:
     """Show how many runs the experiment has, what they cost, and the plan's warnings."""
+    if experiment.tuning is not None:
+        product = f"{counted(len(experiment.methods), 'method')}, tuned first:"
+    else:
+        product = _product(experiment, plan)
+    fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
+    rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
+    path, precedents = session.store().path, planning.precedents(session.store())
+    disk = forecast.disk(path, precedents, plan)
+    costs = _costs(plan, disk, precedents)
+    st.markdown(f"**{product} {_count(experiment, plan)}**, {rounds}{costs}.")
+    if plan.spaces:
+        lines = "\n".join(f"- {markup.md(line)}" for line in plan.spaces)
+        st.caption(f"Searched, the first draw being the method as written:\n\n{lines}")
+    for warning in plan.warnings:
+        st.warning(markup.md(warning), icon=":material/info:")
+    shortage = forecast.lack_of_room(path, disk)
+    if shortage is not None:
+        st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")
+
+
+def _count(experiment: Experiment, plan: Plan) -> str:
+    """Return the number of runs in words, after a search those with the selected values too."""
+    total = len(plan.all_runs)
+    if experiment.tuning is None:
+        return counted(total, "run")
+    final = sum(run.seed != experiment.tuning.seed for run in plan.later)
+    return f"{counted(total - final, 'run')} of the search, then {final} with the selected values"
+
+
+def _product(experiment: Experiment, plan: Plan) -> str:
+    """Return what the number of runs is a product of: ``2 methods x 3 seeds =``."""
     factors = [counted(len(experiment.methods), "method"), counted(len(experiment.seeds), "seed")]
     if experiment.held_out:
         factors.append(counted(len({r.held_out for r in plan.runs}), "held-out domain"))
@@ -146,25 +177,13 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
         for path, values in experiment.sweep.items()
     ]
     if any(path.startswith("methods.") for path in experiment.sweep):  # it multiplies only some methods' runs
-        product = ", ".join([" x ".join(factors), *swept]) + ":"
-    else:
-        product = " x ".join([*factors, *swept]) + " ="
-    fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
-    rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
-    path, precedents = session.store().path, planning.precedents(session.store())
-    disk = forecast.disk(path, precedents, plan)
-    costs = _costs(plan, disk, precedents)
-    st.markdown(f"**{product} {counted(len(plan.runs), 'run')}**, {rounds}{costs}.")
-    for warning in plan.warnings:
-        st.warning(markup.md(warning), icon=":material/info:")
-    shortage = forecast.lack_of_room(path, disk)
-    if shortage is not None:
-        st.warning(markup.md(f"{shortage}."), icon=":material/hard_drive:")
+        return ", ".join([" x ".join(factors), *swept]) + ":"
+    return " x ".join([*factors, *swept]) + " ="
 
 
 def _costs(plan: Plan, disk: forecast.Disk, precedents: forecast.Precedents) -> str:
     """Describe the time, disk and memory that a plan needs, as far as they are known."""
-    seconds, memory = forecast.seconds(precedents, plan.runs), forecast.memory(precedents, plan.runs)
+    seconds, memory = forecast.seconds(precedents, plan.all_runs), forecast.memory(precedents, plan.runs)
     text = f", {about(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.complete else 'at least'} {size_text(disk.size)} on disk"
@@ -177,9 +196,10 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
     """Draw the Launch button, and before a large plan a box to confirm it."""
     confirmed = True
     if plan is not None:
-        seconds = forecast.seconds(planning.precedents(session.store()), plan.runs) or 0
-        if len(plan.runs) > MANY_RUNS or seconds > LONG_SECONDS:
-            runs = f"all {len(plan.runs)} runs" if len(plan.runs) > 1 else "this run"
+        seconds = forecast.seconds(planning.precedents(session.store()), plan.all_runs) or 0
+        total = len(plan.all_runs)
+        if total > MANY_RUNS or seconds > LONG_SECONDS:
+            runs = f"all {total} runs" if total > 1 else "this run"
             confirmed = st.checkbox(f"Yes, queue {runs}", key="launch_sure")
     ready = plan is not None and experiment is not None and confirmed and session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -117,7 +117,7 @@ def test_words_are_for_options_that_there_are() -> None:
     for model in (DataConfig, PartitionConfig, BackboneConfig, CohortConfig, MethodConfig, *configs):
         for name, info in model.model_fields.items():
             extra = info.json_schema_extra or {}
-            assert set(extra) <= {"words", "empty", "editor", "when"}, name
+            assert set(extra) <= {"words", "empty", "editor", "when", "search"}, name
             options = {o for kind in (info.annotation, *get_args(info.annotation)) for o in get_args(kind)}
             assert set(extra.get("words", {})) <= options, name
             assert "empty" not in extra or type(None) in get_args(info.annotation), name

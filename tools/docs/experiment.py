@@ -14,7 +14,9 @@ from fedcore.config.models import (
     PartitionConfig,
     Reproduces,
     TransferConfig,
+    TuningConfig,
 )
+from fedcore.methods.hyperparameters import SearchRange
 from tools.docs.blocks import FOLDER, fill
 from tools.docs.methods import table
 
@@ -29,6 +31,8 @@ TABLES: dict[str, type[BaseModel]] = {
     "transfer": TransferConfig,
     "further_data": FurtherDataConfig,
     "reproduces": Reproduces,
+    "tuning": TuningConfig,
+    "space": SearchRange,
 }
 """Name of a block -> the model of this table of a file."""
 

@@ -1,0 +1,87 @@
+"""A search as its reader sees it: the draws of each method, what they cost, and the best on validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedcore.config.field_names import field_phrase, value_text
+from fedcore.progress import counted
+from fedcore.store import ExperimentRow, Store
+from fedcore.store.searches import Draw, best_draw
+
+
+@dataclass(frozen=True)
+class SearchedMethod:
+    """The search of one method.
+
+    Attributes:
+        label: of the method.
+        draws: those that are queued or further, in order.
+        budget: draws that the search will make; 1 if the method has nothing to search.
+        fields: the hyper-parameters in which the draws differ, in the order of the method's config.
+    """
+
+    label: str
+    draws: tuple[Draw, ...]
+    budget: int
+    fields: tuple[str, ...]
+
+    @property
+    def method(self) -> str:
+        return self.draws[0].config.method.name
+
+    @property
+    def best(self) -> Draw | None:
+        """The draw that is best on validation so far."""
+        return best_draw(self.draws)
+
+    @property
+    def failed(self) -> int:
+        return sum(draw.status == "failed" for draw in self.draws)
+
+    @property
+    def done(self) -> int:
+        return sum(draw.status == "done" for draw in self.draws)
+
+    def values(self, draw: Draw) -> dict[str, Any]:
+        """Return the searched values of a draw."""
+        return {name: draw.config.method.config.get(name) for name in self.fields}
+
+    def values_text(self, draw: Draw) -> str:
+        """Return the searched values of a draw in words: ``learning rate 0.003``."""
+        paths = {f"methods.{self.method}.{name}": value for name, value in self.values(draw).items()}
+        return ", ".join(f"{field_phrase(path)} {value_text(path, value)}" for path, value in paths.items())
+
+    @property
+    def text(self) -> str:
+        """What was selected, or is best so far: ``draw 3 of 8, learning rate 0.003, 91.2 %``."""
+        if self.budget == 1:
+            return "nothing to search"
+        if self.best is None:
+            return (
+                f"all {counted(self.failed, 'draw')} failed"
+                if self.failed == self.budget
+                else "no draw is done"
+            )
+        return (
+            f"draw {self.best.number} of {self.budget}, {self.values_text(self.best)}, "
+            f"{100 * (self.best.validation or 0):.1f} % on validation samples"
+        )
+
+
+def methods_of(store: Store, experiment: ExperimentRow) -> list[SearchedMethod]:
+    """Return the searches of an experiment's methods, in its order."""
+    assert experiment.config.tuning is not None, "callers ask for searches"
+    found = []
+    for label, draws in store.searches.draws(experiment.id).items():
+        configs = [draw.config.method.config for draw in draws]
+        fields = [name for name in dict.fromkeys(n for c in configs for n in c) if _differ(configs, name)]
+        budget = experiment.config.tuning.draws if len(draws) > 1 else 1
+        found.append(SearchedMethod(label, tuple(draws), budget, tuple(fields)))
+    return found
+
+
+def _differ(configs: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(config.get(name) != configs[0].get(name) for config in configs)

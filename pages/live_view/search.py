@@ -1,0 +1,143 @@
+"""The search of an experiment on the page Live: its draws as one search, and where it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.config.field_names import field_title
+from fedcore.errors import FedLensError
+from fedcore.plots.search import DrawPoint, search_chart, search_table
+from fedcore.progress import counted
+from fedcore.results import progress
+from fedcore.results.search import SearchedMethod, methods_of
+from fedcore.store import ExperimentRow
+from pages.widgets import charts, markup, pulse, session
+
+POLL_SECONDS, LONGEST_SECONDS = 2, 15
+COLUMNS = (
+    ("Method", "wide"), ("Draws done", "num"), ("Failed", "num"), ("Best draw", "num"),
+    ("Its values", "prose"), ("Validation, %", "num"),
+)  # fmt: skip
+
+
+@markup.fragment
+def follow(experiment: int, strip: Callable[[ExperimentRow], str], flags: object) -> None:
+    """Draw the search and follow its draws.
+
+    Args:
+        strip: returns the line with the states of the runs.
+        flags: the state of the page's buttons; the page is drawn again when it has changed.
+    """
+    store = session.store()
+    if session.writable():
+        jobs.ensure_worker(store)
+        store.jobs.reconcile()
+    seen = progress.activity_digest(store, experiment)
+    row = store.experiments.get(experiment)
+    moving = any(not run.ended for run in row.runs) or not final_of(row)
+    try:
+        st.html(strip(row))
+        draw(row)
+    finally:
+        pulse.rerun_on_change(experiment, seen, POLL_SECONDS, LONGEST_SECONDS if moving else None)
+    if (flags, bool(final_of(row))) != st.session_state.setdefault(
+        "live_search", (flags, bool(final_of(row)))
+    ):
+        st.session_state["live_search"] = flags, bool(final_of(row))
+        st.rerun()
+
+
+def final_of(experiment: ExperimentRow) -> str | None:
+    """Return the UUID of the experiment with the selected values; None before it is made."""
+    return experiment.config.tuning.final if experiment.config.tuning is not None else None
+
+
+def outcome(experiment: ExperimentRow) -> None:
+    """Say what the search has led to, and offer the experiment with the selected values."""
+    store, identity = session.store(), final_of(experiment)
+    if identity is None:
+        if all(run.state == "failed" for run in experiment.runs):
+            st.error(
+                "Every draw of this search failed, so no values were selected; the logs say why.",
+                icon=":material/error:",
+            )
+        return
+    number = store.searches.by_uuid(identity)
+    where = "" if number is not None else " The experiment with these values is not in this database."
+    selected = [f"{markup.md(m.label)}: {markup.md(m.text)}" for m in methods_of(store, experiment)]
+    markup.show_finding([f"The search has selected on validation samples.{where}", *selected])
+    if number is not None and st.button(
+        "Open the runs with these values", icon=":material/arrow_forward:", key="live_final"
+    ):
+        session.remember_ids("id", [number])
+        st.rerun()
+
+
+def origin(experiment: ExperimentRow) -> None:
+    """Say which search selected an experiment's hyper-parameters, with a link to it."""
+    tuned = [entry.tuned for entry in experiment.config.methods if entry.tuned is not None]
+    for identity in dict.fromkeys(t.search for t in tuned):
+        number = session.store().searches.by_uuid(identity)
+        draws = counted(max(t.draws for t in tuned if t.search == identity), "draw")
+        link = "a search that is not in this database"
+        if number is not None:
+            link = f"[this search]({session.link('live', number)})"
+        st.caption(f"Hyper-parameters selected on validation samples by {link}, {draws} per method.")
+
+
+def draw(experiment: ExperimentRow) -> None:
+    """Draw a table of the methods' searches, and validation accuracy over a searched field."""
+    try:
+        found = methods_of(session.store(), experiment)
+    except FedLensError as error:
+        markup.show_error(error)
+        return
+    rows = []
+    for method in found:
+        best = method.best
+        rows.append(
+            [
+                markup.method_html(method.label, method.method),
+                f"{method.done} of {method.budget}",
+                str(method.failed),
+                "-" if best is None else str(best.number),
+                "-" if best is None else markup.esc(method.values_text(best) or method.text),
+                "-" if best is None else f"{100 * (best.validation or 0):.1f}",
+            ]
+        )
+    st.html(markup.table_html(COLUMNS, rows, "Search"))
+    st.caption(
+        "Validation: accuracy of the clients' own models on their validation samples in the last round, mean "
+        "over clients. Draw 1 is the method as written. Test samples choose nothing."
+    )
+    fields = list(dict.fromkeys(name for method in found for name in method.fields))
+    if not fields:
+        return
+    field = fields[0]
+    if len(fields) > 1:
+        field = st.selectbox("Draws over", fields, format_func=field_title, key="live_search_field")
+    points = _points(found, field)
+    if points:
+        chart = search_chart(points, session.theme(), field)
+        charts.draw(chart, "live_search_chart", search_table(points, field))
+
+
+def _points(found: Sequence[SearchedMethod], field: str) -> list[DrawPoint]:
+    """Return the finished draws of the methods that search a field."""
+    return [
+        DrawPoint(
+            method.label,
+            method.method,
+            draw.config.method.config[field],
+            100 * draw.validation,
+            f"{method.label}, draw {draw.number}: {method.values_text(draw)}",
+            draw is method.best,
+        )
+        for method in found
+        if field in method.fields
+        for draw in method.draws
+        if draw.validation is not None
+    ]
