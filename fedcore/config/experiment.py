@@ -86,7 +86,9 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
     """
     name, tables = str(location[-1]), [str(part) for part in location[:-1] if not isinstance(part, int)]
     _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
-    places = places_of(name, excluded=model)
+    # "seed" at the top is a slip for "seeds", although [tuning] has a seed
+    is_number_slip = name.rstrip("s") in {field.rstrip("s") for field in model.model_fields}
+    places = [] if is_number_slip else places_of(name, excluded=model)
     hint = did_you_mean(name, model.model_fields, "docs/experiment.md lists the fields")
     if 0 < len(places) <= MOST_TABLES:
         hint = f"'{name}' belongs {' or '.join(places)}"

@@ -24,6 +24,7 @@ from fedcore.config.models import (
     PartitionConfig,
     RunConfig,
     Tuned,
+    TuningConfig,
 )
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
@@ -35,6 +36,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "partition": PartitionConfig,
     "backbone": BackboneConfig,
     "method": MethodEntry,
+    "tuning": TuningConfig,
 }
 _VERBATIM = ("data", "backbone")
 """Sections with names of files and prompts, whose underscores must not become spaces."""

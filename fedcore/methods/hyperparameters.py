@@ -70,6 +70,10 @@ class SearchRange(BaseModel):
         return self
 
 
+TENFOLD = SearchRange(factor=10)
+"""From a tenth of the value as written to ten times it: for learning rates and weights of losses."""
+
+
 def hyper(
     default: T,
     description: str,
@@ -115,7 +119,7 @@ class MethodConfig(BaseModel):
         1e-3,
         "Learning rate of the local optimiser",
         title="learning rate",
-        search=SearchRange(factor=10),
+        search=TENFOLD,
     )
     schedule: Schedule = hyper(
         "constant",

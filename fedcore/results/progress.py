@@ -214,12 +214,19 @@ def experiment_summaries(store: Store, archived: bool = False) -> list[Experimen
 def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
     """Return a summary of each of some experiments."""
     validated = store.rounds.validated(r.id for e in rows for r in e.runs)
-    # imported runs may have been evaluated on other clients, so they are shown only if there are no others
-    candidates = {e.id: [r for r in e.runs if r.origin == "engine"] or list(e.runs) for e in rows}
+    candidates = {e.id: _candidates(e) for e in rows}
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
     return [_summary(e, labels[e.id], best[e.id], curves) for e in rows]
+
+
+def _candidates(experiment: ExperimentRow) -> list[RunRow]:
+    """Return the runs of which the best are shown: none of a search, since its draws are no results."""
+    if experiment.config.tuning is not None:
+        return []
+    # imported runs may have been evaluated on other clients, so they are shown only if there are no others
+    return [r for r in experiment.runs if r.origin == "engine"] or list(experiment.runs)
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
@@ -245,8 +252,7 @@ def _summary(
     state = next((s for s in _ORDER if states[s]), "done")
     total = sum(r.rounds_total for r in e.runs)
     labels = [r.label for r in e.runs]
-    shown = [] if e.config.tuning else best  # the test accuracy of a draw is no result
-    lines = [curves[r.id] for r in shown if r.id in curves]
+    lines = [curves[r.id] for r in best if r.id in curves]
     elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
     return ExperimentSummary(
         row=e,
@@ -257,10 +263,10 @@ def _summary(
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],
-        best_text=label or (NO_BEST if any(r.last_test is not None for r in e.runs) else ""),
-        last=_mean(shown, "last_test"),
-        best=_mean(shown, "best_test"),
-        worst=_mean(shown, "worst_client"),
+        best_text=label or (NO_BEST if any(r.last_test is not None for r in _candidates(e)) else ""),
+        last=_mean(best, "last_test"),
+        best=_mean(best, "best_test"),
+        worst=_mean(best, "worst_client"),
         curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
         seconds=sum(elapsed) if elapsed else None,
         best_run=next((r for r in best if r.rounds_done or r.state == "done"), None),

@@ -194,7 +194,7 @@ def insert_experiment(
         "experiments",
         {
             "uuid": identity or uuid.uuid4().hex,
-            "name": experiment.name + (": search" if experiment.tuning else ""),
+            "name": f"Search: {experiment.name}" if experiment.tuning else experiment.name,
             "created_at": time.time(),
             "config": experiment.model_dump_json(),
             "notes": experiment.notes,

@@ -203,7 +203,8 @@ def from_url() -> FedLensError | None:
     try:
         if clone:
             row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
-            fill(row.config.model_copy(update={"name": f"{row.name} (copy)"}), wanted)
+            name = row.name if row.config.tuning is None else row.config.name  # without "Search: "
+            fill(row.config.model_copy(update={"name": f"{name} (copy)"}), wanted)
         else:
             fill(experiments.preset(str(preset)), wanted)
     except FedLensError as error:

@@ -70,7 +70,7 @@ def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own
         ("FedOT", 1, "queued"), ("Zero-shot CLIP", 1, "queued"),
         ("FedOT", 2, "queued"), ("Zero-shot CLIP", 2, "queued"),
     ]  # fmt: skip
-    assert final.name == "tuned" and store.experiments.get(number).name == "tuned: search"
+    assert final.name == "tuned" and store.experiments.get(number).name == "Search: tuned"
     tuned = next(iter(runs.values())).method
     assert tuned.config == draws[2].config.method.config != draws[0].config.method.config
     origin = tuned.tuned

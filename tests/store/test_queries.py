@@ -46,6 +46,9 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
     "runs.checkpoints": lambda store: store.runs.checkpoints(1),
     "runs.last_round": lambda store: store.runs.last_round(1),
+    "searches.waiting": lambda store: store.searches.waiting(),
+    "searches.draws": lambda store: store.searches.draws(1),
+    "searches.by_uuid": lambda store: store.searches.by_uuid("a"),
     "queue.ids": lambda store: store.queue.ids(),
     "queue.runs": lambda store: store.queue.runs(),
     "queue.slots": lambda store: store.queue.slots(),
@@ -96,6 +99,7 @@ CHANGES = {
     "imports": {"csv", "json", "database", "file"},
     "integrity": {"findings", "require", "warning", "watched"},
     "saved_views": {"save", "delete"},
+    "searches": {"add_draws", "conclude"},
 }
 """Methods that write: by experiment, run or task, found by its key; and those that read all to check it."""
 

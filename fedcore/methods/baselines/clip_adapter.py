@@ -13,7 +13,7 @@ from __future__ import annotations
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.hyperparameters import MethodConfig, hyper
+from fedcore.methods.hyperparameters import MethodConfig, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
 from fedcore.records.presentation import About
@@ -28,6 +28,7 @@ class CLIPAdapterConfig(MethodConfig):
         title="adapter share",
         ge=0,
         le=1,
+        search=SearchRange(low=0.1, high=0.9),
     )
     reduction: int = hyper(
         4, "Width of the embedding, divided by that of the hidden layer (paper: 4)", ge=1, le=64

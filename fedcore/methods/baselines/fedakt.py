@@ -15,7 +15,7 @@ from fedcore.federation import LocalData
 from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.hyperparameters import LearningRate, LossWeight, MethodConfig, Weighting, hyper
+from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, MethodConfig, Weighting, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
@@ -42,7 +42,7 @@ class FedAKTConfig(MethodConfig):
         empty="a quarter of the embedding",
     )
     distillation_weight: LossWeight = hyper(
-        1.0, "Weight of the distillation between the two features (our choice)"
+        1.0, "Weight of the distillation between the two features (our choice)", search=TENFOLD
     )
 
 

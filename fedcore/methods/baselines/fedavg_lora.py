@@ -45,7 +45,7 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.baselines.lora_server import norm_weights, products, refined
 from fedcore.methods.fedalign.config import LoRAConfig
-from fedcore.methods.hyperparameters import LossWeight, Rank, hyper
+from fedcore.methods.hyperparameters import LossWeight, Rank, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -98,6 +98,7 @@ class FedProxLoRAConfig(FedAvgLoRAConfig):
         0.01,
         "Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
         title="proximal weight",
+        search=SearchRange(choices=(0.001, 0.01, 0.1, 1.0)),
     )
 
 

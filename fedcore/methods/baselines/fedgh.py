@@ -17,6 +17,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     Epochs,
     LearningRate,
@@ -56,7 +57,7 @@ class FedGHConfig(CLIPFCConfig):
         le=1000,
     )
     server_lr: LearningRate = hyper(
-        1e-2, "Learning rate of the server's SGD (FedGH: 0.01)", title="server learning rate"
+        1e-2, "Learning rate of the server's SGD (FedGH: 0.01)", title="server learning rate", search=TENFOLD
     )
     server_epochs: int = hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
     server_batch_size: BatchSize = hyper(1, "Class means in a server step (FedGH: one by one)")

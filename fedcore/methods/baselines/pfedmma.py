@@ -20,7 +20,7 @@ from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step
 from fedcore.methods.embedded_rates import rate_warnings
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, hyper
+from fedcore.methods.hyperparameters import TENFOLD, BatchSize, LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About
@@ -50,6 +50,7 @@ class PFedMMAConfig(MethodConfig):
         title="adapter scale",
         ge=0,
         le=10,
+        search=TENFOLD,
     )
     lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
     batch_size: BatchSize = hyper(16, "Samples in a local batch (authors' code: 16)")

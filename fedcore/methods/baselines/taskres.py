@@ -14,7 +14,14 @@ from typing import Literal
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, Optimiser, hyper
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    MethodConfig,
+    Optimiser,
+    SearchRange,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About
@@ -26,7 +33,14 @@ class TaskResConfig(MethodConfig):
     optimiser: Optimiser = hyper("adam", "Local optimiser (authors' code: Adam)")
     lr: LearningRate = hyper(2e-3, "Learning rate of the clients (authors' code: 0.002; ImageNet: 0.0002)")
     batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
-    alpha: float = hyper(0.5, "Scale of the residual (paper: 0.5)", title="residual scale", ge=0, le=100)
+    alpha: float = hyper(
+        0.5,
+        "Scale of the residual (paper: 0.5)",
+        title="residual scale",
+        ge=0,
+        le=100,
+        search=SearchRange(low=0.1, high=1),
+    )
     share: Literal["all", "local"] = hyper(
         "all",
         "Residual: all, averaged by the server, or local, each client its own without a global model "

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from fedcore.methods.class_texts import ClassText, ClassTextConfig
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     LearningRate,
     LossWeight,
@@ -72,7 +73,10 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
         le=12,
     )
     orthogonality: LossWeight = hyper(
-        0.1, "Weight mu of the orthogonality penalty (paper: 0.1)", title="orthogonality weight"
+        0.1,
+        "Weight mu of the orthogonality penalty (paper: 0.1)",
+        title="orthogonality weight",
+        search=TENFOLD,
     )
     renormalise: bool = hyper(
         True,

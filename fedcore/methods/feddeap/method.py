@@ -51,6 +51,7 @@ from fedcore.methods.feddeap.networks import (
     transform,
 )
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     LearningRate,
     LossWeight,
@@ -88,8 +89,8 @@ class FedDEAPConfig(MethodConfig):
     )
     semantic_alignment: bool = hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
     domain_alignment: bool = hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
-    semantic_weight: LossWeight = hyper(1.0, "lambda, weight of L_sp for the shared prompt")
-    domain_weight: LossWeight = hyper(1.0, "eta, weight of L_dp for the domain prompt")
+    semantic_weight: LossWeight = hyper(1.0, "lambda, weight of L_sp for the shared prompt", search=TENFOLD)
+    domain_weight: LossWeight = hyper(1.0, "eta, weight of L_dp for the domain prompt", search=TENFOLD)
     etf_temperature: Literal["1/s", "1"] = hyper(
         "1/s",
         "Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",

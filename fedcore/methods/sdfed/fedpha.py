@@ -21,7 +21,7 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Params, Step
 from fedcore.methods.embedded_rates import rate_warnings
-from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
+from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import removed_directions, weaker_directions
 from fedcore.methods.sdfed.two_prompts import (
@@ -52,6 +52,7 @@ class FedPHAConfig(TwoPromptsConfig):
         title="kept share",
         gt=0,
         le=1,
+        search=SearchRange(low=0.1, high=1),
     )
     margin: float = hyper(
         1.0,
@@ -59,6 +60,7 @@ class FedPHAConfig(TwoPromptsConfig):
         title="repulsion margin",
         ge=0,
         le=2,
+        search=SearchRange(low=0.2, high=1.4),
     )
     projector_gradient: Literal["on", "off"] = hyper(
         "on",

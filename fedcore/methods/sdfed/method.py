@@ -25,7 +25,14 @@ from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Params, Step
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, PromptLength, Weighting, hyper
+from fedcore.methods.hyperparameters import (
+    BatchSize,
+    LearningRate,
+    PromptLength,
+    SearchRange,
+    Weighting,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions
 from fedcore.methods.sdfed.two_prompts import (
@@ -58,6 +65,7 @@ class SDFedConfig(TwoPromptsConfig):
         title="truncated share",
         gt=0,
         lt=1,
+        search=SearchRange(low=0.1, high=0.9),
     )
     margin: float = hyper(
         0.8,
@@ -65,6 +73,7 @@ class SDFedConfig(TwoPromptsConfig):
         title="repulsion margin",
         ge=0,
         le=2,
+        search=SearchRange(low=0.2, high=1.4),
     )
     components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = hyper(
         "all",

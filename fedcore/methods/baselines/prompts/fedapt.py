@@ -20,6 +20,7 @@ from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     LearningRate,
     LossWeight,
@@ -60,6 +61,7 @@ class FedAPTConfig(MethodConfig):
         1.0,
         "Weight of the cross-entropy that teaches the query which client an image is of",
         title="query weight",
+        search=TENFOLD,
     )
     lr: LearningRate = hyper(1e-2, "Learning rate of local SGD (authors' code: 0.01)")
     weight_decay: WeightDecay = hyper(1e-5, "Weight decay of the clients (authors' code: 1e-5)")

@@ -32,6 +32,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     Epochs,
     LearningRate,
@@ -71,7 +72,7 @@ class FedMGPConfig(MethodConfig):
         le=200,
     )
     diversity_weight: LossWeight = hyper(
-        1.0, "Weight of the distance between the groups' features (authors' code: 1)"
+        1.0, "Weight of the distance between the groups' features (authors' code: 1)", search=TENFOLD
     )
     diversity: Literal["paper", "published-code"] = hyper(
         "paper",

@@ -20,7 +20,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
-from fedcore.methods.hyperparameters import LearningRate, hyper
+from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
@@ -50,6 +50,7 @@ class FedOTPConfig(PromptedConfig):
         title="transported mass",
         gt=0,
         le=1,
+        search=SearchRange(low=0.5, high=1),
     )
     iterations: int = hyper(100, "Most iterations of the transport (authors' code: 100)", ge=1, le=10_000)
     tolerance: float = hyper(

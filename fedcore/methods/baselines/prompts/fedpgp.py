@@ -17,7 +17,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import Epochs, LearningRate, LossWeight, Rank, hyper
+from fedcore.methods.hyperparameters import TENFOLD, Epochs, LearningRate, LossWeight, Rank, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -33,7 +33,9 @@ class FedPGPConfig(PromptedConfig):
         "Rank of a client's addition U V to the shared context (paper: 8, also 4)",
         title="rank of the personal part",
     )
-    contrastive_weight: LossWeight = hyper(1.0, "Weight mu of the contrastive loss (paper: 1)")
+    contrastive_weight: LossWeight = hyper(
+        1.0, "Weight mu of the contrastive loss (paper: 1)", search=TENFOLD
+    )
     temperature: float = hyper(
         0.5, "Temperature of the contrastive loss (paper: 0.5)", title="contrastive temperature", gt=0, le=100
     )

@@ -15,7 +15,15 @@ from typing import Literal
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import HALF_COSINE, BatchSize, LearningRate, LossWeight, Schedule, hyper
+from fedcore.methods.hyperparameters import (
+    HALF_COSINE,
+    TENFOLD,
+    BatchSize,
+    LearningRate,
+    LossWeight,
+    Schedule,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart
@@ -25,7 +33,7 @@ class KgCoOpConfig(WordedConfig):
     """Hyper-parameters of KgCoOp."""
 
     knowledge_weight: LossWeight = hyper(
-        8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)"
+        8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)", search=TENFOLD
     )
     distance: Literal["cosine", "squared"] = hyper(
         "cosine",

@@ -22,7 +22,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import HALF_COSINE, Epochs, LearningRate, Schedule, hyper
+from fedcore.methods.hyperparameters import HALF_COSINE, Epochs, LearningRate, Schedule, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
 from fedcore.records.presentation import About
@@ -52,7 +52,11 @@ class PFedMoAPConfig(PromptedConfig):
         title="choice of experts",
     )
     local_weight: float = hyper(
-        0.5, "Weight lambda of the scores of the client's own prompt (paper: 0.5)", ge=0, le=100
+        0.5,
+        "Weight lambda of the scores of the client's own prompt (paper: 0.5)",
+        ge=0,
+        le=100,
+        search=SearchRange(low=0.1, high=0.9),
     )
     gate_width: int = hyper(
         128, "Width a of the attention; at most the width of CLIP's embedding (paper: 128)", ge=8, le=4096

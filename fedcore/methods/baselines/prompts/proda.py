@@ -24,7 +24,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
-from fedcore.methods.hyperparameters import LearningRate, LossWeight, hyper
+from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
 from fedcore.records.presentation import About, DiagnosticChart
@@ -45,7 +45,7 @@ class ProDAConfig(PromptedConfig):
         4, "Prompts of a training step (B; paper: 4)", title="prompts of a step", ge=1, le=128
     )
     diversity_weight: LossWeight = hyper(
-        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)"
+        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)", search=TENFOLD
     )
     lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (as CoOp's)")
 

@@ -16,7 +16,15 @@ from fedcore.lazy import Tensor
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import HALF_COSINE, BatchSize, LearningRate, LossWeight, Schedule, hyper
+from fedcore.methods.hyperparameters import (
+    HALF_COSINE,
+    BatchSize,
+    LearningRate,
+    LossWeight,
+    Schedule,
+    SearchRange,
+    hyper,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
@@ -30,6 +38,7 @@ class ProGradConfig(WordedConfig):
         "lambda: how much of the part of the gradient that contradicts zero-shot CLIP is removed (authors' "
         "code: 1, all of it)",
         title="removed share of the conflict",
+        search=SearchRange(low=0.1, high=1),
     )
     temperature: float = hyper(
         1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100

@@ -15,7 +15,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.hyperparameters import LearningRate, hyper
+from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
@@ -30,6 +30,7 @@ class PromptFolioConfig(PromptedConfig):
         title="own share",
         ge=0,
         le=1,
+        search=SearchRange(low=0.1, high=0.9),
     )
     lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
 

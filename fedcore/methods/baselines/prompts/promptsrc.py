@@ -24,7 +24,7 @@ from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
 from fedcore.methods.baselines.prompts.ivlp import IVLP, IVLPConfig
-from fedcore.methods.hyperparameters import LossWeight, hyper
+from fedcore.methods.hyperparameters import TENFOLD, LossWeight, hyper
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 from fedcore.records.presentation import About, DiagnosticChart
@@ -37,10 +37,12 @@ class PromptSRCConfig(IVLPConfig):
     """Hyper-parameters of PromptSRC."""
 
     text_weight: LossWeight = hyper(
-        25.0, "Weight of the distance of class features from those of 60 templates (paper: 25)"
+        25.0,
+        "Weight of the distance of class features from those of 60 templates (paper: 25)",
+        search=TENFOLD,
     )
     image_weight: LossWeight = hyper(
-        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)"
+        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)", search=TENFOLD
     )
     logits_weight: LossWeight = hyper(
         1.0, "Weight of the divergence from the scores without prompts (paper: 1)", title="score weight"
