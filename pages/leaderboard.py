@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
 from fedcore.plots.ranks import rank_chart, rank_table
 from fedcore.results import curves
@@ -24,7 +23,7 @@ from pages.widgets import background, charts, markup, session
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
 COLUMNS = (
     ("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("Traffic, MB", "num"),
-    ("Training, s", "num"), ("Tuning", ""),
+    ("Training, s", "num"), ("Tuning", "num"), ("With its search, MB", "num"), ("With its search, s", "num"),
 )  # fmt: skip
 
 
@@ -117,30 +116,20 @@ def results(store: Store, made: Board, costs: Sequence[Cost]) -> None:
             str(g.stats[made.metric].n),
             markup.number(cost.megabytes, 2),
             markup.number(cost.seconds, 1),
-            markup.esc(_tuning(g.config, cost)),
+            tuning_budget(g.config) or "-",
+            markup.number(cost.megabytes_with_search, 2),
+            markup.number(cost.seconds_with_search, 1),
         ]
         for g, cost in rows
     ]
     tuned = any(cost.tuned for cost in costs)
-    columns = COLUMNS if tuned else COLUMNS[:-1]
+    columns = COLUMNS if tuned else COLUMNS[:-3]
     st.html(markup.table_html(columns, [row[: len(columns)] for row in cells], "Leaderboard"))
     if protocols := protocol_text(made.comparison, made.rows):
         st.caption(markup.md(protocols))
     if made.budgets:
-        st.caption(
-            f"{markup.md(made.budgets[:1].upper() + made.budgets[1:])}. Traffic and training are of one run, "
-            "without its search."
-        )
-
-
-def _tuning(config: RunConfig, cost: Cost) -> str:
-    """Return the draws of a row's search and what these and one run cost together."""
-    with_search: dict[CostAxis, float | None] = {
-        "megabytes": cost.megabytes_with_search,
-        "seconds": cost.seconds_with_search,
-    }
-    costs = [budget_text(value, against) for against, value in with_search.items() if value is not None]
-    return tuning_budget(config) + (f"; with it {', '.join(costs)}" if costs else "") or "-"
+        said = markup.md(made.budgets[:1].upper() + made.budgets[1:])
+        st.caption(f"{said}. With its search: one run and all draws that selected its hyper-parameters.")
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

@@ -15,6 +15,7 @@ from fedcore.methods.base import (
     Uploads,
 )
 from fedcore.methods.hyperparameters import (
+    TENFOLD,
     BatchSize,
     Epochs,
     LearningRate,
@@ -24,6 +25,7 @@ from fedcore.methods.hyperparameters import (
     Optimiser,
     PromptLength,
     Rank,
+    SearchRange,
     WeightDecay,
     Weighting,
     hyper,

@@ -11,7 +11,7 @@ from fedcore.jobs.tuning import advance
 from fedcore.results import progress
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.web.pages import Opened, button, html, plan_line, widget
+from tests.support.web.pages import Opened, button, html, open_form, plan_line, widget
 
 
 def a_search(**changes: object) -> Experiment:
@@ -75,5 +75,9 @@ def test_experiments_lists_a_search_without_a_best_draw(searched: Path) -> None:
 def test_a_clone_keeps_where_values_come_from_until_one_is_changed(open_page: Opened, searched: Path) -> None:
     app = open_page("new", clone="2")
     button(app, "Launch").click().run()
-    newest = Store(searched).experiments.all()[0]
-    assert [entry.tuned is not None for entry in newest.config.methods] == [False, True]
+    app = open_form(open_page("new", clone="2"), "FedOT")
+    widget(app, "Learning rate", "text_input").set_value("0.5").run()
+    button(app, "Launch").click().run()
+    changed, same, *_ = Store(searched).experiments.all()
+    assert [entry.tuned is not None for entry in same.config.methods] == [False, True]
+    assert [entry.tuned for entry in changed.config.methods] == [None, None]
