@@ -19,6 +19,7 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.models import Experiment, MethodEntry, RunConfig, TuningConfig
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
+from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import SearchRange, search_ranges
 from fedcore.seeds import numpy_generator
 
@@ -55,11 +56,10 @@ def check(experiment: Experiment) -> None:
         )
 
 
-def search_of(experiment: Experiment, draws: int | None = None) -> tuple[Experiment, list[int]]:
+def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     """Return the search as an experiment with a method per draw, and the position of each draw's method.
 
-    Args:
-        draws: how many of each method; default: those that can be made before any has ended.
+    It has the draws that can be made before any has ended: all random ones, the first batch of TPE.
 
     Raises:
         FedLensError: if the search is invalid for this experiment.
@@ -71,8 +71,7 @@ def search_of(experiment: Experiment, draws: int | None = None) -> tuple[Experim
     names = [base_label(entry) for entry in experiment.methods]
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
         raise FedLensError(f"two methods are called '{twice}'; give each a label of its own", "methods")
-    if draws is None:
-        draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
+    draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
     entries, positions = [], []
     for i, entry in enumerate(experiment.methods):
         space = space_of(experiment, i)
@@ -91,7 +90,14 @@ def search_of(experiment: Experiment, draws: int | None = None) -> tuple[Experim
 
 def base_label(entry: MethodEntry) -> str:
     """Return a method's name in tables, to which a draw adds its number."""
-    return entry.label or registry.get(entry.name).about.title
+    return entry.label or _method_of(entry).about.title
+
+
+def _method_of(entry: MethodEntry, field: str = "methods") -> type[Method]:
+    """Return the method of an entry; a worker that follows a search has not loaded a user's file yet."""
+    if entry.file and entry.name not in registry.registered():
+        registry.load_agreed(entry.file)
+    return registry.get(entry.name, field)
 
 
 def method_label(label: str) -> str:
@@ -121,9 +127,7 @@ def space_of(experiment: Experiment, position: int) -> Space:
     """
     assert experiment.tuning is not None, "callers ask for experiments with a search"
     entry = experiment.methods[position]
-    if entry.file:
-        registry.load_agreed(entry.file)
-    model = registry.get(entry.name, f"methods.{position}.name").Config
+    model = _method_of(entry, f"methods.{position}.name").Config
     written = registry.build_config(entry.name, entry.config, f"methods.{position}.config").model_dump()
     ranges = {n: r for n, r in search_ranges(model).items() if r.factor or n not in entry.config}
     places = {name: f"methods.{position}.config.{name}" for name in ranges}

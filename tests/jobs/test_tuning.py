@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedcore.config import Experiment, expand, parse
+from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.grouping import group_hash
 from fedcore.config.tuning import contains, space_of
 from fedcore.errors import FedLensError
 from fedcore.jobs import process, supervisor
 from fedcore.jobs.tuning import advance, propose
+from fedcore.methods import registry
+from fedcore.paths import PROJECT
 from fedcore.records.events import RoundFinished, Started
 from fedcore.store import Store
 from fedcore.store.database import writing
@@ -103,8 +106,7 @@ def test_two_processes_that_follow_a_search_at_once_make_one_final_experiment(db
 def test_a_worker_goes_on_where_a_killed_one_left_the_search(db, step_until):
     store, number = Store(db), ended(db, [10, 20])
     step_until(lambda: store.experiments.get(number).config.tuning.final)
-    final = final_of(store, number)
-    step_until(lambda: all(r.ended for r in store.runs.get([r.id for r in final.runs])))
+    assert {r.status for r in final_of(store, number).runs} <= {"queued", "running", "done"}
     assert len(store.experiments.all()) == 2
 
 
@@ -146,6 +148,29 @@ def test_another_method_s_search_of_equal_values_is_another_row(db):
     hashes = {r.group_hash for n in numbers for r in final_of(store, n).runs if r.method == "fedot"}
     untuned = group_hash(expand(parse({"name": "x", "methods": [{"name": "fedot"}], "rounds": 1}))[0])
     assert len(hashes) == 2 and untuned not in hashes
+
+
+@pytest.fixture
+def text_shift() -> Iterator[MethodEntry]:
+    """A method of the user's own, which the test may forget."""
+    file = PROJECT / "examples" / "text_shift.py"
+    (name,) = registry.load_file(file)
+    yield MethodEntry(name=name, file=str(file))
+    forget(name)
+
+
+def forget(name: str) -> None:
+    del registry._METHODS[name], registry._FILES[name]
+
+
+def test_a_worker_that_has_not_loaded_a_user_s_method_follows_its_search(db, text_shift):
+    methods = [text_shift.model_dump(), {"name": "zero-shot"}]
+    store, number = Store(db), ended(db, [10, 30], methods=methods)
+    forget(text_shift.name)
+    advance(store, number)
+    (run, *_) = store.runs.configs([r.id for r in final_of(store, number).runs]).values()
+    assert run.method.label == "Text shift" and run.method.tuned.draw == 2
+    assert run.method.config["lr"] != 0.02
 
 
 def test_one_process_trains_the_search_and_what_follows(db):
