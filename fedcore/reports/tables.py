@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.reports.content import Report
+from fedcore.results.budgets import budget_text
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.differences import (
     config_differences,
@@ -67,6 +68,8 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
         heading = METRICS[summary.metric].heading
         columns += [(f"{heading}: difference, points", True), ("p (Holm)", True)]
     columns += [("Seeds (n)", True), ("Rounds", True)]
+    tuned = any(row.row.config.method.tuned for row in table.rows)
+    columns += [("Tuning", False)] if tuned else []
     rows = []
     for row in table.rows:
         cells = [_name(row.row)]
@@ -75,7 +78,8 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
             cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
         if table.baseline is not None:
             cells += _difference(row.differences[summary.metric], summary.digits)
-        rows.append([*cells, TextCell(row.seeds), TextCell(row.rounds)])
+        cells += [TextCell(row.seeds), TextCell(row.rounds)]
+        rows.append(cells + [TextCell(budget_text(row.row.config) or NONE)] * tuned)
     notes = [
         *summary.notes,
         *(f"{METRICS[m].heading}: {METRICS[m].help}." for m in table.metrics),
