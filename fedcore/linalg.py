@@ -8,8 +8,11 @@ from fedcore.lazy import Tensor, torch
 
 _SAFE_BATCH = 64
 """Matrices up to this size are solved in one batched call on the CPU."""
-_NUMBERS_AT_ONCE = 2**22
-"""Numbers of the matrices whose orthogonality is measured at once: 16 clients of 512 x 512."""
+_REMEMBERED = 2**26
+"""Numbers that ``Remembered`` holds at most: 128 matrices of 512 x 512 with their results."""
+_NUMBERS_AT_ONCE = 2**18
+"""Numbers of the matrices whose orthogonality is measured at once: a client of 512 x 512, which fits a CPU's
+cache during the steps of the Lanczos method."""
 
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
@@ -37,6 +40,36 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
         strict=True,
     )
     return torch.stack([torch.linalg.solve(x, y) for x, y in pairs]).view(*batch, *b.shape[-2:])
+
+
+class Remembered:
+    """A function of matrices that is not computed again for its latest arguments.
+
+    A round of FedOT asks four times for the same client's rotation: in both evaluations, for its diagnostics,
+    and in the next round for those of the start. Small matrices are computed again, which takes as long as a
+    comparison; so are those of other devices, where a comparison waits for the device.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Remember nothing yet. Shape of the function: (n, ...) -> (n, ...), each row by itself."""
+        self.function = function
+        self.latest: dict[tuple[float, ...], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, matrices: Tensor) -> Tensor:
+        """Shape: matrices (clients, r, n, n) -> like matrices."""
+        if matrices.device.type != "cpu" or matrices.shape[-1] <= _SAFE_BATCH or matrices.requires_grad:
+            return self.function(matrices)
+        return torch.stack([self._of(one) for one in matrices])
+
+    def _of(self, matrix: Tensor) -> Tensor:
+        key = tuple(matrix[..., 0, :].flatten().tolist())  # finds a candidate, which is then compared whole
+        found = self.latest.pop(key, None)
+        if found is None or not torch.equal(found[0], matrix):
+            found = matrix.clone(), self.function(matrix[None])[0]
+        self.latest[key] = found  # behind all others, of which the oldest goes first
+        while len(self.latest) > max(1, _REMEMBERED // (2 * matrix.numel())):
+            del self.latest[next(iter(self.latest))]
+        return found[1]
 
 
 def extreme_eigenvalues(matrix: Tensor, steps: int = 24) -> tuple[Tensor, Tensor]:

@@ -73,3 +73,18 @@ def test_orthogonality_is_measured_a_few_clients_at_a_time_with_equal_bits(monke
         measured.append(orthogonality(x, transform))
     for name, value in measured[0].items():
         assert value.shape == (5,) and torch.equal(value, measured[1][name]), name
+
+
+def test_a_remembered_result_is_of_the_whole_argument_and_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(linalg, "_REMEMBERED", 2 * 2 * 65 * 65)
+    computed = []
+    doubled = linalg.Remembered(lambda matrices: computed.append(matrices[0, 0, 1, 0].item()) or 2 * matrices)
+    matrices = torch.arange(3.0)[:, None, None, None].expand(3, 1, 65, 65).clone()
+    matrices[:, :, 0] = 0  # an equal first row
+    for order in ([0, 0], [1], [0, 0]):
+        assert torch.equal(doubled(matrices[order]), 2 * matrices[order])
+    assert computed == [0, 1, 0]
+    matrices[:, :, 0] = matrices[:, :, 1]
+    for order in ([0, 1], [1, 0], [2], [0, 1]):  # the third takes the place of the second
+        doubled(matrices[order])
+    assert computed[3:] == [1, 2, 1]

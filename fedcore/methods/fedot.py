@@ -14,6 +14,7 @@ Changed from the paper: its algorithm moves w_g before X; here both gradients co
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from pydantic import model_validator
@@ -22,7 +23,7 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.linalg import orthogonality, solve
+from fedcore.linalg import Remembered, orthogonality, solve
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
@@ -196,6 +197,7 @@ class FedOT(Method[FedOTConfig]):
         self.d = problem.backbone.spec.embed_dim
         self.tau = config.tau or problem.backbone.logit_scale
         self.divisor = {"half": 2, "quarter": 4}[config.skew]
+        self._cayley = Remembered(partial(cayley, divisor=self.divisor))
         transform = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
         self.names = ("classifier", *transform[config.local_transform])
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
@@ -282,11 +284,11 @@ class FedOT(Method[FedOTConfig]):
         return Models(common or None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return Q of every model, computed once. Shape: q (models, r, d/r, d/r)."""
+        """Return Q of every model. Shape: q (models, r, d/r, d/r)."""
         return {"q": self._transform(params["matrix"])} if "matrix" in params else {}
 
     def _transform(self, matrix: Tensor) -> Tensor:
-        return cayley(matrix, self.divisor) if self.config.local_transform == "cayley" else matrix
+        return self._cayley(matrix) if self.config.local_transform == "cayley" else matrix
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""

@@ -251,6 +251,21 @@ def test_diagnostics_equal_their_definitions(kind):
     assert diagnostics(event, "orthogonality_error") == pytest.approx(errors, abs=1e-12)
 
 
+def test_a_rotation_is_made_once_while_its_matrix_stays_with_equal_rows():
+    federation = tiny_federation(tiny_backbone(embed_dim=80))  # smaller rotations are not worth remembering
+
+    def rows(method):
+        finished = run_rounds(method, federation, 3).finished
+        return [(event.cells, event.diagnostics, event.train_loss) for event in finished]
+
+    once, always, made = build("fedot", federation, **FAST), build("fedot", federation, **FAST), []
+    make = once._cayley.function
+    once._cayley.function = lambda matrix: made.append(len(matrix)) or make(matrix)
+    always._cayley = make
+    assert rows(once) == rows(always)
+    assert sum(made) == 1 + 3 * 3  # the identity of the start, and three clients in three rounds
+
+
 def test_gradient_conflict_is_the_mean_cosine_of_the_updates():
     federation = tiny_federation()
     method = build("fedot", federation, **FAST)

@@ -30,9 +30,8 @@ class Rotated(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """Return the scores. Shape: (samples, d) -> (samples, classes)."""
         skew = (self.matrix - self.matrix.T) / 2
-        eye = torch.eye(len(skew))
-        q = torch.linalg.solve(eye - skew, eye + skew)
-        return self.scale * F.normalize(h @ q.T, dim=-1) @ self.classifier.T
+        turned = 2 * torch.linalg.solve(torch.eye(len(skew)) - skew, h.T).T - h  # Q h without Q
+        return self.scale * F.normalize(turned, dim=-1) @ self.classifier.T
 
 
 class Adapted(nn.Module):
