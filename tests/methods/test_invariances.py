@@ -124,3 +124,11 @@ def test_the_order_of_clients_does_not_matter(name):
         clients = clients or key.startswith("server.serving") or key in BY_CLIENT
         expected = value[list(order)] if clients else value
         torch.testing.assert_close(parts(other)[key], expected, atol=1e-6, rtol=0, msg=key)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
+    given = federation(name)
+    local = build(name, given, **SMALL.get(name, {})).init(given.problem.generator).local
+    alike = {n: v for n, v in local.items() if v.dim() > 1 and bool((v == v[:1]).all())}
+    assert [n for n, value in alike.items() if value.stride(0)] == []

@@ -251,9 +251,9 @@ class TipAdapterF(TipAdapter):
 
         Shape: shift (clients, most samples of a client, d).
         """
-        clients, most = len(self.problem.clients), int(self.problem.samples.max())
-        shift = torch.zeros(clients, most, self.problem.backbone.spec.embed_dim, dtype=torch.float64)
-        return State(local=self.place({"shift": shift}))
+        most = int(self.problem.samples.max())
+        shift = torch.zeros(most, self.problem.backbone.spec.embed_dim, dtype=torch.float64)
+        return State(local=self.repeat(self.place({"shift": shift})))
 
     def _cache(self, params: Params, data: LocalData) -> Params:
         cache = super()._cache(params, data)

@@ -331,8 +331,8 @@ class FedDEAP(Method[FedDEAPConfig]):
         for net in self.etf:
             shared |= init_network(net, backbone.spec.embed_dim, generator("network", net))
         if self.config.personal_prompt:
-            local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
-        return State(shared=self.place(shared), local=self.place(local))
+            local["p_d"] = draw("p_d", "personal_length")
+        return State(shared=self.place(shared), local=self.repeat(self.place(local)))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

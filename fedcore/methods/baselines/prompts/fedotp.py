@@ -94,10 +94,12 @@ class FedOTP(Matched):
 
     def init(self, generator: Generators) -> State:
         """Draw all contexts from N(0, 0.02). Shape: context (M, m), own (clients, M, m)."""
-        common = self.config.local_start == "common"
-        purposes = [("own",) if common else ("own", name) for name in self.problem.clients]
-        own = torch.stack([self._draw(generator("fedotp", *purpose)) for purpose in purposes])
-        return State(shared={"context": self._draw(generator("fedotp", "context"))}, local={"own": own})
+        if self.config.local_start == "common":
+            local = self.repeat({"own": self._draw(generator("fedotp", "own"))})
+        else:
+            own = [self._draw(generator("fedotp", "own", name)) for name in self.problem.clients]
+            local = {"own": torch.stack(own)}
+        return State(shared={"context": self._draw(generator("fedotp", "context"))}, local=local)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
