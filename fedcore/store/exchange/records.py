@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -113,12 +113,14 @@ def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
     cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
     (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
     columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
-    return Table(columns, [list(map(_finite, (*row[:place], *row[place + 1 :]))) for row in cursor])
+    return Table(columns, [_finite([*row[:place], *row[place + 1 :]]) for row in map(tuple, cursor)])
 
 
-def _finite(value: Any) -> Any:
+def _finite(row: list[Any]) -> list[Any]:
     """Turn infinity into NULL, as is done when a round is recorded; JSON cannot express it."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if math.inf in row or -math.inf in row:  # SQLite has no NaN
+        return [None if value in (math.inf, -math.inf) else value for value in row]
+    return row
 
 
 def check(record: ExperimentRecord) -> None:
@@ -129,7 +131,7 @@ def check(record: ExperimentRecord) -> None:
             columns are left to the schema of the database that it is written to.
     """
     _ExperimentChecks.model_validate(record.row)
-    _check_numbers(record.row.items())
+    _check_row(record.row)
     groups: dict[str, str] = {}
     for row, tables in record.runs:
         checked = _RunChecks.model_validate(row)
@@ -137,21 +139,28 @@ def check(record: ExperimentRecord) -> None:
         computed = group_hash(checked.config)
         if groups.setdefault(checked.group_hash, computed) != computed:
             raise ValueError("runs of one group, which tables average, have different configs")
-        _check_numbers(row.items())
+        _check_row(row)
         if checked.rounds_done > max(_ROUNDS.validate_python(tables["rounds"].column("round")), default=0):
             raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
         _CLASS_COUNTS.validate_python(tables["entities"].column("class_counts"))
         for name, table in tables.items():
-            for values in table.rows:
-                _check_numbers(zip(table.columns, values, strict=True), f"{name}.")
+            for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=False):
+                _check_numbers(f"{name}.{column}", values)
 
 
-def _check_numbers(row: Iterable[tuple[str, object]], table: str = "") -> None:
-    for name, value in row:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{table}{name} is {value}, not a number")
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ValueError(f"{table}{name} has more than 64 bits")
+def _check_row(row: dict[str, Any]) -> None:
+    for name, value in row.items():
+        _check_numbers(name, [value])
+
+
+def _check_numbers(name: str, values: Sequence[object]) -> None:
+    """Refuse numbers that no column holds; a column has millions, so each kind is looked at as a whole."""
+    floats: list[Any] = [value for value in values if type(value) is float]
+    integers: list[Any] = [value for value in values if type(value) is int]
+    if not all(map(math.isfinite, floats)):
+        raise ValueError(f"{name} is {next(v for v in floats if not math.isfinite(v))}, not a number")
+    if integers and not -(2**63) <= min(integers) <= max(integers) < 2**63:
+        raise ValueError(f"{name} has more than 64 bits")
 
 
 FORMAT = "fedlens-experiment-1"
