@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that gets its name only once it is complete; an error leaves nothing behind."""
+def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file that gets its name only once it is complete; an error leaves nothing behind.
+
+    Args:
+        content: all of it, or its parts, each of which is made when it is written.
+    """
+    parts = [content] if isinstance(content, bytes) else content
     if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
-        path.write_bytes(content)
+        with path.open("wb") as file:
+            file.writelines(parts)
         return
     part = path.with_name(f"{path.name}.part")
     try:
-        part.write_bytes(content)
+        with part.open("wb") as file:
+            file.writelines(parts)
         publish(part, path)
-    except OSError:
+    except BaseException:
         part.unlink(missing_ok=True)
         raise
 

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
@@ -268,10 +268,10 @@ def printable_output() -> Iterator[None]:
         yield
 
 
-def write_data(text: str) -> None:
+def write_data(parts: Iterable[str]) -> None:
     """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
     raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
-    (sys.stdout if sys.stdout.isatty() else raw).write(text)
+    (sys.stdout if sys.stdout.isatty() else raw).writelines(parts)
 
 
 def check_baseline(baseline: str | None, test: str | None) -> None:
@@ -280,7 +280,7 @@ def check_baseline(baseline: str | None, test: str | None) -> None:
         raise FedLensError("name the method to test against with --baseline", "test")
 
 
-def write_file(path: Path, content: bytes, make_folder: bool = False) -> None:
+def write_file(path: Path, content: bytes | Iterable[bytes], make_folder: bool = False) -> None:
     """Write the file that ``--output`` names; after an error nothing is left of it."""
     try:
         if make_folder:

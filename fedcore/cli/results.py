@@ -90,15 +90,14 @@ def export(
         rule, None, baseline, test or "t", where=where, digits=2 if digits is None else digits
     )
     with checked_comparison(Store(db), ids, choice) as checked:
-        text, experiments = write(checked), checked.comparison.experiments
-    if output is None:
-        write_data(text)
-        return DONE
-    path = user_path(output, "output")
-    is_folder = path.is_dir() or output.endswith(("/", os.sep))
-    if is_folder:
-        path = path / file_name(experiments, table, SUFFIXES[format])
-    write_file(path, text.encode(), make_folder=is_folder)
+        if output is None:
+            write_data(write(checked))
+            return DONE
+        path = user_path(output, "output")
+        is_folder = path.is_dir() or output.endswith(("/", os.sep))
+        if is_folder:
+            path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
+        write_file(path, (part.encode() for part in write(checked)), make_folder=is_folder)
     return DONE
 
 

@@ -110,16 +110,17 @@ def _baseline_label(comparison: Comparison, baseline: str) -> str:
 Table = Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"]
 Format = Literal["csv", "latex", "json"]
 SUFFIXES: dict[Format, str] = {"csv": "csv", "latex": "tex", "json": "json"}
-WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], str]] = {
-    ("summary", "csv"): lambda c: exports.summary_csv(c.summary),
-    ("summary", "latex"): lambda c: summary_latex(c.summary),
-    ("summary", "json"): lambda c: exports.summary_json(c.store, c.summary),
-    ("domains", "csv"): lambda c: exports.table_csv(c.comparison, "domains"),
-    ("configs", "csv"): lambda c: exports.table_csv(c.comparison, "configs"),
-    ("breakdowns", "csv"): lambda c: exports.table_csv(c.comparison, "breakdowns"),
-    ("costs", "csv"): lambda c: exports.costs_csv(c.store, c.comparison, c.summary.metric),
+WRITERS: dict[tuple[Table, Format], Callable[[CheckedComparison], Iterable[str]]] = {
+    ("summary", "csv"): lambda c: [exports.summary_csv(c.summary)],
+    ("summary", "latex"): lambda c: [summary_latex(c.summary)],
+    ("summary", "json"): lambda c: [exports.summary_json(c.store, c.summary)],
+    ("domains", "csv"): lambda c: [exports.table_csv(c.comparison, "domains")],
+    ("configs", "csv"): lambda c: [exports.table_csv(c.comparison, "configs")],
+    ("breakdowns", "csv"): lambda c: [exports.table_csv(c.comparison, "breakdowns")],
+    ("costs", "csv"): lambda c: [exports.costs_csv(c.store, c.comparison, c.summary.metric)],
     ("rounds", "csv"): lambda c: exports.rounds_csv(c.store, c.comparison),
-    ("clients", "csv"): lambda c: exports.clients_csv(c.store, c.comparison),
-    ("experiment", "json"): lambda c: c.store.experiments.to_json(e.id for e in c.comparison.experiments),
+    ("clients", "csv"): lambda c: [exports.clients_csv(c.store, c.comparison)],
+    ("experiment", "json"): lambda c: [c.store.experiments.to_json(e.id for e in c.comparison.experiments)],
 }
-"""The writer of each file; ``experiment`` is everything that was recorded, to import elsewhere."""
+"""The writer of each file, which gives its text in parts; ``experiment`` is all that was recorded, to import
+elsewhere."""

@@ -28,7 +28,9 @@ _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 def report_files(checked: CheckedComparison, wording: Wording | None = None) -> dict[str, bytes]:
     """Return all files of a report by path in the folder; raises as ``read_report`` does."""
     report = read_report(checked, wording)
-    written = {f"{table}.{SUFFIXES[format]}": write(checked) for (table, format), write in WRITERS.items()}
+    written = {
+        f"{table}.{SUFFIXES[format]}": "".join(write(checked)) for (table, format), write in WRITERS.items()
+    }
     texts = {
         PAGE: report_html(report),
         "experiments.json": written.pop("experiment.json"),

@@ -11,7 +11,8 @@ import io
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 from fedcore.config import backbone_names
@@ -217,6 +218,9 @@ EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, 
 """Splits and stages of the rounds' file, in its order."""
 
 
+_ROWS_AT_ONCE = 2_000
+
+
 def summary_csv(summary: Summary) -> str:
     """Return the summary as CSV, a row per method and metric."""
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
@@ -243,22 +247,25 @@ def _cell(value: object) -> object:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
-def rounds_csv(store: Store, comparison: Comparison) -> str:
-    """Return a row per run, round, split, stage, model and test set, with counts."""
-    runs, names = {r.id: r for r in comparison.runs}, comparison.names
+def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:
+    """Yield the parts of the CSV with a row per run, round, split, stage, model and test set, with counts."""
+    names = comparison.names
+    runs = {
+        r.id: (names[r.experiment_id], r.id, r.method, r.label, r.seed, r.held_out or "")
+        for r in comparison.runs
+    }
 
-    def rows() -> Iterable[list[object]]:
+    def rows() -> Iterable[tuple[object, ...]]:
         for split, stage in EXPORTED:
             for c in store.cells.of_runs(runs, split, stage):
-                run = runs[c.run_id]
-                yield [
-                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
+                yield (
+                    *runs[c.run_id],
                     c.round, SPLITS[split], STAGES[stage], c.model, c.model_kind, c.test_set,
                     c.test_set_kind, c.correct, c.total, f"{100 * c.correct / c.total:.2f}",
                     "" if c.loss is None else f"{c.loss:.4f}",
-                ]  # fmt: skip
+                )  # fmt: skip
 
-    return csv_text(ROUND_FIELDS, rows())
+    return csv_parts(ROUND_FIELDS, rows())
 
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
@@ -290,11 +297,20 @@ def _blank(value: float | None, digits: str = "") -> str:
 
 def csv_text(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows as CSV, without formulas."""
-    out = io.StringIO()
+    return "".join(csv_parts(fields, rows))
+
+
+def csv_parts(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield rows as CSV without formulas, some at a time, so that memory does not grow with their number."""
+    out, remaining = io.StringIO(), iter(rows)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(fields)
-    writer.writerows([guarded(value) for value in row] for row in rows)
-    return out.getvalue()
+    while part := list(islice(remaining, _ROWS_AT_ONCE)):
+        writer.writerows([guarded(value) for value in row] for row in part)
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue()
 
 
 def summary_json(store: Store, summary: Summary) -> str:

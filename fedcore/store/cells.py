@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
@@ -28,6 +28,9 @@ CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:spl
 """
 """The cells of (run, round) pairs; ``pairs`` is a JSON list."""
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
+
+_AT_ONCE = 2_000
+"""Cells that a long export holds at once."""
 
 
 class EntityRow(NamedTuple):
@@ -120,17 +123,19 @@ class Cells:
 
     def of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[NamedCell]:
-        """Return all cells of some runs in every round, with names: the long export."""
-        rows = self._file.rows(
-            f"""
-            SELECT {NAMED_CELL} FROM runs r
-            CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {NAMES}
-            WHERE r.id IN {ID_LIST} {IN_ORDER}
-            """,
-            {"ids": as_json(run_ids), "split": split, "stage": stage},
-        )
-        return _with_samples([NamedCell(*row) for row in rows])
+    ) -> Iterator[NamedCell]:
+        """Yield all cells of some runs in every round, with names: the long export, a part at a time."""
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                f"""
+                SELECT {NAMED_CELL} FROM runs r
+                CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {NAMES}
+                WHERE r.id IN {ID_LIST} {IN_ORDER}
+                """,
+                {"ids": as_json(run_ids), "split": split, "stage": stage},
+            )
+            while part := rows.fetchmany(_AT_ONCE):
+                yield from _with_samples(list(map(NamedCell._make, part)))
 
     def at_rounds(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION

@@ -150,7 +150,7 @@ def _file_button(
 ) -> None:
     def made() -> str:
         with _checked(shown, with_printed) as checked:
-            return WRITERS[table, format](checked)
+            return "".join(WRITERS[table, format](checked))
 
     st.download_button(
         label,

@@ -268,9 +268,9 @@ def test_every_file_is_of_the_moment_of_the_check(filled: Path, tmp_path: Path) 
     """What is written or deleted while the files are made changes none of them."""
     db = shutil.copytree(filled.parent, tmp_path / "copy") / filled.name
     with checked_comparison(Store(db), [1]) as checked:
-        before = [write(checked) for write in WRITERS.values()]
+        before = ["".join(write(checked)) for write in WRITERS.values()]
         Store(db).experiments.delete(1)
-        assert [write(checked) for write in WRITERS.values()] == before
+        assert ["".join(write(checked)) for write in WRITERS.values()] == before
     with pytest.raises(FedLensError, match="no experiment 1"):
         exported(Store(db), [1])
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from fedcore.errors import FedLensError
+from fedcore.reports.checked import checked_comparison
 from fedcore.results import exports as tables
 from fedcore.results import latex
 from fedcore.results.comparison import compare
@@ -20,7 +21,7 @@ from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.summary import MARKS_NOTE, best_and_second, summarise
-from fedcore.store import Store
+from fedcore.store import Store, cells
 from tests.support import fill
 from tests.support.exported import exported
 
@@ -71,10 +72,22 @@ def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
     assert set(domains["row"]) == set(configs["row"])
 
 
+def test_rounds_are_the_same_bytes_in_parts_of_any_size(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = exported(Store(filled), [2], "rounds")
+    monkeypatch.setattr(cells, "_AT_ONCE", 7)
+    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", 5)
+    with checked_comparison(Store(filled), [2]) as checked:
+        parts = list(tables.rounds_csv(checked.store, checked.comparison))
+    assert len(parts) > 200 and max(part.count("\n") for part in parts) <= 6
+    assert "".join(parts) == whole
+
+
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
     table = rows(exported(Store(filled), [2], "rounds"))
     runs = {r.id: r for r in Store(filled).runs.of_experiments([2])}
-    expected = sum(len(Store(filled).cells.of_runs(runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
+    expected = sum(len(list(Store(filled).cells.of_runs(runs, s, p))) for s, p in ((2, 1), (2, 0), (1, 1)))
     assert len(table) == expected > 1000
     for row in table[:: len(table) // 50]:
         assert float(row["accuracy"]) == pytest.approx(

@@ -103,7 +103,7 @@ def test_report_and_export_have_the_costs(store: Store, comparison: Comparison):
     titles = [title for figure in drawn for title, _ in figure.numbers()]
     assert len([t for t in titles if t.startswith("Cost to reach 95 % of the best")]) == 1
     with checked_comparison(store, [1], ComparisonChoices(metric="personal")) as checked:
-        rows = list(csv.DictReader(io.StringIO(WRITERS["costs", "csv"](checked))))
+        rows = list(csv.DictReader(io.StringIO("".join(WRITERS["costs", "csv"](checked)))))
     assert len(rows) == 3 * 2 * 4
     of = {(r["method"], r["seed"], r["share"]): r for r in rows}
     assert of["promptfl", "2", "80"]["reached"] == "false" and of["promptfl", "2", "80"]["seconds"] == ""

@@ -96,7 +96,7 @@ def test_retry_deletes_rounds_and_checkpoints(db, queued):
     assert not folder.exists()
     (run,) = Store(db).runs.get([run_id])
     assert (run.state, run.rounds_done, run.last_test, run.started_at) == ("queued", 0, None, None)
-    assert Store(db).cells.of_runs([run_id]) == [] and Store(db).cells.entities(run_id) == []
+    assert list(Store(db).cells.of_runs([run_id])) == [] and Store(db).cells.entities(run_id) == []
 
 
 def test_retry_empties_the_folder_before_a_worker_can_take_the_run(db, queued, monkeypatch):

@@ -77,7 +77,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.entities": lambda store: store.cells.entities(1),
     "cells.class_counts": lambda store: store.cells.class_counts(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
-    "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
+    "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
@@ -210,7 +210,7 @@ def test_own_accuracy_is_the_diagonal(trained):
 
 
 def test_cells_by_name_and_at_chosen_rounds(trained):
-    everything = Store(trained).cells.of_runs([1, 2])
+    everything = list(Store(trained).cells.of_runs([1, 2]))
     chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}

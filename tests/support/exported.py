@@ -13,4 +13,4 @@ def exported(
 ) -> str:
     """Check, compare and write some experiments."""
     with checked_comparison(store, ids, ComparisonChoices(**choice)) as checked:
-        return WRITERS[table, format](checked)
+        return "".join(WRITERS[table, format](checked))

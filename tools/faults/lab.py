@@ -319,9 +319,9 @@ def export(db: Path) -> str:
     ids = [row.id for row in readable] + [row.id for row in unreadable]  # to export a damaged one is refused
     with checked_comparison(store, ids) as checked:
         summary, rounds, clients = (
-            WRITERS[table, "csv"](checked) for table in ("summary", "rounds", "clients")
+            "".join(WRITERS[table, "csv"](checked)) for table in ("summary", "rounds", "clients")
         )
-        content = json.loads(WRITERS["experiment", "json"](checked))
+        content = json.loads("".join(WRITERS["experiment", "json"](checked)))
     for experiment in content["experiments"]:
         for row, columns in [(experiment, "experiments"), *((run, "runs") for run in experiment["runs"])]:
             for column in NOT_MEASURED[columns]:
