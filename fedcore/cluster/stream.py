@@ -127,6 +127,15 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_local else None,
             working_folder=os.getcwd(),
         )
+        try:
+            yield from self._events(request, folder, resume_from, should_stop)
+        except Elsewhere as fault:
+            self._failed(fault)
+            raise
+
+    def _events(
+        self, request: node.RunRequest, folder: Path, resume_from: str | None, should_stop: Callable[[], bool]
+    ) -> Iterator[Event]:
         with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
             request = replace(request, shared=None if shared is None else str(shared))
             content = None
@@ -136,25 +145,13 @@ class RemoteEngine:
             with closing(self._stream(request, content, should_stop)) as stream:
                 for sent in stream:
                     self._peak = max(self._peak, sent.peak_memory)
-                    event = _arrived(sent, folder)
-                    differs = self._checked(event) if isinstance(event, Started) else None
+                    event, differs = _arrived(sent, folder), None
+                    if isinstance(event, Started):
+                        self._began = True
+                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
                     yield event
                     if differs is not None:
                         yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
-
-    def _checked(self, started: Started) -> str | None:
-        """Compare the code that trains a run with ours (see ``other_code``)."""
-        self._began = True
-        try:
-            return other_code(f"the node {self._place.name}", str(started.environment["code"]))
-        except SystemFault as refused:
-            raise self._fault(Elsewhere(str(refused))) from refused
-
-    def _fault(self, error: Exception) -> Exception:
-        """Report a fault of the node, and return it."""
-        if isinstance(error, Elsewhere):
-            self._failed(error)
-        return error
 
     def _stream(
         self,
@@ -174,7 +171,7 @@ class RemoteEngine:
                 item = self._ray.get(next(items))
                 if isinstance(item, node.Failed):
                     ended = True
-                    raise self._fault(_raised(item))
+                    raise _raised(item)
                 yield item
                 if isinstance(item.event, Finished):
                     ended = True
@@ -187,7 +184,7 @@ class RemoteEngine:
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
             is_gone, what = _lost(error, self._place.name)
-            raise self._fault((Elsewhere if is_gone or not self._began else NodeFault)(what)) from error
+            raise (Elsewhere if is_gone or not self._began else NodeFault)(what) from error
         finally:
             if not ended:
                 self._cancel(items)

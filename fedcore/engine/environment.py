@@ -22,7 +22,7 @@ from fedcore.lazy import torch
 from fedcore.methods import consent, registry
 from fedcore.paths import ASSETS, IN_CHECKOUT, PROJECT, user_path
 from fedcore.records.events import Notice
-from fedcore.system_errors import SystemFault
+from fedcore.system_errors import Elsewhere
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""
@@ -113,14 +113,14 @@ def other_code(where: str, theirs: str) -> str | None:
     """Compare a machine's code of FedLens with this one's; returns how it differs, None if it does not.
 
     Raises:
-        SystemFault: if it differs, unless the user allows that.
+        Elsewhere: if it differs, unless the user allows that.
     """
     if theirs == code():
         return None
     differs = f"{where} has other code of FedLens ({theirs} instead of {code()})"
     if os.environ.get(MIXED_CODE) == "1":
         return differs
-    raise SystemFault(
+    raise Elsewhere(
         f"{differs}; install the same commit there and start its Ray again, or set {MIXED_CODE}=1 for the "
         "worker, whose runs then say so"
     )
@@ -289,7 +289,7 @@ def unlike_processes(
         alike.
 
     Raises:
-        SystemFault: if one has other code of FedLens, unless the user allows that.
+        Elsewhere: if one has other code of FedLens, unless the user allows that.
     """
     for process in processes:
         other_code(process["node"], process["code"])

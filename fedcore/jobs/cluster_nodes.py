@@ -29,7 +29,7 @@ from fedcore.errors import first_line
 from fedcore.jobs.pools import NODE_KINDS
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun
-from fedcore.system_errors import SystemFault
+from fedcore.system_errors import Elsewhere
 
 NAME = "nodes.json"
 FRESH_SECONDS = 20.0
@@ -200,7 +200,7 @@ class ClusterWatch:
         theirs = report.versions
         try:
             other_code("it", theirs.get("code", "of an earlier version"))
-        except SystemFault as refused:
+        except Elsewhere as refused:
             return NodeState(place, report, str(refused))
         return NodeState(place, report, report.problem, tuple(node.differences(self._ours, theirs)))
 
