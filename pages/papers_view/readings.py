@@ -9,7 +9,7 @@ from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedTable
 from fedcore.papers.tables.multiverse import Multiverse, Openness
-from fedcore.papers.tables.sources import COMPARED, COMPARED_SEEDS
+from fedcore.papers.tables.sources import COMPARED
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve
@@ -24,7 +24,7 @@ MEANING = (
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
 SIZE = (
-    f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED_SEEDS} seeds, and learning rates "
+    f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED.seeds} seeds, and learning rates "
     f"{COMPARED.rate} times as high, up to {mini.LARGEST_RATE}, so that methods learn something."
 )
 

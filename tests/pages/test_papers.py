@@ -228,7 +228,7 @@ def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_pat
     app = open_page("papers", table="feddeap-5", rehearsal="true")
     assert not app.exception
     assert len(app.get("plotly_chart")) == 1
-    assert any("FedDEAP is first in 64 of 64 readings" in text.value for text in app.markdown)
+    assert any("FedDEAP is first in 32 of 32 readings" in text.value for text in app.markdown)
 
 
 def test_a_paper_that_names_no_choice_shows_none(open_page: Opened) -> None:

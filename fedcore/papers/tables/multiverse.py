@@ -15,7 +15,7 @@ from fedcore.papers.published import PublishedValue, load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.cells import TableCell, cell_of
-from fedcore.papers.tables.sources import COMPARED_SEEDS, RunSource, source_of
+from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.progress import counted
 from fedcore.results.metrics import Rule
 from fedcore.results.specification import (
@@ -151,7 +151,7 @@ def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool
     if not isinstance(preset, RunSource):
         raise ValueError(f"no runs give {value}")
     changes = {path: of for alternative in taken for path, of in alternative.set.items()}
-    return RunSource(preset.preset, preset.index, rehearsal, tuple(changes.items()), COMPARED_SEEDS)
+    return RunSource(preset.preset, preset.index, rehearsal, tuple(changes.items()))
 
 
 def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READINGS) -> Multiverse:

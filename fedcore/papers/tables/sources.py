@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice
 
@@ -16,10 +16,9 @@ from fedcore.papers.recorded import Part
 
 Changes = tuple[tuple[str, object], ...]
 """Paths of an experiment's fields, as in a sweep, with their values."""
-COMPARED_SEEDS = 3
-COMPARED = mini.Size(rounds=8, shots=5, clients=4, domain=mini.DOMAINS[-1], rate=5)
-"""Size of the rehearsals whose readings are compared: methods learn something in it, and ten
-classes do not divide by the number of clients."""
+COMPARED = mini.Size(rounds=8, shots=5, seeds=3, clients=4, domain=mini.DOMAINS[-1], rate=5)
+"""Size of the rehearsals whose readings are compared: methods learn something in it, and ten classes do not
+divide by the number of clients. Readings on the paper's own data have as many seeds."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +26,14 @@ class RunSource:
     """A method of a preset, or of the preset's rehearsal.
 
     Attributes:
-        changes: fields that have another value than in the preset.
-        seeds: number of seeds of one of several readings, whose experiment has this method alone and whose
-            rehearsal has the size ``COMPARED``; None: the preset as it is.
+        changes: of one of several readings, the fields that have another value than in the preset. Its
+            experiment has this method alone, and its rehearsal the size ``COMPARED``. None: the preset itself.
     """
 
     preset: str
     index: int
     rehearsal: bool = False
-    changes: Changes = ()
-    seeds: int | None = None
+    changes: Changes | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -46,17 +43,21 @@ class RunSource:
     @property
     def entry(self) -> MethodEntry:
         """The method as its experiment has it."""
-        return self.experiment.methods[0 if self.seeds else self.index]
+        return self.experiment.methods[self._place]
+
+    @property
+    def _place(self) -> int:
+        return self.index if self.changes is None else 0
 
     @property
     def _made(self) -> tuple[Experiment, list[VariantRun]]:
-        if self.seeds is None:
+        if self.changes is None:
             return _experiment(self.preset, self.rehearsal)
-        return _reading(self)
+        return _reading(self.preset, self.index, self.rehearsal, self.changes)
 
     @property
     def _variant(self) -> VariantRun:
-        return self._made[1][0 if self.seeds else self.index]
+        return self._made[1][self._place]
 
     @property
     def config(self) -> RunConfig:
@@ -100,16 +101,16 @@ def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantR
 
 
 @library.cached
-def _reading(source: RunSource) -> tuple[Experiment, list[VariantRun]]:
+def _reading(name: str, index: int, rehearsal: bool, changes: Changes) -> tuple[Experiment, list[VariantRun]]:
     """Return the experiment of one method under one reading, which reproduces nothing as the preset does."""
-    preset, count_of_seeds = published()[source.preset], source.seeds or 1
+    preset = published()[name]
     further = (seed for seed in count(1) if seed not in preset.seeds)
-    seeds = (*preset.seeds, *islice(further, count_of_seeds))[:count_of_seeds]
-    changes = {"methods": preset.methods[source.index : source.index + 1], "seeds": seeds, "reproduces": ()}
-    experiment = sweeps.fixed(preset.model_copy(update=changes), dict(source.changes))
-    if source.rehearsal:
-        experiment = mini.rehearsal(experiment, replace(COMPARED, seeds=count_of_seeds))
-        if prompt := dict(source.changes).get("data.template"):  # the paper's own suits its classes alone
+    seeds = (*preset.seeds, *islice(further, COMPARED.seeds))[: COMPARED.seeds]
+    alone = {"methods": preset.methods[index : index + 1], "seeds": seeds, "reproduces": ()}
+    experiment = sweeps.fixed(preset.model_copy(update=alone), dict(changes))
+    if rehearsal:
+        experiment = mini.rehearsal(experiment, COMPARED)
+        if prompt := dict(changes).get("data.template"):  # the paper's own suits its classes alone
             data = experiment.data.model_copy(update={"template": prompt})
             experiment = experiment.model_copy(update={"data": data})
     return experiment, variant_runs(experiment)
