@@ -27,7 +27,7 @@ class RunSource:
 
     Attributes:
         changes: of one of several readings, the fields that have another value than in the preset. Its
-            experiment has this method alone, and its rehearsal the size ``COMPARED``. None: the preset itself.
+            experiment has this method alone, its rehearsal the size ``COMPARED``. None: the preset itself.
     """
 
     preset: str
