@@ -271,7 +271,9 @@ def printable_output() -> Iterator[None]:
 def write_data(parts: Iterable[str]) -> None:
     """Print an export: with control characters written out in a terminal, otherwise exactly as it is."""
     raw = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
-    (sys.stdout if sys.stdout.isatty() else raw).writelines(parts)
+    out = sys.stdout if sys.stdout.isatty() else raw
+    for part in parts:
+        out.write(part)
 
 
 def check_baseline(baseline: str | None, test: str | None) -> None:

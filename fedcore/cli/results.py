@@ -311,7 +311,7 @@ def hub(
 
 def _write_or_print(output: Path | None, text: str) -> None:
     if output is None:
-        write_data(text)
+        write_data([text])
     else:
         write_file(output, text.encode())
 

@@ -80,5 +80,5 @@ def test_names_in_progress_bars_are_text():
 def test_an_export_is_printable_in_a_terminal_and_exact_elsewhere(capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     with printable_output():
-        write_data(f"a,b\r\n{EVIL},1\r\n")
+        write_data(["a,b\r\n", f"{EVIL},1\r\n"])
     assert capsys.readouterr().out == f"a,b\r\n{SHOWN if terminal else EVIL},1\r\n"
