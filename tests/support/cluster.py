@@ -27,6 +27,8 @@ from tests.support.jobs import wait_for
 OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
 OWN_METHOD = OWN_METHOD.replace("    About,\n", "    About,\n    method,\n").replace("test-bias", "sent-bias")
 """A user's method file, which travels with its run."""
+START_ATTEMPTS = 3
+"""A node gives up if it has not started within 30 seconds, as on a machine with much other work."""
 TOKEN = "a-token-of-the-tests-that-is-long-enough"
 
 
@@ -63,6 +65,18 @@ def two_nodes(cache: Path) -> Iterator[Any]:
                 os.environ[name] = value
 
 
+def _begin(command: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a node's processes; returns once it runs, or has given up."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
+        )
+    wait_for(
+        lambda: "Ray runtime started" in log.read_text(errors="replace") or process.poll() is not None, 300
+    )
+    return process
+
+
 @contextmanager
 def ray_start(
     log: Path,
@@ -72,13 +86,13 @@ def ray_start(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a node's processes, and end these only: ``ray stop`` ends every node of a machine."""
     command = [*before, sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--block"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env={**os.environ, **variables}
-        )
+    for _ in range(START_ATTEMPTS):
+        process = _begin(command, log, {**os.environ, **variables})
+        if process.poll() is None:
+            break
     family: list[psutil.Process] = []
     try:
-        wait_for(lambda: "Ray runtime started" in log.read_text(errors="replace"), 300)
+        assert process.poll() is None, log.read_text(errors="replace")[-500:]
         yield process
     finally:
         with suppress(psutil.NoSuchProcess):
