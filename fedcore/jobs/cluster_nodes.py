@@ -33,7 +33,7 @@ from fedcore.system_errors import Elsewhere
 
 NAME = "nodes.json"
 FRESH_SECONDS = 20.0
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 REPORT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 """After this time without an answer from the head, or from a node, no run is started there."""
