@@ -12,6 +12,8 @@ from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.records.codes import BEFORE_AGGREGATION
 from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
+from fedcore.results.specification import Specification
+from fedcore.results.statistics import Stat
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import RunWriter
@@ -19,6 +21,7 @@ from tests.support import fill
 from tools.docs import ablations as ablations_doc
 from tools.docs import blocks
 from tools.docs import generalisation as generalisation_doc
+from tools.docs import openness as openness_doc
 from tools.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
 from tools.docs.recorded import newest
 
@@ -268,3 +271,32 @@ def test_every_table_of_generalisation_has_its_question_and_its_experiment():
     assert sorted(found["answer"]) == sorted(generalisation_doc.QUESTIONS)
     files = {path.stem for path in generalisation_doc.EXAMPLES.glob("*.toml")}
     assert set(found["study"]) == files == {q.experiment for q in generalisation_doc.QUESTIONS.values()}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([(2.0, 1.0), (3.0, 4.0)], "survives"),
+        ([(2.0, 3.0), (3.0, 1.0)], "same sign, not decided"),
+        ([(2.0, None), (3.0, 1.0)], "same sign, not decided"),
+        ([(2.0, 1.0), (-3.0, 1.0)], "depends on the reading, decided both ways"),
+        ([(2.0, 1.0), (-3.0, 4.0)], "depends on the reading"),
+        ([(2.0, 5.0), (-3.0, 4.0)], "depends on the reading, never decided"),
+        ([(-2.0, 1.0), (-3.0, 4.0)], "not seen under any reading"),
+    ],
+)
+def test_a_printed_difference_survives_only_with_its_sign_under_every_reading(
+    found: list[tuple[float, float | None]], expected: str
+) -> None:
+    """The first reading is that of FedLens; a value is a mean and half its interval."""
+    specs = [Specification((i,), Stat(mean, 1.0, 3), half) for i, (mean, half) in enumerate(found)]
+    assert openness_doc.verdict(specs, printed=0.5) == expected
+    opposite = [Specification(s.reading, Stat(-s.stat.mean, 1.0, 3), s.half) for s in specs]
+    assert openness_doc.verdict(opposite, printed=-0.5) == expected
+
+
+def test_the_page_of_openness_has_a_section_for_every_question() -> None:
+    page = openness_doc.PAGE.read_text(encoding="utf-8")
+    for name, question in openness_doc.QUESTIONS.items():
+        assert f"<!-- openness: {name} -->\n```bash\n{question.command}\n```" in page
+        assert (openness_doc.PICTURES / f"{name}.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -3,6 +3,7 @@
 python -m tools.docs                          # after a change of the catalog, of fields, examples or layers
 python -m tools.docs.ablations runs.db        # docs/ablations.md, from recorded runs
 python -m tools.docs.generalisation runs.db   # the tables of docs/generalisation.md, likewise
+python -m tools.docs.openness study.db        # docs/openness.md and its figures, likewise
 """
 
 from tools.docs import data, examples, experiment, methods, rooms

@@ -1,0 +1,280 @@
+"""The tables and figures of docs/openness.md, from recorded rehearsals of all readings of four tables.
+
+The page has the commands that make the runs. Then:
+
+python -m tools.docs.openness study.db
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedcore.errors import FedLensError
+from fedcore.papers.choices import readings
+from fedcore.papers.tables import multiverse
+from fedcore.papers.tables.layout import all_tables
+from fedcore.papers.tables.multiverse import Openness
+from fedcore.plots.shapes import svg_file
+from fedcore.plots.specification import curve_text, specification_chart
+from fedcore.plots.still import still
+from fedcore.plots.theme import Theme
+from fedcore.results.metrics import run_results
+from fedcore.results.specification import Specification, curve, weight_text
+from fedcore.results.statistics import signed
+from fedcore.store import Store
+from tools.docs.blocks import FOLDER, fill, rewrite
+from tools.docs.recorded import difference, environment, markdown
+
+PAGE = FOLDER / "openness.md"
+PICTURES = FOLDER / "openness"
+DATABASE = "study.db"
+KINDS = ("survives", "same sign, not decided", "depends on the reading", "not seen under any reading")
+"""Beginnings of the verdicts."""
+EVERY = 10**6
+"""More readings than any table has: those whose runs are recorded are taken."""
+WIDTH = 1100
+SHOWN = 0.05
+"""Points below which an effect is printed as 0."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A part of a table, and how its readings were sampled.
+
+    Attributes:
+        columns: column of the table -> the names in it that were run.
+        most: readings that were asked for; None: the default.
+    """
+
+    table: str
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    most: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that makes the runs."""
+        options = "".join(f' --{column} "{name}"' for column, names in self.columns.items() for name in names)
+        sample = f" --most {self.most}" if self.most else ""
+        return f"fedlens papers readings {self.table}{options} --rehearsal{sample} --run --db {DATABASE}"
+
+
+QUESTIONS: dict[str, Question] = {
+    "feddeap": Question(
+        "feddeap-1",
+        {"dataset": ["DomainNet-126"], "method": ["CLIP-zs", "CLIP-FC", "FedCLIP", "PromptFL", "FedDEAP"]},
+        16,
+    ),
+    "fedalign": Question(
+        "fedalign-1",
+        {"dataset": ["CIFAR10"], "setting": ["Dir", "IID"], "method": ["FedAlign", "PromptFL", "FedPGP"]},
+    ),
+    "sdfed": Question(
+        "sdfed-1", {"dataset": ["DTD"], "backbone": ["ViT-B-16"], "method": ["SDFed", "CoOp"]}, 20
+    ),
+    "fedot": Question(
+        "fedot-1",
+        {
+            "dataset": ["FEMNIST"],
+            "method": ["Zero-Shot CLIP", "PromptFL", "FedGH(C)", "FedCLIP", "FedOT"],
+        },
+        14,
+    ),
+}
+"""Name of a block -> what it asks."""
+
+
+def shown(store: Store, question: Question) -> list[Openness]:
+    """Return the rankings of means of a part of a table, under every reading whose runs are recorded.
+
+    Raises:
+        FedLensError: if fewer than two readings of a ranking are recorded.
+    """
+    values = [
+        value
+        for table in all_tables()
+        if table.name == question.table
+        for value in table.values
+        if value.target == "avg"
+        and all(getattr(value, column) in names for column, names in question.columns.items())
+    ]
+    recorded = multiverse.recorded_runs(store, rehearsal=True)
+    found = [
+        multiverse.multiverse(ranking, rehearsal=True, most=EVERY).read(recorded)
+        for ranking in multiverse.rankings(values)
+    ]
+    lacking = next((of.ranking.title for of in found if len(of.readings) < 2), None)
+    if lacking is not None:
+        raise FedLensError(
+            f"{store.path}: the runs of '{lacking}' are missing; make them: {question.command}"
+        )
+    return found
+
+
+def verdict(found: Sequence[Specification], printed: float) -> str:
+    """Return whether the sign of a printed difference is that of the rehearsal under every reading.
+
+    A difference is decided if its 95 % interval excludes 0.
+
+    Args:
+        found: the difference under all readings, one of which is that of FedLens.
+        printed: the difference of the printed values.
+    """
+    own = next(spec for spec in found if not any(spec.reading))
+    with_it = sum(spec.stat.mean * printed > 0 for spec in found)
+    sure = [spec.stat.mean * printed > 0 for spec in found if spec.half and abs(spec.stat.mean) > spec.half]
+    decided = own.half is not None and abs(own.stat.mean) > own.half
+    if with_it == len(found):
+        return "survives" if decided else "same sign, not decided"
+    if not any(spec.stat.mean * printed > 0 for spec in found):
+        return "not seen under any reading"
+    if any(sure) and not all(sure):
+        return "depends on the reading, decided both ways"
+    return "depends on the reading" if sure else "depends on the reading, never decided"
+
+
+def rivals_table(of: Openness) -> str:
+    """Return a row per other method: the difference in FedLens's reading, its power, and all readings."""
+    lines = []
+    own = next(reading for reading in of.readings if not any(reading))
+    for rival in of.ranking.rivals:
+        mine, theirs = of.readings[own][of.ranking.own], of.readings[own][rival]
+        specs = curve(of.values(rival))
+        effects = [e for e in of.named_effects(rival) if abs(e[2].mean) >= SHOWN]
+        choice, alternative, most = max(effects, key=lambda e: abs(e[2].mean), default=("", "", None))
+        lines.append(
+            [
+                rival.method,
+                signed(of.ranking.own.value - rival.value),
+                *difference(mine, theirs)[:2],
+                f"{signed(specs[0].stat.mean)} to {signed(specs[-1].stat.mean)}",
+                f"{sum(s.stat.mean > 0 for s in specs)} of {len(specs)}",
+                f"{choice}: {alternative} ({signed(most.mean)})" if most else "nothing",
+                verdict(specs, of.ranking.own.value - rival.value),
+            ]
+        )
+    headings = [
+        f"{of.ranking.own.method} minus", "printed", "FedLens's reading (95 % interval)", "could have seen",
+        "all readings", "ahead in", "moved most by", "sign of the printed difference",
+    ]  # fmt: skip
+    return markdown(headings, lines)
+
+
+def effects_table(of: Openness) -> str:
+    """Return what each alternative moves the paper's own method, and how often it changes the order."""
+    lines = [
+        [choice, alternative, signed(effect.mean, 2), f"{effect.largest:.2f}", str(effect.pairs),
+         f"{effect.reordered} of {effect.pairs}"]
+        for choice, alternative, effect in of.named_effects()
+    ]  # fmt: skip
+    return markdown(
+        ["choice", "alternative", f"moves {of.ranking.own.method} by", "at most", "pairs", "order changes"],
+        lines,
+    )
+
+
+def picture(name: str, of: Openness) -> str:
+    """Write the specification curve of the closest other method as SVG, and return its place in the page.
+
+    Of many readings a sample is drawn.
+    """
+    own = next(reading for reading in of.readings if not any(reading))
+    means = of.means[own]
+    mine = of.ranking.own.method
+    rival = max(of.ranking.rivals, key=lambda v: -abs(means[v.method] - means[mine]))
+    choices = [(c.name, [a.label for a in c.alternatives]) for c in of.multiverse.choices]
+    quantity = f"{mine} minus {rival.method}"
+    sample = set(readings(of.multiverse.choices))
+    specs = curve({reading: by_seed for reading, by_seed in of.values(rival).items() if reading in sample})
+    method = of.multiverse.source(of.ranking.own, own).entry.name
+    chart = specification_chart(specs, choices, quantity, method, Theme(), narrow=False)
+    PICTURES.mkdir(exist_ok=True)
+    svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
+    (PICTURES / f"{name}.svg").write_bytes(svg)
+    shown_of = "" if len(specs) == len(of.readings) else f" The figure has a sample of {len(specs)} of them."
+    text = f"{curve_text(curve(of.values(rival)), quantity)}{shown_of}"
+    return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n\n{text}\n"
+
+
+def section(store: Store, name: str) -> str:
+    """Return the section of one table."""
+    question = QUESTIONS[name]
+    parts = [f"```bash\n{question.command}\n```\n"]
+    for i, of in enumerate(shown(store, question)):
+        lasting = of.survival
+        parts += [
+            f"\n**{of.ranking.title}.** {len(of.readings)} readings. {of.ranking.own.method} is first in "
+            f"{lasting.first}, and all methods stand as in FedLens's reading in {lasting.same_order}.\n\n",
+            rivals_table(of),
+        ]
+        if i == 0:
+            parts += ["\n", picture(name, of), "\n", effects_table(of)]
+    return "".join(parts)
+
+
+def survey(store: Store) -> str:
+    """Return a row per ranking of all tables, and how many printed differences survive."""
+    lines, every = [], []
+    for question in QUESTIONS.values():
+        for of in shown(store, question):
+            own, lasting = of.ranking.own, of.survival
+            verdicts = [verdict(curve(of.values(r)), own.value - r.value) for r in of.ranking.rivals]
+            every += verdicts
+            first = of.readings[next(reading for reading in of.readings if not any(reading))]
+            power = [float(difference(first[own], first[r])[1] or "nan") for r in of.ranking.rivals]
+            lines.append(
+                [
+                    ", ".join(filter(None, (own.source, own.dataset, own.setting, own.metric))),
+                    str(len(of.readings)),
+                    weight_text([e for _, _, e in of.named_effects()]).partition(",")[0],
+                    f"{lasting.first} of {lasting.readings}",
+                    f"{lasting.same_order} of {lasting.readings}",
+                    f"{min(power)}" if len(power) == 1 else f"{min(power)} to {max(power)}",
+                    *(str(count) for count in _counts(verdicts).values()),
+                ]
+            )
+    headings = [
+        "values", "readings", "a choice moves the own method", "own method first", "same order",
+        "could have seen",
+    ]  # fmt: skip
+    counts = ", ".join(f"{count} *{kind}*" for kind, count in _counts(every).items())
+    return f"{markdown([*headings, *KINDS], lines)}\nOf {len(every)} printed differences: {counts}.\n"
+
+
+def _counts(verdicts: Sequence[str]) -> dict[str, int]:
+    return {kind: sum(text.startswith(kind) for text in verdicts) for kind in KINDS}
+
+
+def made(store: Store) -> str:
+    """Return the number of runs and where they were made."""
+    runs = [run for e in store.experiments.all() for run in e.runs if run.state == "done"]
+    results = run_results(store, runs, "last")
+    return f"{len(runs)} runs. {environment(store, results)}.\n"
+
+
+def render(text: str, store: Store) -> str:
+    """Return the page with its blocks written from the runs."""
+    return fill(
+        text,
+        {
+            "survey": lambda _: f"{made(store)}\n{survey(store)}",
+            "openness": lambda name: section(store, name),
+        },
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the page and its figures."""
+    parser = argparse.ArgumentParser(description="Write docs/openness.md from recorded runs.")
+    parser.add_argument("db", help="database with the runs of the page's commands")
+    try:
+        store = Store(parser.parse_args(arguments).db)
+        rewrite(PAGE, lambda text: render(text, store))
+    except FedLensError as error:
+        parser.error(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
