@@ -155,7 +155,7 @@ def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, 
     finally:
         supervisor._end_children()
     assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
-    assert any("2 processes train its clients" in notice["message"] for notice in row(db, run_id).notices)
+    assert any("2 processes train its clients" in notice.message for notice in row(db, run_id).notices)
     environment = Store(db).runs.environment(run_id)
     assert 1 <= environment["chunk"] < CHUNK, "small enough for both"
 

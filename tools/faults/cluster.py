@@ -44,8 +44,9 @@ import sys, time, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
 ray.init(address=sys.argv[1], logging_level="CRITICAL")
 node = next(n["NodeID"] for n in ray.nodes() if n["NodeName"] == "alpha")
-task = ray.remote(num_cpus=1)(lambda: time.sleep(600)).options(scheduling_strategy=Affinity(node, soft=False))
-print("waits", flush=True)
+mark = sys.argv[2]
+hold = lambda: (open(mark, "w").close(), time.sleep(600))
+task = ray.remote(num_cpus=1)(hold).options(scheduling_strategy=Affinity(node, soft=False))
 ray.get(task.remote())
 """
 
@@ -227,10 +228,10 @@ def foreign(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Another job of the cluster holds the CPU of a node: the runs go to the other one."""
     with cluster(lab, folder, count=1) as made:
         made.finish("alpha/cpu", "beta/cpu")
-        job = subprocess.Popen(
-            [sys.executable, "-c", FOREIGN, made.address], stdout=subprocess.PIPE, cwd=folder
-        )
+        holds = folder / "holds"
+        job = subprocess.Popen([sys.executable, "-c", FOREIGN, made.address, str(holds)], cwd=folder)
         try:
+            wait_for(holds.exists, "the other job does not start", SECONDS)
             said = made.says("alpha", "0 of 1 CPUs free in Ray")
             for _ in range(2):
                 made.store.experiments.create(parse(EXPERIMENT))
