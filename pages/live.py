@@ -363,7 +363,7 @@ def page() -> None:
         live_settings.no_experiment()
         return
     if experiment.config.tuning is not None and not show_draws_as_runs(experiment):
-        search.follow(experiment.id, status_strip, actions.button_flags(experiment))
+        search.follow(experiment.id, status_strip, search.state(experiment))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         actions.buttons(experiment)

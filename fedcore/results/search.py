@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
 from fedcore.progress import counted
 from fedcore.store import ExperimentRow, Store
 from fedcore.store.searches import Draw, best_draw
@@ -47,7 +49,8 @@ class SearchedMethod:
 
     def values(self, draw: Draw) -> dict[str, Any]:
         """Return the searched values of a draw."""
-        return {name: draw.config.method.config.get(name) for name in self.fields}
+        config = _resolved(draw)
+        return {name: config.get(name) for name in self.fields}
 
     def values_text(self, draw: Draw) -> str:
         """Return the searched values of a draw in words: ``learning rate 0.003``."""
@@ -76,11 +79,20 @@ def methods_of(store: Store, experiment: ExperimentRow) -> list[SearchedMethod]:
     assert experiment.config.tuning is not None, "callers ask for searches"
     found = []
     for label, draws in store.searches.draws(experiment.id).items():
-        configs = [draw.config.method.config for draw in draws]
+        configs = [_resolved(draw) for draw in draws]
         fields = [name for name in dict.fromkeys(n for c in configs for n in c) if _differ(configs, name)]
         budget = experiment.config.tuning.draws if len(draws) > 1 else 1
         found.append(SearchedMethod(label, tuple(draws), budget, tuple(fields)))
     return found
+
+
+def _resolved(draw: Draw) -> Mapping[str, Any]:
+    """Return a draw's hyper-parameters with their defaults; those of a method not known here as stored."""
+    method = draw.config.method
+    try:
+        return registry.build_config(method.name, method.config).model_dump(mode="json")
+    except FedLensError:
+        return method.config
 
 
 def _differ(configs: Sequence[Mapping[str, Any]], name: str) -> bool:

@@ -14,6 +14,7 @@ from fedcore.progress import counted
 from fedcore.results import progress
 from fedcore.results.search import SearchedMethod, methods_of
 from fedcore.store import ExperimentRow
+from pages.live_view import actions
 from pages.widgets import charts, markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
@@ -23,13 +24,17 @@ COLUMNS = (
 )  # fmt: skip
 
 
+State = tuple[object, str | None]
+"""What the buttons and the outcome above a search depend on."""
+
+
 @markup.fragment
-def follow(experiment: int, strip: Callable[[ExperimentRow], str], flags: object) -> None:
-    """Draw the search and follow its draws.
+def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State) -> None:
+    """Draw the search and follow its draws; draw the whole page again once its other parts must change.
 
     Args:
         strip: returns the line with the states of the runs.
-        flags: the state of the page's buttons; the page is drawn again when it has changed.
+        drawn: the state that the page was drawn with.
     """
     store = session.store()
     if session.writable():
@@ -37,17 +42,21 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], flags: object
         store.jobs.reconcile()
     seen = progress.activity_digest(store, experiment)
     row = store.experiments.get(experiment)
-    moving = any(not run.ended for run in row.runs) or not final_of(row)
+    longest = LONGEST_SECONDS if any(not run.ended for run in row.runs) else None
+    if row.id in store.searches.waiting():  # the worker follows it at once, which changes no run of it
+        longest = POLL_SECONDS
     try:
         st.html(strip(row))
         draw(row)
     finally:
-        pulse.rerun_on_change(experiment, seen, POLL_SECONDS, LONGEST_SECONDS if moving else None)
-    if (flags, bool(final_of(row))) != st.session_state.setdefault(
-        "live_search", (flags, bool(final_of(row)))
-    ):
-        st.session_state["live_search"] = flags, bool(final_of(row))
+        pulse.rerun_on_change(experiment, seen, POLL_SECONDS, longest)
+    if state(row) != drawn and not st.session_state["live_dialog_open"]:
         st.rerun()
+
+
+def state(experiment: ExperimentRow) -> State:
+    """Return what the page above the search is drawn from."""
+    return actions.button_flags(experiment), final_of(experiment)
 
 
 def final_of(experiment: ExperimentRow) -> str | None:
@@ -63,6 +72,13 @@ def outcome(experiment: ExperimentRow) -> None:
             st.error(
                 "Every draw of this search failed, so no values were selected; the logs say why.",
                 icon=":material/error:",
+            )
+        held = sum(run.state in ("stopped", "interrupted") for run in experiment.runs)
+        if held and all(run.ended for run in experiment.runs):
+            st.info(
+                f"The search waits for {counted(held, 'stopped draw')}: resume or delete "
+                f"{'it' if held == 1 else 'them'}.",
+                icon=":material/hourglass_empty:",
             )
         return
     number = store.searches.by_uuid(identity)
@@ -131,7 +147,7 @@ def _points(found: Sequence[SearchedMethod], field: str) -> list[DrawPoint]:
         DrawPoint(
             method.label,
             method.method,
-            draw.config.method.config[field],
+            method.values(draw)[field],
             100 * draw.validation,
             f"{method.label}, draw {draw.number}: {method.values_text(draw)}",
             draw is method.best,

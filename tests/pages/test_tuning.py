@@ -65,6 +65,16 @@ def test_live_shows_a_search_as_one_and_leads_to_the_runs_with_its_values(
     assert "FedOT (draw 2)" in html(app)
 
 
+def test_live_says_what_a_search_waits_for(open_page: Opened, tmp_path: Path) -> None:
+    _, writers = fill.start(tmp_path / "runs.db", a_search())
+    for writer in writers[1:]:
+        fill.train(writer)
+    writers[0].claim.finish("stopped", "as asked")
+    app = open_page("live", id="1")
+    assert "The search waits for 1 stopped draw: resume or delete it." in app.info[0].value
+    assert not button(app, "Resume").disabled
+
+
 def test_experiments_lists_a_search_without_a_best_draw(searched: Path) -> None:
     final, search = progress.experiment_summaries(Store(searched))
     assert search.methods == ("Zero-shot CLIP", "FedOT") and search.done == 4

@@ -12,7 +12,7 @@ from tests.support import fill
 
 def test_a_search_names_the_best_draw_so_far_with_its_values(tmp_path: Path) -> None:
     tuning = {"draws": 3, "space": {"fedot": {"blocks": {"choices": [2, 4]}}}}
-    methods = [{"name": "fedot", "config": {"lr": 0.01}}, {"name": "promptfl"}, {"name": "zero-shot"}]
+    methods = [{"name": "fedot"}, {"name": "promptfl"}, {"name": "zero-shot"}]
     db = tmp_path / "runs.db"
     created, writers = fill.start(db, parse({"name": "x", "methods": methods, "rounds": 1, "tuning": tuning}))
     for i in (0, 1):
@@ -22,7 +22,7 @@ def test_a_search_names_the_best_draw_so_far_with_its_values(tmp_path: Path) -> 
     store = Store(db)
     fedot, promptfl, zero_shot = methods_of(store, store.experiments.get(created.experiment_id))
     assert (fedot.done, fedot.failed, fedot.budget, fedot.fields) == (2, 0, 3, ("lr", "blocks"))
-    assert fedot.text.startswith("draw 1 of 3, learning rate 0.01, blocks ")
+    assert fedot.text.startswith("draw 1 of 3, learning rate 5e-05, blocks 1, ")
     assert promptfl.text == "all 3 draws failed" and zero_shot.text == "nothing to search"
 
 
