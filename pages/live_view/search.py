@@ -100,8 +100,11 @@ def origin(experiment: ExperimentRow) -> None:
         draws = counted(max(t.draws for t in tuned if t.search == identity), "draw")
         link = "a search that is not in this database"
         if number is not None:
-            link = f"[this search]({session.link('live', number)})"
-        st.caption(f"Hyper-parameters selected on validation samples by {link}, {draws} per method.")
+            link = f'<a href="{session.link("live", number)}" target="_self">this search</a>'
+        st.html(
+            f'<span class="fl-faint">Hyper-parameters selected on validation samples by {link}, '
+            f"{draws} per method.</span>"
+        )
 
 
 def draw(experiment: ExperimentRow) -> None:

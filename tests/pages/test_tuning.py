@@ -60,7 +60,7 @@ def test_live_shows_a_search_as_one_and_leads_to_the_runs_with_its_values(
     assert "FedOT: draw 1 of 3, learning rate 0.01" in app.info[0].value.replace("\\", "")
     assert len(app.get("plotly_chart")) == 1
     button(app, "Open the runs with these values").click().run()
-    assert "this search" in "".join(c.value for c in app.caption)
+    assert 'live?id=1" target="_self">this search' in html(app)
     app = open_page("live", id="1", live_draws="true")
     assert "FedOT (draw 2)" in html(app)
 
