@@ -38,7 +38,7 @@ def test_cells_fill_while_the_table_is_watched(filled_server: Server, tab: Tab, 
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("FedDEAP, Table 5")
     queue(page, "1 run")
-    second = page.locator("tbody tr").nth(1)
+    second = page.locator("tr:has(.printed)").nth(1)
     expect(second.locator("td.progress")).to_have_count(5)
     expect(page.locator("td.progress")).to_have_count(5)
     finish(store.path, store.experiments.all()[0].id)
