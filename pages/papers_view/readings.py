@@ -106,6 +106,7 @@ def _draw(shown: Openness) -> None:
         + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
         + (f" {NO_EVIDENCE}" if shown.multiverse.rehearsal else "")
     )
+    charts.table_switch()
     charts.draw(chart, "readings_chart", curve_table(found, choices))
     effects = shown.named_effects(rival)
     markup.table(

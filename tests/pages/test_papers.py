@@ -229,6 +229,9 @@ def test_a_table_is_run_and_shown_under_every_reading(open_page: Opened, tmp_pat
     assert not app.exception
     assert len(app.get("plotly_chart")) == 1
     assert any("FedDEAP is first in 32 of 32 readings" in text.value for text in app.markdown)
+    app = app.toggle(key="as_tables").set_value(True).run()
+    assert not app.get("plotly_chart")
+    assert len(app.dataframe[0].value) == 32, "a row of numbers per reading"
 
 
 def test_a_paper_that_names_no_choice_shows_none(open_page: Opened) -> None:
