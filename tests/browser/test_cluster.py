@@ -48,7 +48,7 @@ def test_try_it_on_a_cluster(empty_server: Server, tab: Tab, tmp_path: Path) -> 
     here = Store(tmp_path / "here.db")
     here.prepare()
     configs = store.runs.configs([r.id for r in runs])
-    outcome = run_local(here, store.experiments.get(1).config, list(configs.values()), device="cpu")
-    assert set(outcome.runs.values()) == {"done"}
-    for there, local in zip(configs, outcome.runs, strict=True):
+    _, outcomes = run_local(here, store.experiments.get(1).config, list(configs.values()), device="cpu")
+    assert set(outcomes.values()) == {"done"}
+    for there, local in zip(configs, outcomes, strict=True):
         assert recorded(here.path, local) == recorded(store.path, there), configs[there].method.name

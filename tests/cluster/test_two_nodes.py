@@ -162,5 +162,6 @@ def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, 
     def in_this_process(job):
         return training.train(job, lambda *given, **o: train(*given, **(o | {"environment": environment})))
 
-    (plain,) = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=in_this_process).runs
+    _, outcomes = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=in_this_process)
+    (plain,) = outcomes
     assert recorded(db, run_id) == recorded(db, plain)
