@@ -43,11 +43,11 @@ def main(method: str = "fedclip", rounds: int = 10) -> None:
         run_local(store, first, config.expand(first), device="cpu")
         watch = RoundsWatch()
         begun = time.process_time()
-        done = run_local(store, experiment, config.expand(experiment), device="cpu", listen=watch)
+        _, done = run_local(store, experiment, config.expand(experiment), device="cpu", listen=watch)
         total = time.process_time() - begun
-    outside = (total - watch.spent) / len(done.runs)
+    outside = (total - watch.spent) / len(done)
     print(
-        f"{len(done.runs)} runs of {rounds} rounds: {total:.1f} CPU-s, of them {watch.spent:.1f} in rounds; "
+        f"{len(done)} runs of {rounds} rounds: {total:.1f} CPU-s, of them {watch.spent:.1f} in rounds; "
         f"{outside:.3f} a run beside them, {100 * (1 - watch.spent / total):.0f} %"
     )
 
