@@ -236,7 +236,7 @@ class TextTower:
         length, steps = prefix.shape[1], suffix.shape[2]
         positions = self.model.positional_embedding
         p, s = (prefix + positions[:length])[:, None], suffix + positions[length : length + steps]
-        masks = self._masks(torch.tensor([length], device=p.device), length, steps, p.dtype)
+        masks = self._masks(torch.full((1,), length, device=p.device), length, steps, p.dtype)
         eot = torch.zeros(suffix.shape[1], dtype=torch.int64, device=p.device)  # read by the last layer only
         for layer in range(start):
             p, s = self._layer(layer, p, s, eot, masks)
@@ -258,7 +258,7 @@ class TextTower:
         """
         p, s = entered
         length, steps = p.shape[2], s.shape[2]
-        masks = self._masks(torch.tensor([length], device=p.device), length, steps, p.dtype)
+        masks = self._masks(torch.full((1,), length, device=p.device), length, steps, p.dtype)
         s = packing.pack(s) if packing else s
         for layer in range(start, len(self.blocks)):
             p, s = self._layer(layer, p, s, eot, masks, packing=packing, adapters=adapters)
