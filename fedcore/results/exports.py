@@ -18,7 +18,7 @@ from typing import Any, Literal
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
-from fedcore.records.formulas import guarded_row
+from fedcore.records.formulas import guarded
 from fedcore.results.budgets import SEARCH_COLUMNS, search_costs
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
@@ -306,7 +306,7 @@ def csv_parts(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterat
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(fields)
     while part := list(islice(remaining, _ROWS_AT_ONCE)):
-        writer.writerows(map(guarded_row, part))
+        writer.writerows([guarded(value) for value in row] for row in part)
         yield out.getvalue()
         out.seek(0)
         out.truncate()
