@@ -20,6 +20,7 @@ from fedcore.papers import library
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
+from fedcore.papers.mini import COMPARED
 from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import PublishedValue
 from fedcore.paths import read_text
@@ -29,6 +30,7 @@ from fedcore.seeds import numpy_generator
 
 MOST_READINGS = 128
 """A table with more readings is read under a sample of them."""
+MOST_ALTERNATIVES = 16
 
 
 class _ChoicesPart(BaseModel):
@@ -41,7 +43,7 @@ class Alternative(_ChoicesPart):
     Attributes:
         set: path of a field, as in a sweep -> its value; empty for the reading of FedLens.
         rule: how the reported round is selected instead.
-        digits: decimals that values are rounded to before they are compared.
+        digits: decimals that means over seeds are rounded to before they are compared.
         seed: position, from 1, of the one seed that counts.
     """
 
@@ -49,7 +51,7 @@ class Alternative(_ChoicesPart):
     set: dict[str, Any] = {}
     rule: Rule | None = None
     digits: int | None = Field(None, ge=0, le=3)
-    seed: int | None = Field(None, ge=1)
+    seed: int | None = Field(None, ge=1, le=COMPARED.seeds)
 
 
 class Choice(_ChoicesPart):
@@ -68,7 +70,7 @@ class Choice(_ChoicesPart):
     datasets: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
-    alternatives: Annotated[tuple[Alternative, ...], Field(min_length=2)]
+    alternatives: Annotated[tuple[Alternative, ...], Field(min_length=2, max_length=MOST_ALTERNATIVES)]
 
     @model_validator(mode="after")
     def _first_is_ours(self) -> Choice:
@@ -90,7 +92,13 @@ class Choice(_ChoicesPart):
 
     def explains(self, reason: str) -> bool:
         """Return whether a reason against comparing is about this choice."""
-        return reason.startswith(self.reasons) if self.reasons else False
+        return reason.startswith(self.reasons)
+
+    @property
+    def sets(self) -> set[str]:
+        """What its alternatives set: paths, ``rule``, ``digits`` and ``seed``."""
+        given = [a.model_dump(exclude={"label"}, exclude_defaults=True) for a in self.alternatives]
+        return {name for of in given for name in (*of.get("set", ()), *of) if name != "set"}
 
 
 class _Choices(_ChoicesPart):
@@ -144,11 +152,19 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
         FedLensError: naming the file, the choice and the alternative, and what to do.
     """
     given = experiments(paper)
+    checked: list[Choice] = []
     for choice in read_choices(paper):
         where = f"{paper.folder / CHOICES_FILE}, choice '{choice.name}'"
         about = [value for value in values if choice.is_about(value)]
         if not about:
             raise FedLensError(f"{where}: it is about no printed value; correct tables to methods", "choice")
+        for other in checked:
+            if (both := choice.sets & other.sets) and any(map(other.is_about, about)):
+                raise FedLensError(
+                    f"{where}: '{other.name}' sets {min(both)} of the same values; make them one choice",
+                    "set",
+                )
+        checked.append(choice)
         places = {(value.table, value.dataset) for value in about}
         fitting = [
             experiment

@@ -57,6 +57,9 @@ class Size:
 
 SMALLEST = Size()
 """The size that shows that an experiment runs."""
+COMPARED = Size(rounds=8, shots=5, seeds=3, clients=4, domain=DOMAINS[-1], rate=5)
+"""Size of the rehearsals whose readings are compared: methods learn something in it, and ten classes do not
+divide by the number of clients. Readings on the paper's own data have as many seeds."""
 
 
 def mini(experiment: Experiment, size: Size = SMALLEST) -> Experiment:

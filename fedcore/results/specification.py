@@ -8,7 +8,7 @@ Behaviour 4 (2020).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from fedcore.results.statistics import Stat, ValuesBySeed, mean_interval, spread
 Reading = tuple[int, ...]
 Means = Mapping[str, float]
 """Method -> its mean over seeds."""
+DECIMALS = 9
+"""Those of a mean: the bits after them would put equal methods in an order."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,11 @@ class Survival:
 def curve(values: Mapping[Reading, ValuesBySeed]) -> list[Specification]:
     """Return a quantity under each reading, the smallest mean first; those without a value are left out."""
     stats = {reading: spread(by_seed.values()) for reading, by_seed in values.items()}
-    found = [Specification(r, stat, mean_interval(stat)) for r, stat in stats.items() if stat is not None]
+    found = [
+        Specification(r, replace(stat, mean=round(stat.mean, DECIMALS)), mean_interval(stat))
+        for r, stat in stats.items()
+        if stat is not None
+    ]
     return sorted(found, key=lambda s: (s.stat.mean, s.reading))
 
 

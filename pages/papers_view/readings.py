@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.papers import library, mini
+from fedcore.papers import library
+from fedcore.papers.mini import COMPARED, LARGEST_RATE
 from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedTable
 from fedcore.papers.tables.multiverse import Multiverse, Openness
-from fedcore.papers.tables.sources import COMPARED
 from fedcore.plots.specification import curve_table, specification_chart
 from fedcore.progress import counted
 from fedcore.results.specification import curve
@@ -25,7 +25,7 @@ MEANING = (
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
 SIZE = (
     f"These rehearsals train {COMPARED.rounds} rounds with {COMPARED.seeds} seeds, and learning rates "
-    f"{COMPARED.rate} times as high, up to {mini.LARGEST_RATE}, so that methods learn something."
+    f"{COMPARED.rate} times as high, up to {LARGEST_RATE}, so that methods learn something."
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedcore.cli.main import main
@@ -11,14 +12,13 @@ from fedcore.errors import FedLensError
 from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.choices import Alternative, Choice
 from fedcore.papers.experiments import preset
-from fedcore.papers.mini import DATA
+from fedcore.papers.mini import COMPARED, DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables import multiverse
 from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.filling import fillings, missing_parts
-from fedcore.papers.tables.multiverse import Multiverse, Ranking
-from fedcore.papers.tables.sources import COMPARED
+from fedcore.papers.tables.multiverse import Multiverse, Openness, Ranking
 from fedcore.store import Store
 from tests.support.papers import finish_readings, value_of
 
@@ -101,6 +101,12 @@ def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
         ("methods.*.momentum", "data.name", "make an experiment for each value"),
         ('methods.*.momentum" = 0.0', "partition.leftover\" = 'drop'", "does not use leftover"),
         ('["PromptFL"]', '["CoOp"]', "it is about no printed value"),
+        ('set = { "methods.*.momentum" = 0.0 }', "seed = 4", "less than or equal to 3"),
+        (
+            '{ label = "none"',
+            ", ".join(f'{{ label = "{i}" }}' for i in range(16)) + ', { label = "none"',
+            "at most 16",
+        ),
         ("why =", 'reasons = ["no such"]\nwhy =', "no reason in reasons.csv begins with 'no such'"),
     ],
 )
@@ -112,6 +118,14 @@ def test_a_bad_file_is_refused_with_its_place_and_remedy(
         check(folder(tmp_path, CHOICE.replace(before, after)))
     assert expected in str(error.value)
     assert "choices.toml" in str(error.value)
+
+
+def test_two_choices_do_not_set_one_field_of_the_same_values(tmp_path: Path) -> None:
+    again = CHOICE.replace('name = "momentum"', 'name = "again"').replace("= 0.0", "= 0.5")
+    with pytest.raises(FedLensError, match=r"'again': 'momentum' sets methods\.\*\.momentum of the same"):
+        check(folder(tmp_path, CHOICE + again))
+    of_seeds = CHOICE.replace('set = { "methods.*.momentum" = 0.0 }', "seed = 2")
+    check(folder(tmp_path, of_seeds + again))
 
 
 def test_reasons_are_checked_without_choices_too(tmp_path: Path) -> None:
@@ -185,7 +199,8 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
     readings_of_table5: tuple[Store, Multiverse],
 ) -> None:
     store, space = readings_of_table5
-    shown = space.read(multiverse.recorded_runs(store, True))
+    runs = multiverse.recorded_runs(store, True)
+    shown = space.read(runs)
     assert len(shown.readings) == len(space.readings) == 8
     assert shown.missing == 0
     names = [choice.name for choice in space.choices]
@@ -201,11 +216,34 @@ def test_selection_rounding_and_seeds_read_the_same_runs(
         name="rounding", why="-", alternatives=[Alternative(label="full"), Alternative(label="1", digits=0)]
     )
     same = Multiverse(space.ranking, (rounded,), ((0,), (1,)), rehearsal=True)
-    exact, whole = same.read(multiverse.recorded_runs(store, True)).values().values()
-    assert whole == {seed: round(value) for seed, value in exact.items()} != exact
-    weights = multiverse.caveat_weights(multiverse.recorded_runs(store, True), space.ranking.own, True)
+    exact, whole = (list(of.values()) for of in same.read(runs).values().values())
+    assert np.mean(whole) == pytest.approx(round(np.mean(exact)), abs=1e-12) and whole != exact
+    assert np.diff(whole) == pytest.approx(np.diff(exact)), "a mean is rounded, and not each value"
+    weights = multiverse.caveat_weights(runs, space.ranking.own, True)
     assert weights, "caveats of FedDEAP name choices"
     assert all(text.startswith("in rehearsal: up to ") for text in weights.values())
+
+
+def test_a_caveat_weighs_what_the_choices_about_its_own_value_move() -> None:
+    of = {"table": "1", "dataset": "FEMNIST", "target": "avg", "metric": "generalization"}
+    own, clip, prompts, absent = (
+        value_of("fedot", method=name, **of) for name in ("FedOT", "FedCLIP", "PromptFL", "FedGH(C)")
+    )
+    named = [c for c in choices.choices("fedot") if c.name in ("batch size", "schedule of prompts")]
+    means = {(0, 0): (5.0, 3.0, 4.0), (1, 0): (5.0, 3.4, 4.0), (0, 1): (5.0, 3.0, 2.0)}
+    space = Multiverse(Ranking("all", own, (own, clip, prompts)), tuple(named), tuple(means))
+    found = {r: {v: {1: m} for v, m in zip(space.ranking.values, of, strict=True)} for r, of in means.items()}
+    shown = Openness(space, found, 0)
+    assert list(shown.weights(clip).values()) == ["up to 0.4 points, no rank changes"]
+    (weight,) = shown.weights(prompts).values()
+    assert weight == "up to 2.0 points, the order of methods changes in 1 of 2 pairs of readings"
+    assert shown.weights(absent) == {}, "it has no runs"
+    even = {
+        own: {1: 0.1, 2: 0.2, 3: 0.3},
+        clip: {1: 0.3, 2: 0.2, 3: 0.1},
+        prompts: dict.fromkeys((1, 2, 3), 0.1),
+    }
+    assert Openness(space, {(0, 0): even}, 0).survival.first == 0, "the last bits put no method ahead"
 
 
 def test_values_without_runs_are_left_out_of_a_ranking(readings_of_table5: tuple[Store, Multiverse]) -> None:

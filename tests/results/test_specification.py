@@ -22,6 +22,8 @@ def test_a_curve_is_sorted_and_has_the_interval_over_seeds() -> None:
     assert [spec.stat.mean for spec in found] == [7.0, 9.0, 12.0]
     assert found[2].half == pytest.approx(4.302653 * 2 / 3**0.5, rel=1e-6), "t(0.975, 2) std / sqrt(3)"
     assert found[1].half is None, "one seed has no interval"
+    (even,) = curve({(0,): {1: 0.1, 2: 0.2, 3: -0.3}})
+    assert even.stat.mean == 0, "the last bits put nothing ahead"
 
 
 def test_differences_are_paired_by_seed() -> None:

@@ -122,16 +122,16 @@ def verdict(found: Sequence[Specification], printed: float) -> str:
         printed: the difference of the printed values.
     """
     own = next(spec for spec in found if not any(spec.reading))
-    with_it = sum(spec.stat.mean * printed > 0 for spec in found)
-    sure = [spec.stat.mean * printed > 0 for spec in found if spec.half and abs(spec.stat.mean) > spec.half]
-    decided = own.half is not None and abs(own.stat.mean) > own.half
-    if with_it == len(found):
-        return "survives" if decided else "same sign, not decided"
-    if not any(spec.stat.mean * printed > 0 for spec in found):
+    agrees = {spec.reading: spec.stat.mean * printed > 0 for spec in found}
+    decided = [s for s in found if s.half is not None and abs(s.stat.mean) > s.half]
+    if all(agrees.values()):
+        return "survives" if own in decided else "same sign, not decided"
+    if not any(agrees.values()):
         return "not seen under any reading"
-    if any(sure) and not all(sure):
-        return "depends on the reading, decided both ways"
-    return "depends on the reading" if sure else "depends on the reading, never decided"
+    if not decided:
+        return "depends on the reading, never decided"
+    both = len({agrees[spec.reading] for spec in decided}) == 2
+    return "depends on the reading, decided both ways" if both else "depends on the reading"
 
 
 def rivals_table(of: Openness) -> str:

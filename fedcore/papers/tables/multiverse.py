@@ -19,6 +19,7 @@ from fedcore.papers.tables.sources import RunSource, source_of
 from fedcore.progress import counted
 from fedcore.results.metrics import Rule
 from fedcore.results.specification import (
+    DECIMALS,
     Effect,
     Reading,
     Survival,
@@ -137,12 +138,16 @@ class Multiverse:
 
 
 def _as_read(by_seed: Mapping[int, float], taken: Sequence[Alternative]) -> ValuesBySeed:
-    """Return a value by seed as some alternatives read it that need no other runs."""
+    """Return a value by seed as some alternatives read it that need no other runs.
+
+    Papers round means, not the values of seeds: all seeds are moved by what rounding adds to their mean.
+    """
     for alternative in taken:
         if alternative.seed is not None:
             by_seed = dict([list(by_seed.items())[alternative.seed - 1]])
-        if alternative.digits is not None:
-            by_seed = {seed: round(value, alternative.digits) for seed, value in by_seed.items()}
+    for digits in (a.digits for a in taken if a.digits is not None):
+        mean = float(np.mean(list(by_seed.values())))
+        by_seed = {seed: value + round(mean, digits) - mean for seed, value in by_seed.items()}
     return by_seed
 
 
@@ -157,7 +162,7 @@ def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool
 def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READINGS) -> Multiverse:
     """Return the readings of a ranking.
 
-    Alternatives that would train the same runs as one before them, as in a rehearsal that lacks a field, are
+    Alternatives that read the same runs alike as one before them, as in a rehearsal that lacks a field, are
     left out, and so are choices with a single alternative.
 
     Args:
@@ -174,8 +179,8 @@ def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READI
 
 
 def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehearsal: bool) -> object:
-    keys = tuple(_source(value, [alternative], rehearsal).key for value in about)
-    return keys, alternative.rule, alternative.digits, alternative.seed
+    runs = tuple((_source(v, [alternative], rehearsal).key, alternative.rule or v.rule) for v in about)
+    return runs, alternative.digits, alternative.seed
 
 
 @dataclass(frozen=True)
@@ -199,7 +204,9 @@ class Openness:
     def means(self) -> dict[Reading, dict[str, float]]:
         """Reading -> method -> mean over seeds."""
         return {
-            reading: {v.method: float(np.mean(list(of[v].values()))) for v in self.ranking.values}
+            reading: {
+                v.method: round(float(np.mean(list(of[v].values()))), DECIMALS) for v in self.ranking.values
+            }
             for reading, of in self.readings.items()
         }
 
@@ -228,11 +235,14 @@ class Openness:
         return survival(self.means, self.ranking.own.method)
 
     def weights(self, value: PublishedValue) -> dict[str, str]:
-        """Return how much each caveat of a value of the ranking matters: its text -> in words."""
+        """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
+        if value not in self.ranking.values:
+            return {}
         moved = effects({r: of[value.method] for r, of in self.means.items()}, self.means)
+        about = [choice.is_about(value) for choice in self.multiverse.choices]
         found = {}
         for _, text in comparability(value).reasons:
-            mine = [e for e in moved if self.multiverse.choices[e.choice].explains(text)]
+            mine = [e for e in moved if about[e.choice] and self.multiverse.choices[e.choice].explains(text)]
             if mine:
                 found[text] = weight_text(mine)
         return found

@@ -11,14 +11,12 @@ from fedcore.papers import library, mini
 from fedcore.papers.equivalents import NoEquivalent, VariantRun, equivalent, find_variant, variant_runs
 from fedcore.papers.experiments import published
 from fedcore.papers.measures import held_out_of
+from fedcore.papers.mini import COMPARED
 from fedcore.papers.published import PublishedValue, load, values_of
 from fedcore.papers.recorded import Part
 
 Changes = tuple[tuple[str, object], ...]
 """Paths of an experiment's fields, as in a sweep, with their values."""
-COMPARED = mini.Size(rounds=8, shots=5, seeds=3, clients=4, domain=mini.DOMAINS[-1], rate=5)
-"""Size of the rehearsals whose readings are compared: methods learn something in it, and ten classes do not
-divide by the number of clients. Readings on the paper's own data have as many seeds."""
 
 
 @dataclass(frozen=True)
