@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""Full-width forms too, which some spreadsheets read as the plain ones."""
 _MAYBE = frozenset((*_FORMULA, " "))
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 

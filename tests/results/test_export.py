@@ -102,7 +102,7 @@ def test_formulas_are_guarded_and_numbers_are_not() -> None:
     assert tables.guarded("-3.50") == "-3.50"
     assert tables.guarded("+0.25") == "+0.25"
     assert tables.guarded(5) == 5
-    for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t="):
+    for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t=", "\uff1d", " \uff20"):
         assert tables.guarded(f"{start}1+1") == f"'{start}1+1"
     for number in ("-1e-05", "12.50", "+3"):
         assert tables.guarded(number) == number
