@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, pairwise
 
@@ -149,9 +149,10 @@ def decisive_runs(store: Store, board: Board) -> tuple[Plan, list[str]]:
             undecided.append(f"{above.label} and {below.label}")
         else:
             wanted |= {row.key: max(total, wanted[row.key]) for row in (above, below)}
-    measured = Counter(seed for row in rows for seed in row.seeds)
+    searched = _seeds_of_searches(row.config for row in rows)
+    measured = Counter(seed for row in rows for seed in row.seeds if seed not in searched)
     order = [seed for seed, _ in sorted(measured.items(), key=lambda item: (-item[1], item[0]))]
-    order += islice((seed for seed in count(1) if seed not in measured), DECISIVE_SEEDS)
+    order += islice((seed for seed in count(1) if seed not in {*measured, *searched}), DECISIVE_SEEDS)
     return _lacking(store, {row.key: order[: wanted[row.key]] for row in rows}, rows), undecided
 
 
@@ -166,17 +167,15 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
     if why := reason_not_comparable(a, b):
         raise FedLensError(f"{a.label} and {b.label} are not comparable: {why}")
     ours, theirs = set(a.seeds), set(b.seeds)
+    searched = _seeds_of_searches((a.config, b.config))
     wanted = max(0, total - len(ours & theirs))
-    fresh = (seed for seed in count(1) if seed not in ours | theirs)
-    seeds = list(islice([*sorted(ours ^ theirs), *islice(fresh, wanted)], wanted))
+    fresh = (seed for seed in count(1) if seed not in ours | theirs | searched)
+    seeds = list(islice([*sorted((ours ^ theirs) - searched), *islice(fresh, wanted)], wanted))
     return _lacking(store, {a.key: seeds, b.key: seeds}, (a, b))
 
 
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> Plan:
-    """Return the runs of each row on the seeds that it lacks, without those that are queued or running.
-
-    A tuned row never gets the seed of its search, with which its hyper-parameters were selected.
-    """
+    """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
     all_runs = [r for e in store.experiments.all(include_archived=True) for r in e.runs]
     pending = {(r.group_hash, r.seed, r.held_out) for r in all_runs if not r.ended}
     plans = []
@@ -185,7 +184,7 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
         runs = [
             row.config.model_copy(update={"seed": seed, "held_out": domain})
             for seed in seeds[row.key]
-            if seed not in (*row.seeds, _seed_of_search(row.config))
+            if seed not in row.seeds
             for domain in held_out
         ]
         runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending]
@@ -213,11 +212,12 @@ def more_seeds(store: Store, experiment: ExperimentRow) -> list[RunConfig]:
         return []
     seeds = {run.seed for run in experiment.runs}
     configs = store.runs.configs(run.id for run in experiment.runs).values()
-    taken = {*seeds, *map(_seed_of_search, configs)}
+    taken = seeds | _seeds_of_searches(configs)
     further = islice((seed for seed in count(1) if seed not in taken), max(0, MIN_PAIRS - len(seeds)))
     alike = {config.model_copy(update={"seed": 0}).model_dump_json(): config for config in configs}
     return [config.model_copy(update={"seed": seed}) for seed in further for config in alike.values()]
 
 
-def _seed_of_search(config: RunConfig) -> int | None:
-    return None if config.method.tuned is None else config.method.tuned.seed
+def _seeds_of_searches(configs: Iterable[RunConfig]) -> set[int]:
+    """Return the seeds with which hyper-parameters were selected, which further runs must not have."""
+    return {config.method.tuned.seed for config in configs if config.method.tuned is not None}
