@@ -36,6 +36,7 @@ from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
 from fedcore.data.slow_work import NotPrepared, defer_slow_work
+from fedcore.data.splits import SHARES
 from fedcore.engine.prepare import (
     Reader,
     RunInputs,
@@ -243,6 +244,11 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
     elif not any(len(rows) for a in assignments for rows in a.validation):
         warnings.append(
             f"{experiment.data.split} has no validation split: the last round is reported, none is selected"
+        )
+    if experiment.tuning is not None and experiment.data.split in SHARES:
+        warnings.append(
+            f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "
+            "have been a training or validation image of the search"
         )
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):

@@ -36,6 +36,7 @@ def test_a_search_is_planned_and_queued_from_the_form(open_page: Opened, tmp_pat
     assert "6 methods, tuned first: 16 runs of the search, then 6 with the selected values" in plan_line(app)
     spaces = next(c.value for c in app.caption if c.value.startswith("Searched")).replace("\\", "")
     assert "FedOT: learning rate 0.001 to 0.1 (log)" in spaces and "Zero-shot CLIP: nothing" in spaces
+    assert any("60/20/20 is drawn anew for each seed" in w.value for w in app.warning)
     widget(app, "Yes, queue all 22 runs", "checkbox").set_value(True).run()
     button(app, "Launch").click().run()
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
