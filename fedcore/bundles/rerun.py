@@ -162,6 +162,7 @@ def trainable(
             update={
                 "name": experiment.name,
                 "methods": (*others, *methods),
+                "tuning": None,  # the draws of a search are repeated, and nothing follows them
                 **{name: getattr(runs[0], name) for name in ("data", "further_data", "transfer")},
             }
         )

@@ -32,12 +32,19 @@ DIGITS = 4
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what a search cannot be combined with.
+    """Refuse what a search cannot be combined with, and runs with the seed of a search before them.
 
     Raises:
         FedLensError: with the field that has to change.
     """
     tuning = experiment.tuning
+    for entry in experiment.methods:
+        if entry.tuned is not None and entry.tuned.seed in experiment.seeds:
+            raise FedLensError(
+                f"the values of {entry.label or entry.name} were selected with seed {entry.tuned.seed}, on "
+                "which no result may rest; leave that seed out",
+                "seeds",
+            )
     if tuning is None:
         return
     if tuning.seed in experiment.seeds:
@@ -51,7 +58,8 @@ def check(experiment: Experiment) -> None:
     if experiment.held_out:
         raise FedLensError(
             "the validation samples of a held-out domain would choose the values for the run that holds it "
-            "out; tune without held-out domains, then set the selected values in an experiment with them",
+            "out; tune on the other domains alone (data.domains), then set the selected values in an "
+            "experiment that holds this one out",
             "tuning",
         )
 
@@ -157,7 +165,7 @@ def _given(experiment: Experiment, entry: MethodEntry) -> list[tuple[str, dict[s
             raise FedLensError(
                 f"this experiment has no method '{who}'; choose from {names}", f"tuning.space.{who}"
             )
-        known = [n for e in named for n in registry.get(e.name).Config.model_fields]
+        known = [n for e in named for n in _method_of(e).Config.model_fields]
         for name in fields:
             if name not in known:
                 hint = did_you_mean(name, known, "`fedlens methods` shows them")

@@ -133,6 +133,7 @@ class Supervisor:
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
+        self._held: dict[int, str] = {}  # search that cannot go on -> why
         self._next_start = 0.0
         self._handing_over = False
         self.ending = False
@@ -163,8 +164,7 @@ class Supervisor:
         try:
             self._adopt()
             self._reap()
-            for search in self._store.searches.waiting():
-                advance(self._store, search)
+            self._follow_searches()
             if self._finish is not None:
                 self._finish.look()
             started = self._start_queued()
@@ -204,6 +204,18 @@ class Supervisor:
     def _exit_reason(self, owner: str) -> str | None:
         return self._children[owner].job.exit_reason() if owner in self._children else None
 
+    def _follow_searches(self) -> None:
+        """Queue what follows ended searches; one that cannot go on is reported once and holds nothing up."""
+        for search in self._store.searches.waiting():
+            try:
+                advance(self._store, search)
+            except SystemFault:
+                raise
+            except FedLensError as error:
+                if self._held.get(search) != str(error):
+                    logger.error("the search of experiment %d cannot go on: %s", search, error.line())
+                self._held[search] = str(error)
+
     def _start_queued(self) -> int:
         if self._handing_over or self._pausing() or not self._store.jobs.any_queued():
             return 0
@@ -242,7 +254,7 @@ class Supervisor:
         # look, a job that arrived after our last one would wait until somebody opens a page.
         lock.release()
         try:
-            if not self._store.jobs.any_queued() and not self._store.searches.waiting():
+            if not self._store.jobs.any_queued() and self._held.keys() >= set(self._store.searches.waiting()):
                 return True
         except (
             FedLensError

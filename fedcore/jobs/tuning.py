@@ -29,9 +29,6 @@ from fedcore.seeds import derive
 from fedcore.store import Store
 from fedcore.store.searches import Claimer, Draw, Followed, best_draw
 
-NOTES = 10_000
-"""Longest notes of an experiment, in characters."""
-
 
 def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) -> Followed | None:
     """Queue what follows a search; None if its draws have not ended, or if it was done before.
@@ -68,15 +65,16 @@ def _final(
     selected: Mapping[str, Draw],
 ) -> tuple[Experiment, list[RunConfig]]:
     """Return the experiment with the selected values, and its runs with their complete configs."""
-    entries, templates = [], []
-    for entry in config.methods:
+    entries, templates, lines = [], [], []
+    for i, entry in enumerate(config.methods):
         label = base_label(entry)
         if (best := selected.get(label)) is None:
+            lines.append(f"{label}: no draw of the search succeeded, so it has no runs.")
             continue
-        draws, stored = by_method[label], best.config.method
-        as_written = draws[0].config.method.config
-        values = {n: v for n, v in stored.config.items() if n not in as_written or v != as_written[n]}
-        tuned = _provenance(search, tuning, draws, best) if len(draws) > 1 else None
+        draws, stored, values = by_method[label], best.config.method, {}
+        if best.number > 1:  # the user may have deleted draw 1, with which it could be compared
+            values = {name: stored.config[name] for name in space_of(config, i)}
+        tuned = _provenance(search, tuning, draws, best) if draws[-1].number > 1 else None
         entries.append(
             entry.model_copy(
                 update={"config": {**entry.config, **values}, "tuned": tuned, "file": stored.file}
@@ -84,23 +82,21 @@ def _final(
         )
         method = stored.model_copy(update={"label": label, "draw": None, "tuned": tuned})
         templates.append(best.config.model_copy(update={"method": method}))
-    lost = [label for label in by_method if label not in selected]
-    lines = [f"{label}: every draw of the search failed, so it has no runs." for label in lost]
-    notes = "\n".join([config.notes, *lines]).strip() if lost else config.notes
-    final = config.model_copy(update={"methods": tuple(entries), "tuning": None, "notes": notes[:NOTES]})
+    notes = "\n".join([*lines, config.notes]).strip() if lines else config.notes
+    final = config.model_copy(update={"methods": tuple(entries), "tuning": None, "notes": notes[:10_000]})
     runs = [run.model_copy(update={"seed": seed}) for seed in config.seeds for run in templates]
     return final, runs
 
 
 def _provenance(search: str, tuning: TuningConfig, draws: Sequence[Draw], best: Draw) -> Tuned:
-    """Return what the search of one method was and cost; failed draws count."""
+    """Return what the search of one method was and cost; failed draws count, and deleted ones as draws."""
     assert best.validation is not None, "only draws with an accuracy are selected"
     sent = [draw.bytes for draw in draws if draw.bytes is not None]
     took = [draw.seconds for draw in draws if draw.seconds is not None]
     return Tuned(
         search=search,
         sampler=tuning.sampler,
-        draws=draws[-1].number,
+        draws=tuning.draws,
         seed=tuning.seed,
         failed=sum(draw.validation is None for draw in draws),
         draw=best.number,

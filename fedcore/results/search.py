@@ -81,7 +81,7 @@ def methods_of(store: Store, experiment: ExperimentRow) -> list[SearchedMethod]:
     for label, draws in store.searches.draws(experiment.id).items():
         configs = [_resolved(draw) for draw in draws]
         fields = [name for name in dict.fromkeys(n for c in configs for n in c) if _differ(configs, name)]
-        budget = experiment.config.tuning.draws if len(draws) > 1 else 1
+        budget = experiment.config.tuning.draws if draws[-1].number > 1 else 1
         found.append(SearchedMethod(label, tuple(draws), budget, tuple(fields)))
     return found
 

@@ -59,6 +59,8 @@ def test_whole_numbers_and_choices_are_drawn_evenly_and_a_special_table_wins():
         ({"tuning": {"draws": 0}}, "tuning.draws", "greater than or equal to 2"),
         ({"tuning": {"drws": 3}}, "tuning.drws", "did you mean 'draws'"),
         ({"tuning": {"seed": 2}}, "tuning.seed", "seeds that the search has not seen"),
+        ({"methods": [{"name": "fedot", "tuned": {"draws": 2, "sampler": "random", "search": "5" * 32,
+          "seed": 2, "draw": 1, "validation": 0.5, "rounds": 2}}]}, "seeds", "leave that seed out"),
         ({"sweep": {"rounds": [1, 2]}}, "tuning", "remove the sweep"),
         ({"held_out": ["0°"]}, "tuning", "held-out domain"),
         ({"methods": [{"name": "zero-shot"}]}, "tuning", "none of these methods"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.bundles.rerun import trainable
 from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.grouping import group_hash
 from fedcore.config.tuning import contains, space_of
@@ -14,6 +15,8 @@ from fedcore.jobs.tuning import advance, propose
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.records.events import RoundFinished, Started
+from fedcore.reports.checked import checked_comparison
+from fedcore.reports.recipe import recipe_of
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go
@@ -85,6 +88,23 @@ def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own
     assert alone.method.config == changed, "the experiment alone, without its search, gives the same values"
 
 
+def test_deleted_draws_change_neither_the_selected_values_nor_the_number_of_draws(db):
+    store, number = Store(db), ended(db, [10, 40, 30])
+    first, second, third = store.searches.draws(number)["FedOT"]
+    store.runs.delete([first.run_id, third.run_id])
+    advance(store, number)
+    entry = final_of(store, number).config.methods[0]
+    assert entry.config == {"lr": second.config.method.config["lr"]}
+    assert (entry.tuned.draws, entry.tuned.draw) == (3, 2)
+
+
+def test_a_method_whose_draws_were_deleted_is_named(db):
+    store, number = Store(db), ended(db, [10, 40])
+    store.runs.delete([draw.run_id for draw in store.searches.draws(number)["FedOT"]])
+    advance(store, number)
+    assert "FedOT: no draw of the search succeeded" in final_of(store, number).notes
+
+
 def test_what_follows_a_search_is_made_once_even_after_it_was_deleted(db):
     store, number = Store(db), ended(db, [10, 20])
     assert store.searches.waiting() == [number]
@@ -110,6 +130,22 @@ def test_a_worker_goes_on_where_a_killed_one_left_the_search(db, step_until):
     assert len(store.experiments.all()) == 2
 
 
+def test_a_search_that_cannot_go_on_is_reported_and_holds_nothing_up(db, monkeypatch, step_until, caplog):
+    held, number = ended(db, [10, 20]), ended(db, [10, 20])
+
+    def fails_once(store: Store, search: int) -> object:
+        if search == held:
+            raise FedLensError("its method's file is gone", "methods")
+        return advance(store, search)
+
+    monkeypatch.setattr(supervisor, "advance", fails_once)
+    store = Store(db)
+    step_until(lambda: store.experiments.get(number).config.tuning.final)
+    step_until(lambda: {r.status for r in final_of(store, number).runs} == {"done"})
+    assert store.searches.waiting() == [held]
+    assert caplog.text.count(f"the search of experiment {held} cannot go on: ") == 1
+
+
 def test_a_waiting_search_starts_a_worker(db, monkeypatch):
     started = []
     monkeypatch.setattr(supervisor, "_start_detached", lambda *_: started.append(1))
@@ -131,7 +167,7 @@ def test_a_method_whose_draws_all_failed_is_named_and_a_search_without_any_is_an
     store, number = Store(db), ended(db, [None, None])
     advance(store, number)
     assert [m.name for m in final_of(store, number).config.methods] == ["zero-shot"]
-    assert "FedOT: every draw of the search failed" in final_of(store, number).notes
+    assert "FedOT: no draw of the search succeeded" in final_of(store, number).notes
     created, writers = fill.start(db, search(2))
     for writer in writers:
         writer.claim.finish("failed", "it diverged")
@@ -171,6 +207,25 @@ def test_a_worker_that_has_not_loaded_a_user_s_method_follows_its_search(db, tex
     (run, *_) = store.runs.configs([r.id for r in final_of(store, number).runs]).values()
     assert run.method.label == "Text shift" and run.method.tuned.draw == 2
     assert run.method.config["lr"] != 0.02
+
+
+def test_a_table_for_all_methods_is_read_before_each_user_s_method_is_loaded(text_shift):
+    methods = [{"name": "fedot"}, text_shift.model_dump() | {"label": "Mine"}]
+    space = {"*": {"lr": {"low": 0.1, "high": 0.2}}}
+    config = search(methods=methods, tuning={"draws": 2, "space": space})
+    forget(text_shift.name)
+    assert list(space_of(config, 0)) == ["lr"]
+
+
+def test_the_draws_of_a_bundle_are_repeated_and_nothing_follows_them(db):
+    number = ended(db, [10, 20])
+    with checked_comparison(Store(db), [number]) as checked:
+        (part,) = trainable(recipe_of(checked), {})
+    again, outcomes = process.run_local(
+        Store(db), part.experiment, part.runs, device="cpu", handler=fake_engine.training
+    )
+    assert len(outcomes) == 3 and Store(db).experiments.get(again).name == "Search: tuned"
+    assert Store(db).searches.waiting() == [number]
 
 
 def test_one_process_trains_the_search_and_what_follows(db):
