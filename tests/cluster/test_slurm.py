@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +112,20 @@ def test_before_the_time_limit_it_ends_the_worker_and_puts_the_database_back(sub
     assert process.wait(20) == 0
     assert (folder / "runs.db").read_text() == "queued\ntrained\n"
     assert left(folder) == {"study.before"}
+
+
+def test_results_that_cannot_be_put_back_are_kept(submit, tmp_path):
+    stand_in = tmp_path / "bin" / "cp"
+    full = 'case "$*" in *.new) echo "No space left" >&2; exit 1 ;; esac'
+    stand_in.write_text(f'#!/bin/bash\n{full}\nexec {shutil.which("cp")} "$@"\n')
+    stand_in.chmod(0o755)
+    process, folder, _ = submit()
+    assert process.wait(20) == 1
+    (kept,) = tmp_path.glob("fedlens-*")
+    assert f"the results are in {kept} on a;" in process.stderr.read()
+    assert (kept / "runs.db").read_text() == "queued\ntrained\n"
+    assert (folder / "runs.db").read_text() == "queued\n"
+    assert left(folder) == {"study.busy", kept.name}
 
 
 def test_two_jobs_do_not_use_one_database(submit):
