@@ -33,9 +33,13 @@ def read_folders(runs: Iterable[RunConfig], given: Sequence[str]) -> Folders:
         every |= dict.fromkeys(without_folder(data_of(run), {}))
     folders: dict[str, str] = {}
     for text in given:
+        names = [n for n in every if text.startswith(f"{n}=")]
         name, equals, folder = text.partition("=")
-        if not equals:
-            name, folder = next(iter(own or every), ""), text
+        if names:  # it may have an equals sign itself, as the author's folder had
+            name = max(names, key=len)
+            folder = text.removeprefix(f"{name}=")
+        elif not equals or user_path(text, "data").exists():
+            name, equals, folder = next(iter(own or every), ""), "", text
         listed = ", ".join(every)
         if not every:
             raise FedLensError(f"leave out {text}: FedLens has the images of this bundle itself", "data")

@@ -195,10 +195,13 @@ def fixed(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
         FedLensError: naming the field as ``sweep.<path>``, for one that cannot be swept or a wrong value.
     """
     sweep = {path: _values(path, [value]) for path, value in values.items() if concerns(experiment, path)}
-    chosen = variants(Experiment.model_validate({**experiment.model_dump(), "sweep": sweep}))
-    return Experiment.model_validate(
-        {**experiment.model_dump(), **chosen[0].shared, "methods": [v.entry for v in chosen], "sweep": {}}
-    )
+    content = experiment.model_dump()
+    try:
+        chosen = variants(Experiment.model_validate({**content, "sweep": sweep}))
+        methods = [variant.entry for variant in chosen]
+        return Experiment.model_validate({**content, **chosen[0].shared, "methods": methods, "sweep": {}})
+    except ValidationError as error:
+        raise FedLensError(str(first_error(error)), "sweep") from error
 
 
 def concerns(experiment: Experiment, path: str) -> bool:

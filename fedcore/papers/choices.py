@@ -16,11 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedcore.config import Experiment, sweeps
 from fedcore.errors import FedLensError, first_line
-from fedcore.papers import library
+from fedcore.papers import library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
-from fedcore.papers.mini import COMPARED
 from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import PublishedValue
 from fedcore.paths import read_text
@@ -51,7 +50,7 @@ class Alternative(_ChoicesPart):
     set: dict[str, Any] = {}
     rule: Rule | None = None
     digits: int | None = Field(None, ge=0, le=3)
-    seed: int | None = Field(None, ge=1, le=COMPARED.seeds)
+    seed: int | None = Field(None, ge=1, le=mini.COMPARED.seeds)
 
 
 class Choice(_ChoicesPart):
@@ -189,7 +188,9 @@ def _try(changes: Mapping[str, Any], fitting: Sequence[Experiment]) -> None:
         if path not in applied:
             raise FedLensError(f"no experiment of its tables has '{path}'; correct the path", "set")
     for experiment in fitting:
-        variant_runs(sweeps.fixed(experiment, changes))
+        changed = sweeps.fixed(experiment, changes)
+        for tried in (changed, mini.rehearsal(changed, mini.COMPARED)):
+            variant_runs(tried)
 
 
 def readings(choices: Sequence[Choice], most: int = MOST_READINGS, seed: int = 1) -> list[Reading]:

@@ -98,3 +98,13 @@ def test_a_folder_that_belongs_to_no_certain_data_set_is_refused(tmp_path: Path)
     for runs, given, said in cases:
         with pytest.raises(FedLensError, match=f"{re.escape(said)}$"):
             read_folders(runs, given)
+
+
+def test_names_and_folders_may_have_equals_signs(tmp_path: Path) -> None:
+    pets, engines = (tmp_path / name for name in ("alpha=0.1", "a=b"))
+    run = expand(parse(an_experiment(pets, engines)))[0]
+    for folder in (pets, engines):
+        folder.mkdir()
+    assert read_folders([run], [str(pets)]) == {"alpha=0.1": str(pets)}
+    given = [f"alpha=0.1={pets}", f"a=b={engines}"]
+    assert read_folders([run], given) == {"alpha=0.1": str(pets), "a=b": str(engines)}

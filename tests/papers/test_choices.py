@@ -101,6 +101,8 @@ def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
         ("methods.*.momentum", "data.name", "make an experiment for each value"),
         ('methods.*.momentum" = 0.0', "partition.leftover\" = 'drop'", "does not use leftover"),
         ('["PromptFL"]', '["CoOp"]', "it is about no printed value"),
+        ('momentum" = 0.0', 'momentum" = nan', "'momentum', 'none': "),
+        ('methods.*.momentum" = 0.0', "backbone.name\" = '../../x'", "'momentum', 'none': "),
         ('set = { "methods.*.momentum" = 0.0 }', "seed = 4", "less than or equal to 3"),
         (
             '{ label = "none"',
