@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.common import DONE, NOT_DONE, Database, application, command, refuse_if, writable
+from fedcore.cli.common import (
+    DONE,
+    INTERRUPTED,
+    NOT_DONE,
+    Database,
+    application,
+    command,
+    refuse_if,
+    writable,
+)
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import user_path
 from fedcore.progress import counted
@@ -187,11 +196,14 @@ def readings(
             f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}", "table"
         )
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
-    values = [
-        value
-        for value in tables[table].values
-        if all(not names or getattr(value, column) in names for column, names in named.items())
-    ]
+    values = tables[table].values
+    for column, names in named.items():
+        printed = dict.fromkeys(getattr(value, column) for value in tables[table].values)
+        for name in names or ():
+            if name not in printed:
+                hint = did_you_mean(name, printed, f"there are {', '.join(filter(None, printed))}")
+                raise FedLensError(f"{table} has no {column} '{name}'; {hint}", column)
+        values = tuple(value for value in values if not names or getattr(value, column) in names)
     every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
     spaces = [space for space in every if space.choices]
     if not spaces:
@@ -208,6 +220,7 @@ def readings(
     missing = sum(len(wanted.wanted) for wanted in fillings)
     count = sum(len(space.readings) for space in spaces)
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
+    status = DONE
     if (run or queue) and fillings:
         store = Store(writable(db))
         if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
@@ -215,7 +228,10 @@ def readings(
         for wanted in fillings:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
-                train_here(store, wanted.experiment, planned.runs, None, None, False)
+                _, ended = train_here(store, wanted.experiment, planned.runs, None, None, False)
+                if ended == INTERRUPTED:
+                    return INTERRUPTED
+                status = max(status, ended)
             else:
                 filling.queue(store, [(wanted, planned)])
         if queue:
@@ -225,4 +241,4 @@ def readings(
     for space in spaces:
         for line in multiverse.report(space.read(recorded)):
             print(line)
-    return DONE
+    return status

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.cli.common import INTERRUPTED
 from fedcore.cli.main import main
+from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import adding, choices, library, mini
 from fedcore.papers.choices import Alternative, Choice
@@ -278,6 +280,33 @@ def test_the_command_reads_a_table(
     assert "FedDEAP is first in 8 of 8 readings" in shown
     assert main(["papers", "readings", "feddeap-55", "--db", str(store.path)]) == 2
     assert "no table 'feddeap-55'; " in capsys.readouterr().err
+    assert main(["papers", "readings", "feddeap-5", "--method", "FedDEEP", "--db", str(store.path)]) == 2
+    assert "feddeap-5 has no method 'FedDEEP'; did you mean 'FedDEAP" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_trains_no_further_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def interrupted(store: Store, experiment: Experiment, *_: object) -> tuple[dict[int, str], int]:
+        trained.append(experiment)
+        return {1: "stopped"}, INTERRUPTED
+
+    monkeypatch.setattr("fedcore.cli.experiments.train_here", interrupted)
+    command = [
+        "papers",
+        "readings",
+        "feddeap-1",
+        "--dataset",
+        "PACS",
+        "--method",
+        "CLIP-zs",
+        "--rehearsal",
+        "--run",
+    ]
+    assert main([*command, "--db", str(tmp_path / "runs.db")]) == INTERRUPTED
+    assert len(trained) == 1, "of three prompts"
 
 
 def test_rehearsals_of_readings_learn_faster_and_others_are_as_they_were() -> None:
