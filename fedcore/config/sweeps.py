@@ -326,13 +326,15 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
 
 
 def _entry(entry: MethodEntry, hyper_parameters: dict[str, Any], values: dict[str, Any]) -> MethodEntry:
-    """Return the method with its values, and a label that identifies them."""
+    """Return the method with its values, and a label that identifies them; no search selected swept ones."""
     if not values:
         return entry
     config = dict(entry.config)
     config |= {path.rpartition(".")[2]: value for path, value in hyper_parameters.items()}
     label = entry.label or registry.get(entry.name).about.title
-    return entry.model_copy(update={"config": config, "label": f"{label} ({describe(values)})"})
+    tuned = None if hyper_parameters else entry.tuned
+    update = {"config": config, "label": f"{label} ({describe(values)})", "tuned": tuned}
+    return entry.model_copy(update=update)
 
 
 def _in_short(value: object) -> str:

@@ -11,6 +11,10 @@ from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.results.settings import row_key
 
+TUNED = {
+    "draws": 2, "sampler": "random", "search": "5" * 32, "seed": 0, "draw": 1, "validation": 0.5, "rounds": 2,
+}  # fmt: skip
+
 
 def experiment(**changes: object) -> Experiment:
     content = {"methods": [{"name": "fedot"}], "seeds": [1, 2], "tuning": {"draws": 6}} | changes
@@ -59,8 +63,7 @@ def test_whole_numbers_and_choices_are_drawn_evenly_and_a_special_table_wins():
         ({"tuning": {"draws": 0}}, "tuning.draws", "greater than or equal to 2"),
         ({"tuning": {"drws": 3}}, "tuning.drws", "did you mean 'draws'"),
         ({"tuning": {"seed": 2}}, "tuning.seed", "seeds that the search has not seen"),
-        ({"methods": [{"name": "fedot", "tuned": {"draws": 2, "sampler": "random", "search": "5" * 32,
-          "seed": 2, "draw": 1, "validation": 0.5, "rounds": 2}}]}, "seeds", "leave that seed out"),
+        ({"methods": [{"name": "fedot", "tuned": TUNED | {"seed": 2}}]}, "seeds", "leave that seed out"),
         ({"sweep": {"rounds": [1, 2]}}, "tuning", "remove the sweep"),
         ({"held_out": ["0°"]}, "tuning", "held-out domain"),
         ({"methods": [{"name": "zero-shot"}]}, "tuning", "none of these methods"),
@@ -80,6 +83,13 @@ def test_an_invalid_search_names_the_field_and_the_remedy(changes, field, words)
     with pytest.raises(FedLensError, match=words) as caught:
         expand(experiment(**changes))
     assert caught.value.field == field
+
+
+def test_a_swept_hyper_parameter_was_not_selected_by_a_search():
+    found = experiment(methods=[{"name": "fedot", "tuned": TUNED}], tuning=None)
+    for path, tuned in (("methods.fedot.lr", False), ("rounds", True)):
+        swept = found.model_copy(update={"sweep": {path: (1, 2)}})
+        assert [run.method.tuned is not None for run in expand(swept)] == [tuned] * 4
 
 
 def test_tpe_without_optuna_names_the_command_that_installs_it(monkeypatch):
