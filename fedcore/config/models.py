@@ -17,6 +17,8 @@ from pydantic import (
 from fedcore.config.values import LARGEST_INTEGER, Part, PathText
 from fedcore.methods.hyperparameters import SearchRange
 
+LONGEST_NAME, LONGEST_NOTES = 500, 10_000
+"""Longest name and notes of an experiment, in characters."""
 Split = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
 """How the images of a data set are divided into training, validation and test."""
 
@@ -455,7 +457,7 @@ class Reproduces(Part):
 class Experiment(Part):
     """A comparison: one data set, one partition, one backbone (or cohorts), several methods and seeds."""
 
-    name: str = Field("Untitled", min_length=1, max_length=500, description="Name of the experiment")
+    name: str = Field("Untitled", min_length=1, max_length=LONGEST_NAME, description="Name of the experiment")
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
     backbone: BackboneConfig = BackboneConfig()
@@ -524,7 +526,7 @@ class Experiment(Part):
         title="tuning",
         description="Search for each method's hyper-parameters before its runs; empty: none",
     )
-    notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
+    notes: str = Field("", max_length=LONGEST_NOTES, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
     reproduces: tuple[Reproduces, ...] = Field(
         (), description="Published values to show beside the results; they do not affect the runs"

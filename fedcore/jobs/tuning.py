@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcore.config import Experiment, RunConfig, Tuned, TuningConfig
+from fedcore.config.models import LONGEST_NOTES
 from fedcore.config.tuning import (
     BATCH,
     Space,
@@ -83,7 +84,9 @@ def _final(
         method = stored.model_copy(update={"label": label, "draw": None, "tuned": tuned})
         templates.append(best.config.model_copy(update={"method": method}))
     notes = "\n".join([*lines, config.notes]).strip() if lines else config.notes
-    final = config.model_copy(update={"methods": tuple(entries), "tuning": None, "notes": notes[:10_000]})
+    final = config.model_copy(
+        update={"methods": tuple(entries), "tuning": None, "notes": notes[:LONGEST_NOTES]}
+    )
     runs = [run.model_copy(update={"seed": seed}) for seed in config.seeds for run in templates]
     return final, runs
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
+from fedcore.config.models import LONGEST_NAME
 from fedcore.methods import consent, registry
 from fedcore.paths import user_path
 from fedcore.records.events import Cell, Entity, RoundFinished, RoundMeasures, Started
@@ -194,7 +195,7 @@ def insert_experiment(
         "experiments",
         {
             "uuid": identity or uuid.uuid4().hex,
-            "name": f"Search: {experiment.name}" if experiment.tuning else experiment.name,
+            "name": f"Search: {experiment.name}"[:LONGEST_NAME] if experiment.tuning else experiment.name,
             "created_at": time.time(),
             "config": experiment.model_dump_json(),
             "notes": experiment.notes,

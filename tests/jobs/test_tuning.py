@@ -105,6 +105,16 @@ def test_a_method_whose_draws_were_deleted_is_named(db):
     assert "FedOT: no draw of the search succeeded" in final_of(store, number).notes
 
 
+def test_a_search_with_the_longest_name_can_be_read_elsewhere(db, tmp_path):
+    store, number = Store(db), ended(db, [10, 20], name="n" * 500)
+    file = tmp_path / "search.json"
+    file.write_text(store.experiments.to_json([number]))
+    Store(tmp_path / "other.db").imports.json(file)
+    (search,) = Store(tmp_path / "other.db").experiments.all()
+    assert search.name == f"Search: {'n' * 492}" and search.config.name == "n" * 500
+    assert Store(tmp_path / "other.db").searches.waiting() == [], "the draws were not trained there"
+
+
 def test_what_follows_a_search_is_made_once_even_after_it_was_deleted(db):
     store, number = Store(db), ended(db, [10, 20])
     assert store.searches.waiting() == [number]
