@@ -245,11 +245,8 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
         warnings.append(
             f"{experiment.data.split} has no validation split: the last round is reported, none is selected"
         )
-    if experiment.tuning is not None and experiment.data.split in SHARES:
-        warnings.append(
-            f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "
-            "have been a training or validation image of the search"
-        )
+    if experiment.tuning is not None:
+        warnings += _shared_with_search(experiment)
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):
         warnings.append("two methods have the same name; give them labels to tell them apart")
@@ -264,6 +261,22 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
         )
         warnings.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")
     return tuple(warnings)
+
+
+def _shared_with_search(experiment: Experiment) -> list[str]:
+    """Return a warning for everything that a final run holds back and the search may have used."""
+    warnings = []
+    if experiment.data.split in SHARES:
+        warnings.append(
+            f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "
+            "have been a training or validation image of the search"
+        )
+    if experiment.partition.unseen:
+        warnings.append(
+            "unseen clients are drawn anew for each seed, so one that a final run never trains may have "
+            "been a client of the search"
+        )
+    return warnings
 
 
 def _unused_fields(experiment: Experiment) -> list[str]:

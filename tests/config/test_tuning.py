@@ -6,6 +6,7 @@ import pytest
 
 from fedcore.config import Experiment, dumps, expand, loads, parse, tuning
 from fedcore.config.grouping import group_hash
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import MethodConfig
@@ -83,6 +84,14 @@ def test_an_invalid_search_names_the_field_and_the_remedy(changes, field, words)
     with pytest.raises(FedLensError, match=words) as caught:
         expand(experiment(**changes))
     assert caught.value.field == field
+
+
+def test_the_plan_names_what_final_runs_hold_back_and_the_search_may_have_used():
+    partition = {"kind": "dirichlet", "alpha": 1, "clients": 4, "unseen": 0.25}
+    warnings = plan(experiment(partition=partition)).warnings
+    assert sum("drawn anew for each seed" in warning for warning in warnings) == 2
+    warnings = plan(experiment(partition=partition, tuning=None)).warnings
+    assert not any("drawn anew for each seed" in warning for warning in warnings)
 
 
 def test_a_swept_hyper_parameter_was_not_selected_by_a_search():
