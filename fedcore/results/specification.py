@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcore.progress import counted
 from fedcore.results.statistics import Stat, ValuesBySeed, mean_interval, spread
 
 Reading = tuple[int, ...]
@@ -52,11 +53,21 @@ class Effect:
 
 @dataclass(frozen=True)
 class Survival:
-    """In how many readings a method is ahead of all others, and in how many the order is that of FedLens."""
+    """In how many readings a method is ahead of all others, and in how many the order is that of FedLens.
+
+    ``same_order`` is None if the reading of FedLens has no runs.
+    """
 
     readings: int
     first: int
-    same_order: int
+    same_order: int | None
+
+    def text(self, method: str) -> str:
+        """Return it in words."""
+        same = "FedLens's reading has no runs"
+        if self.same_order is not None:
+            same = f"all methods stand as in FedLens's reading in {self.same_order}"
+        return f"{method} is first in {self.first} of {counted(self.readings, 'reading')}; {same}"
 
 
 def curve(values: Mapping[Reading, ValuesBySeed]) -> list[Specification]:
@@ -122,13 +133,13 @@ def survival(means: Mapping[Reading, Means], method: str) -> Survival:
     """Count the readings that leave a method first, and those that leave all methods in their order.
 
     Args:
-        means: that of the reading (0, ..., 0) is the order that the others are compared with, if it is there.
+        means: that of the reading (0, ..., 0) is the order that the others are compared with.
     """
     own = next((order(of) for reading, of in means.items() if not any(reading)), None)
     return Survival(
         len(means),
         sum(all(of[method] > mean for other, mean in of.items() if other != method) for of in means.values()),
-        sum(order(of) == own for of in means.values()),
+        None if own is None else sum(order(of) == own for of in means.values()),
     )
 
 

@@ -98,11 +98,8 @@ def _draw(shown: Openness) -> None:
     choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.multiverse.choices]
     method = shown.multiverse.source(ranking.own, shown.multiverse.readings[0]).entry.name
     chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
-    lasting = shown.survival
     st.markdown(
-        f"**{markup.md(chart.alt)}** {markup.md(own)} is first in {lasting.first} of "
-        f"{counted(lasting.readings, 'reading')}; the order of all methods is that of FedLens's reading in "
-        f"{lasting.same_order}."
+        f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(own))}."
         + (f" {counted(shown.missing, 'reading')} lack runs." if shown.missing else "")
         + (f" {NO_EVIDENCE}" if shown.multiverse.rehearsal else "")
     )

@@ -41,6 +41,8 @@ def test_an_effect_is_the_mean_difference_with_the_rest_equal() -> None:
 def test_ranks_survive_where_the_order_is_the_same() -> None:
     lasting = survival(MEANS, "ours")
     assert (lasting.readings, lasting.first, lasting.same_order) == (5, 2, 2)
+    others = {reading: of for reading, of in MEANS.items() if any(reading)}
+    assert survival(others, "ours").same_order is None, "as what, the reading of FedLens has no runs"
     assert order({"a": 1.0, "b": 1.0}) == frozenset(), "a tie puts neither ahead"
 
 

@@ -280,9 +280,5 @@ def report(shown: Openness) -> list[str]:
         lines.append(f"  {ranking.own.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}")
     for choice, alternative, effect in shown.named_effects():
         lines.append(f"  {choice}, {alternative}: {signed(effect.mean)} points, {weight_text([effect])}")
-    lasting = shown.survival
-    lines.append(
-        f"  {ranking.own.method} is first in {lasting.first} of {lasting.readings} readings; "
-        f"the order is that of FedLens's reading in {lasting.same_order}"
-    )
+    lines.append(f"  {shown.survival.text(ranking.own.method)}")
     return lines
