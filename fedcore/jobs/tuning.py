@@ -73,6 +73,8 @@ def _final(
             lines.append(f"{label}: no draw of the search succeeded, so it has no runs.")
             continue
         draws, stored, values = by_method[label], best.config.method, {}
+        if len({draw.config.method.sha256 for draw in draws}) > 1:
+            lines.append(f"{label}: its file was changed during the search, so its draws ran different code.")
         if best.number > 1:  # the user may have deleted draw 1, with which it could be compared
             values = {name: stored.config[name] for name in space_of(config, i)}
         tuned = _provenance(search, tuning, draws, best) if draws[-1].number > 1 else None

@@ -20,7 +20,7 @@ from fedcore.reports.recipe import recipe_of
 from fedcore.store import Store
 from fedcore.store.database import writing
 from fedcore.store.liveness import let_go
-from fedcore.store.writer import RunWriter
+from fedcore.store.writer import RunWriter, set_config
 from tests.support import fake_engine, fill
 
 
@@ -113,6 +113,16 @@ def test_a_search_with_the_longest_name_can_be_read_elsewhere(db, tmp_path):
     (search,) = Store(tmp_path / "other.db").experiments.all()
     assert search.name == f"Search: {'n' * 492}" and search.config.name == "n" * 500
     assert Store(tmp_path / "other.db").searches.waiting() == [], "the draws were not trained there"
+
+
+def test_draws_of_different_code_are_noted(db):
+    store, number = Store(db), ended(db, [10, 20])
+    draw = store.searches.draws(number)["FedOT"][1]
+    method = draw.config.method.model_copy(update={"sha256": "a" * 64})
+    with writing(db) as database:
+        set_config(database, draw.run_id, draw.config.model_copy(update={"method": method}))
+    advance(store, number)
+    assert final_of(store, number).notes.startswith("FedOT: its file was changed during the search")
 
 
 def test_what_follows_a_search_is_made_once_even_after_it_was_deleted(db):
