@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -34,15 +34,16 @@ class Actor(Serving):
         super().__init__(make)
 
 
-def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
+def over_nodes(address: str, count: int, device: str | None = None, without: Collection[str] = ()) -> Spread:
     """Return a ``Spread`` of a run over actors of a Ray cluster: on GPUs if there are any, nodes in turn.
 
     Args:
         address: of the head, or ``auto``.
         device: ``cpu`` to use CPUs even if there are GPUs.
+        without: names of nodes that cannot be used.
     """
     ray = connect(address)
-    nodes = list_nodes(ray)
+    nodes = [n for n in list_nodes(ray) if n.name not in without]
     gpus = device != CPU and any(n.gpus for n in nodes)
     places = _places([(n, n.free_gpus if gpus else n.free_cpus) for n in nodes], count)
     if len(places) < count:  # another job of the cluster holds some of them, so that this run waits for it

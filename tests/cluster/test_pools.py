@@ -15,7 +15,7 @@ from fedcore.cli.main import main
 from fedcore.cluster import connection, executor, node
 from fedcore.cluster.node import NodeReport
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_nodes
+from fedcore.jobs import cluster_nodes, process
 from fedcore.jobs.cluster import CPU, GPU, ClusterLauncher, ClusterPools, NodePool, cluster_capacity
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.pools import TASK_POOL, SpreadPools
@@ -216,6 +216,18 @@ def test_the_processes_of_a_spread_run_go_where_devices_are_free(monkeypatch):
     assert [[node.id for node in places] for places in placed] == [["1", "2", "2"], ["1", "2", "1", "2"]]
     with pytest.raises(FedLensError, match="the cluster has 4 CPUs, not 5; give --over 4"):
         executor.over_nodes("auto", 5)
+
+
+def test_a_queued_spread_run_leaves_nodes_that_were_refused(db, monkeypatch):
+    """The pool counts the other nodes only; on a refused one the run would be interrupted."""
+    refused = replace(SMALL, node=replace(SMALL.node, name="other", cpus=2), problem="other code")
+    usable = replace(SMALL, node=replace(SMALL.node, id="2", cpus=2, free_cpus=2.0))
+    store = Store(db)
+    cluster_nodes.write(store, [refused, usable], over=2)
+    monkeypatch.setattr(executor, "connect", lambda address: None)
+    monkeypatch.setattr(executor, "list_nodes", lambda ray: [refused.node, usable.node])
+    with pytest.raises(FedLensError, match="the cluster has 2 CPUs, not 3"):
+        next(process.spread_later(3, "auto")(SimpleNamespace(store=store)))
 
 
 def described(*nodes: tuple[str, str, int]) -> list[dict[str, object]]:
