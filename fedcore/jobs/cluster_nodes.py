@@ -165,7 +165,7 @@ class ClusterWatch:
             self._states[node_id] = state
             self._asked[node_id] = (asked, requested, trial, None)
             pending = None
-            if trial and rest is not None:
+            if trial and rest is not None and rest.until <= asked:  # no fault came after the question
                 if state.problem is None:
                     rest = self._rests[node_id] = replace(rest, reason=None)
                 else:

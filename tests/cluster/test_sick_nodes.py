@@ -15,7 +15,7 @@ from fedcore.cluster.stream import Share
 from fedcore.engine.plan import plan
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
-from fedcore.jobs.cluster_nodes import ClusterWatch
+from fedcore.jobs.cluster_nodes import ClusterWatch, Rest
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.records.events import Event
@@ -112,6 +112,20 @@ def test_a_node_returns_once_it_has_passed_a_trial(watch, reports, monkeypatch):
     watch.rest("1", "its disk is full")
     wait_for(lambda: problem(watch) == "rests after a fault: its device cpu cannot compute")
     assert watch._rests["1"].seconds >= 0.8, "each rest is twice as long as the one before"
+
+
+def test_a_trial_is_no_answer_to_a_fault_that_came_after_it(watch, monkeypatch):
+    def ask(watch: ClusterWatch, place: connection.Node, needs: tuple[str, ...], trial: bool) -> NodeReport:
+        if trial:
+            watch.rest(place.id, "its GPU fell off")
+        return NodeReport((), node.versions(), missing=())
+
+    monkeypatch.setattr(ClusterWatch, "_ask", ask)
+    watch._rests["1"] = Rest(until=0.0, seconds=60.0, reason="rests after a fault: its disk is full")
+    wait_for(lambda: watch._rests["1"].until > 0)
+    looked = watch._looked
+    wait_for(lambda: watch._looked > looked + 0.05)
+    assert problem(watch) == "rests after a fault: its GPU fell off"
 
 
 def test_a_run_goes_back_to_the_node_that_failed_only_if_no_other_can_train_it(db, make, watch, monkeypatch):
