@@ -79,7 +79,6 @@ QUESTIONS: dict[str, Question] = {
             "dataset": ["FEMNIST"],
             "method": ["Zero-Shot CLIP", "PromptFL", "FedGH(C)", "FedCLIP", "FedOT"],
         },
-        14,
     ),
 }
 """Name of a block -> what it asks."""
