@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +24,10 @@ from fedcore.cli.common import (
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.paths import user_path
 from fedcore.progress import counted
+
+if TYPE_CHECKING:
+    from fedcore.papers.published import PublishedValue
+    from fedcore.papers.tables.layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
 application.add_typer(papers, name="papers")
@@ -154,6 +159,25 @@ def audit(
     return NOT_DONE if found and name is not None else DONE
 
 
+def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:
+    """Return the values of a table with some printed names, column by column.
+
+    Raises:
+        FedLensError: for a name that the table does not print.
+    """
+    for column, names in named.items():
+        printed = dict.fromkeys(getattr(value, column) for value in table.values)
+        for name in names or ():
+            if name not in printed:
+                hint = did_you_mean(name, printed, f"there are {', '.join(filter(None, printed))}")
+                raise FedLensError(f"{table.name} has no {column} '{name}'; {hint}", column)
+    return [
+        value
+        for value in table.values
+        if all(not names or getattr(value, column) in names for column, names in named.items())
+    ]
+
+
 @command("readings", papers)
 def readings(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
@@ -196,14 +220,7 @@ def readings(
             f"no table '{table}'; {did_you_mean(table, tables, 'the page Papers names them')}", "table"
         )
     named = {"dataset": dataset, "setting": setting, "backbone": backbone, "method": method, "metric": metric}
-    values = tables[table].values
-    for column, names in named.items():
-        printed = dict.fromkeys(getattr(value, column) for value in tables[table].values)
-        for name in names or ():
-            if name not in printed:
-                hint = did_you_mean(name, printed, f"there are {', '.join(filter(None, printed))}")
-                raise FedLensError(f"{table} has no {column} '{name}'; {hint}", column)
-        values = tuple(value for value in values if not names or getattr(value, column) in names)
+    values = _printed(tables[table], named)
     every = [multiverse.multiverse(ranking, rehearsal, most) for ranking in multiverse.rankings(values)]
     spaces = [space for space in every if space.choices]
     if not spaces:
