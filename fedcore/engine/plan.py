@@ -48,6 +48,7 @@ from fedcore.engine.prepare import (
 )
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.methods.base import RunContext
 from fedcore.records.codes import NO_VALUE
 
 _LARGE_ENCODING = 10**9
@@ -170,18 +171,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         runs.append(run)
         if draft.method.draw not in (None, 1):  # the method as written has the warnings
             continue
-        # Warnings concern the config as written; the frozen one omits unused texts.
-        config = registry.build_config(draft.method.name, draft.method.config)
-        method = registry.get(draft.method.name)
-        warnings += method.plan_warnings(config, context)
-        if (draft.transfer or draft.data.training_classes == "base") and (
-            reason := method.bound_to_classes(config)
-        ):
-            warnings.append(f"{method.about.title} has {NO_VALUE}on new classes: {reason}")
-        if draft.partition.unseen and (reason := method.bound_to_clients(config)):
-            warnings.append(
-                f"{method.about.title} has {NO_VALUE}of unseen clients after adaptation: {reason}"
-            )
+        warnings += _method_warnings(draft, context)
     first_inputs, *_ = prepared.values()
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]
@@ -207,6 +197,20 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         later=_later_runs(written, runs),
         spaces=_spaces(written),
     )
+
+
+def _method_warnings(draft: RunConfig, context: RunContext) -> list[str]:
+    """Return warnings of a method about its config as written; the frozen one omits unused texts."""
+    config = registry.build_config(draft.method.name, draft.method.config)
+    method = registry.get(draft.method.name)
+    found = list(method.plan_warnings(config, context))
+    if (draft.transfer or draft.data.training_classes == "base") and (
+        reason := method.bound_to_classes(config)
+    ):
+        found.append(f"{method.about.title} has {NO_VALUE}on new classes: {reason}")
+    if draft.partition.unseen and (reason := method.bound_to_clients(config)):
+        found.append(f"{method.about.title} has {NO_VALUE}of unseen clients after adaptation: {reason}")
+    return found
 
 
 def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[RunConfig, ...]:
