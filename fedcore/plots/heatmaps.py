@@ -275,51 +275,53 @@ def frame_meaning(panel: Panel) -> str:
     return "global model (G)" if panel.row_title == HELD_OUT else "own test images"
 
 
-def _cell_in_words(panel: Panel, row: str, column: str) -> str:
-    """Describe a cell in words; the names of its row and column are escaped already."""
+def _cell_in_words(panel: Panel) -> str:
+    """Return the template that describes a cell in words, from the names of its row and column."""
     if panel.matrix is not None:
-        return f"{row} {panel.matrix.verb} {column}"
+        return f"%{{y}} {panel.matrix.verb} %{{x}}"
     if panel.row_title == "client":
-        return f"{row}, round {column}"
+        return "%{y}, round %{x}"
     if panel.row_title == HELD_OUT:
-        model = "global model (G)" if row == column else "client models (P)"
-        return f"{row} held out, {model} on {column}"
-    return f"{row} on {column}"
+        return "%{y} held out, %{customdata[2]} on %{x}"
+    return "%{y} on %{x}"
 
 
-def _hover_texts(panel: Panel, kind: Kind) -> np.ndarray:
-    """Return the hover text of each cell: its place, value and counts.
+def _hover(panel: Panel, kind: Kind) -> dict[str, Any]:
+    """Return the template of the hover texts and its numbers: a cell's place, value and counts.
 
-    One text per cell in an array of objects: plotly would copy several fields, and check the items of lists
-    one by one.
-
-    Shape: (rows, columns).
+    One text per cell would be made, copied and sent one by one. The counts are one array of integers, and the
+    names are those of the axes (``_axis_names``).
     """
-    value = {"accuracy": "{:.1f} %", "difference": "{:+.1f} points", "recorded": "{:.3f}"}[kind].format
-    counts = [
-        [f" ({correct} of {total})" if total else "" for correct, total in zip(*row, strict=True)]
-        for row in zip(panel.correct.tolist(), panel.total.tolist(), strict=True)
-    ]
-    rows, columns = (list(map(escape, names)) for names in (panel.rows, panel.columns))
-    texts = [
-        [
-            f"{_cell_in_words(panel, row, column)}<br><b>{value(v)}</b>{count}"
-            for column, v, count in zip(columns, *of_row, strict=True)
-        ]
-        for row, *of_row in zip(rows, panel.values.tolist(), counts, strict=True)
-    ]
-    return np.array(texts, dtype=object)
+    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
+    words = f"{_cell_in_words(panel)}<br><b>{value}</b>"
+    if not panel.total.any():
+        return {"hovertemplate": hover(words)}
+    numbers = [panel.correct, panel.total]
+    if panel.row_title == HELD_OUT:
+        is_global = [[row == column for column in panel.columns] for row in panel.rows]
+        numbers.append(np.where(is_global, "global model (G)", "client models (P)").astype(object))
+    counts = " (%{customdata[0]} of %{customdata[1]})"
+    return {"customdata": np.stack(numbers, axis=-1), "hovertemplate": hover(words + counts)}
+
+
+def _shown_numbers(values: np.ndarray, kind: Kind) -> np.ndarray:
+    """Return the values such that JavaScript rounds them as Python does: a tie to the even digit.
+
+    JavaScript rounds 12.25 to 12.3 and Python to 12.2. With d digits, v is a tie if v * 2^(d + 1) is odd, and
+    the digit before it is even if that is 1 modulo 4, since 5^d is. The nearest smaller number has no tie.
+    """
+    digits = 3 if kind == "recorded" else 1
+    return np.where(np.abs(values) * 2 ** (digits + 1) % 4 == 1, np.nextafter(values, 0), values)
 
 
 def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
     gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     return {
         "type": "heatmap",
-        "z": np.round(panel.values, 4),
-        "x": list(range(len(panel.columns))),
-        "y": list(range(len(panel.rows))),
-        "customdata": _hover_texts(panel, kind),
-        "hovertemplate": hover("%{customdata}"),
+        "z": _shown_numbers(panel.values, kind),
+        "x": np.arange(len(panel.columns)),
+        "y": np.arange(len(panel.rows)),
+        **_hover(panel, kind),
         "coloraxis": "coloraxis",
         "xgap": gap,
         "ygap": gap,
@@ -371,9 +373,9 @@ def _frames(panel: Panel, inks: np.ndarray, size: tuple[float, float]) -> list[d
 
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
     """Return the two axes of a panel; only the first panel of a row has a title on its vertical axis."""
-    names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
+    names_x, names_y = _axis_names(panel.columns, 14), _axis_names(panel.rows, MANY_ROWS)
     if panel.shared:
-        names_y = [0], ["all clients<br>share it"]
+        names_y["ticktext"] = ["all clients<br>share it"]
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
     small = {"font": {"size": 11, "color": theme.faint}, "standoff": 4}
@@ -382,8 +384,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
         **shared,
         "anchor": f"y{nth}",
         "domain": ends[0],
-        "tickvals": names_x[0],
-        "ticktext": names_x[1],
+        **names_x,
         "title": {"text": panel.column_title, **small},
         "range": [-0.5, max(0.5, len(panel.columns) - 0.5)],
         "tickangle": 0 if longest <= 4 else -35,
@@ -392,12 +393,27 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
         **shared,
         "anchor": f"x{nth}",
         "domain": ends[1],
-        "tickvals": names_y[0],
-        "ticktext": names_y[1],
+        **names_y,
         "title": {"text": panel.row_title if first else "", **small},
         "range": [max(0.5, len(panel.rows) - 0.5), -0.5],
     }
     return {f"xaxis{nth}": across, f"yaxis{nth}": down}
+
+
+def _axis_names(names: Sequence[str], room: int) -> dict[str, Any]:
+    """Return the labels of an axis, shortened if need be, and the whole names for hover texts.
+
+    Plotly names a place by the label on it, or else by the alias of its number; so that hover texts always
+    have the whole name, labels lie beside their places: four times plotly's tolerance, which grows as a
+    reader zooms out, and less than a pixel.
+    """
+    places, texts = ticks(names, room)
+    return {
+        "tickvals": np.array(places) + 4e-4 * len(names),
+        "ticktext": texts,
+        "labelalias": {str(i): escape(name) for i, name in enumerate(names)},
+        "hoverformat": "d",
+    }
 
 
 def _note_bar(note: PanelNote, theme: Theme, ends: Extent) -> list[dict[str, Any]]:

@@ -364,13 +364,16 @@ def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
     template = re.sub(r"<extra>.*</extra>", "", trace["hovertemplate"])
 
     def value(found: re.Match[str]) -> str:
-        name, form = found.group(1), found.group(2)
+        name, item, form = found.groups()
         if name == "fullData.name":
             return str(trace["name"])
+        if trace["type"] == "heatmap" and name in "xy":
+            return str((x if name == "x" else y).layout["labelalias"][str(index["yx".index(name)])])
         given = trace[name][index] if trace.get(name) is not None else ""
+        given = given if item is None else given[int(item)]
         return f"{given:{form}}" if form else str(given)
 
-    text = re.sub(r"%\{([\w.]+)(?::([^}]*))?\}", value, template)
+    text = re.sub(r"%\{([\w.]+)(?:\[(\d)\])?(?::([^}]*))?\}", value, template)
     if trace["type"] == "scatter" and "fullData.name" not in template:
         place = "" if "%{x" in template else f", {x.title} {_x_text(trace['x'][index])}"
         unit = y.layout.get("ticksuffix") or "" if place else ""

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from fedcore.plots.heatmaps import heatmap_grid
+from fedcore.plots.heatmaps import difference_grid, heatmap_grid
 from fedcore.plots.lines import line_chart
 from fedcore.plots.shapes import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.plots.still import SYMBOLS, still
@@ -16,6 +16,7 @@ from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme
 from fedcore.reports.views.view import ChartFigure
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
+from tests.support.cells import panels, sentence
 
 
 def a_panel(size: int) -> Panel:
@@ -38,6 +39,13 @@ def test_a_cell_has_its_place_colour_and_tip() -> None:
     assert (boxes[0].fill, boxes[-1].fill) == ("#00224e", "#fee838"), "the ends of Cividis"
     places = np.array([(b.x, b.y) for b in boxes]).reshape(3, 3, 2)
     assert (np.diff(places[:, :, 0], axis=1) > 0).all() and (np.diff(places[:, :, 1], axis=0) > 0).all()
+
+
+def test_tips_are_the_sentences_of_the_screen() -> None:
+    for panel in panels():
+        draw = difference_grid if panel.title == "gap" else heatmap_grid
+        boxes = [s for s in still(draw([panel], Theme()).figure, 662).shapes if isinstance(s, Box) and s.tip]
+        assert [b.tip for b in boxes] == [sentence(panel, *ij) for ij in np.argwhere(~np.isnan(panel.values))]
 
 
 def test_a_large_matrix_is_one_image_of_the_same_colours() -> None:

@@ -161,9 +161,7 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     accuracies = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure.layout.coloraxis
     assert axis.colorscale != accuracies.colorscale
     assert chart.alt.endswith("a client's own weight 0.68 on average.")
-    assert (
-        chart.figure.data[0].customdata[0][1].startswith(f"{panel.rows[0]} learns from {panel.rows[1]}<br>")
-    )
+    assert chart.figure.data[0].hovertemplate.startswith("%{y} learns from %{x}<br>")
     assert [t.name for t in chart.figure.data if t.showlegend] == ["did not take part, or not measured"]
     assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
     found = compare(Store(partly), [1])
