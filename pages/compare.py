@@ -7,8 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from fedcore.reports.views import views
-from fedcore.reports.views.view import View
+from fedcore.reports.views import View, views
 from pages.compare_view import (
     config,
     controls,

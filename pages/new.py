@@ -15,7 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
-from pages.forms import cohorts, dataset, drafts, fields, methods, plan, samples, sweep, tuning
+from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session
 
@@ -129,7 +129,7 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     st.header("Schedule")
     values.update(fields.schedule_fields(draft, values["data"], key, errors))
     device_field()
-    values["tuning"] = tuning.tuning_fields(draft, key, errors)
+    values["tuning"] = sweep.tuning_fields(draft, key, errors)
     values["sweep"] = sweep.sweep_fields(values, key, errors)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
@@ -150,7 +150,7 @@ def partition_and_plan(values: Mapping[str, Any], errors: FieldErrors) -> None:
             st.rerun()  # fields above offer them
         st.session_state["planned_clients"] = len(shown.clients)
         plan.draw_partition(shown)
-        samples.sample_images(values["data"])
+        dataset.sample_images(values["data"])
     else:
         unchecked = isinstance(error, NotPrepared)
         st.caption(f"Appears once the {'data set is checked' if unchecked else 'experiment is valid'}.")

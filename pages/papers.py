@@ -14,8 +14,8 @@ from fedcore.papers.tables.cells import STATUSES, TableCell, counts_text
 from fedcore.papers.tables.layout import PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
-from pages.papers_view import about, add, chart, fill, grid, pairs, readings, state
-from pages.papers_view.table import table_html
+from pages.papers_view import about, add, chart, fill, pairs, readings, state
+from pages.papers_view.table import draw_html, table_html
 from pages.widgets import markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
@@ -115,7 +115,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
             "text/x-tex", icon=":material/download:", on_click="ignore", key="papers_latex",
             help="Each cell contains the printed value, ours and the difference",
         )  # fmt: skip
-    chosen = grid.draw(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
+    chosen = draw_html(table_html(table, by_value, snapshot.cost, audits.findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     readings.section(table, snapshot)
@@ -152,7 +152,7 @@ def watched_map(rehearsal: bool) -> None:
     else:
         dark = session.theme().dark
         html = chart.legend_html(cells, dark) + chart.map_html(cells, dark, rehearsal)
-        chosen = grid.draw(html, "papers_map")
+        chosen = draw_html(html, "papers_map")
         if chosen is not None:
             name = chosen.partition(" ")[2]
             book = next(book for book in library.works() if name in {t.name for t in tables(book)})

@@ -115,7 +115,7 @@ def pair(
     db: Database = None,
 ) -> int:
     """Show what every source prints for a baseline on a data set, and in which setting."""
-    from fedcore.papers import audits, library, literature, names
+    from fedcore.papers import audits, library, literature
 
     _use(db)
     every = literature.pairs()
@@ -128,9 +128,9 @@ def pair(
     print(shown.text)
     for value in shown.values:
         paper = library.find(value.paper)
-        setting = literature.protocol_text(names.protocol(value))
+        setting = literature.protocol_text(literature.protocol(value))
         print(
-            f"{value.text:>15}  {names.quantity(value)}, {value.source} ({paper.kind}), "
+            f"{value.text:>15}  {literature.quantity(value)}, {value.source} ({paper.kind}), "
             f"{value.backbone or 'backbone not stated'}; {setting or 'setting not stated'}"
         )
         for finding in audits.findings_of(value):
@@ -208,8 +208,8 @@ def readings(
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.papers.tables import filling, multiverse
-    from fedcore.papers.tables.availability import Availability, find_available
     from fedcore.papers.tables.layout import all_tables
+    from fedcore.papers.tables.sources import Availability, find_available
     from fedcore.store import Store
 
     refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")

@@ -1,18 +1,79 @@
-"""The values of a baseline on a data set from all sources, and the differences between their protocols.
+"""The values of a baseline on a data set from all sources, under one name for each, and their protocols.
 
 Nothing is averaged over sources: they measure different things even where their settings look alike.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from fedcore.papers import library, names
-from fedcore.papers.library import KINDS, Protocol, SourceKind
+from fedcore.papers import library
+from fedcore.papers.library import FOLDER, KINDS, Protocol, SourceKind
 from fedcore.papers.published import WHOLE_SETS, PublishedValue, load_all
 from fedcore.progress import counted, listed
+
+ZERO_SHOT = "zero-shot CLIP"
+AVERAGES = ("", "not stated")
+"""Printed data sets that are not one, besides those that begin with ``avg``."""
+_FILE = FOLDER / "names.csv"
+
+
+@cache
+def _names() -> dict[tuple[str, str], str]:
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        return {(row["kind"], row["printed"]): row["normal"] for row in csv.DictReader(file)}
+
+
+def normal(kind: str, printed: str, paper: str) -> str:
+    """Return the normal name of a printed one; the printed one if it has no other.
+
+    Args:
+        kind: ``method`` or ``dataset``.
+        paper: key of the source, whose names take precedence.
+    """
+    of_source = library.find(paper).names
+    return of_source.get(printed) or _names().get((kind, printed), printed)
+
+
+def baseline(value: PublishedValue) -> str:
+    """Return the normal name of a value's method."""
+    return normal("method", value.method, value.paper)
+
+
+def dataset(value: PublishedValue) -> str:
+    """Return the normal name of a value's data set; empty if it is an average or not stated."""
+    printed = value.dataset
+    return "" if printed in AVERAGES or printed.startswith("avg") else normal("dataset", printed, value.paper)
+
+
+def quantity(value: PublishedValue) -> str:
+    """Return what a value measures, in the same words for all sources."""
+    return library.find(value.paper).metric(value.metric).quantity or value.metric
+
+
+def is_accuracy(value: PublishedValue) -> bool:
+    """Return whether a value is an accuracy in per cent, and not a count, a time or a ratio."""
+    named = "accuracy" in value.metric or library.find(value.paper).metric(value.metric).quantity
+    return bool(named) and 0 <= value.value <= 100
+
+
+def protocol(value: PublishedValue) -> Protocol:
+    """Return the source's description of the runs behind a value.
+
+    Zero-shot CLIP is not trained, so the shots, clients and rounds of its table are left out.
+    """
+    paper = library.find(value.paper)
+    stated = paper.protocol_of(value.table, value.setting)
+    if baseline(value) != ZERO_SHOT:
+        return stated
+    return Protocol(
+        training="zero-shot", classes=stated.classes, tested_on=stated.tested_on, detail=stated.detail
+    )
+
 
 DIFFERENCES = {
     "quantity": "what is measured",
@@ -51,8 +112,8 @@ class Pair:
     @property
     def comparable_values(self) -> list[PublishedValue]:
         """The accuracies over the whole data set, without those of a single domain."""
-        whole = [v for v in self.values if v.target in WHOLE_SETS and names.is_accuracy(v)]
-        return whole or [v for v in self.values if names.is_accuracy(v)]
+        whole = [v for v in self.values if v.target in WHOLE_SETS and is_accuracy(v)]
+        return whole or [v for v in self.values if is_accuracy(v)]
 
     @property
     def text(self) -> str:
@@ -91,8 +152,8 @@ def number(count: int, noun: str) -> str:
 
 def setting_of(value: PublishedValue) -> dict[str, str]:
     """Return the parts of a value's setting by key of ``DIFFERENCES``; empty where nothing is said."""
-    stated = names.protocol(value)
-    direct = {"quantity": names.quantity(value), "backbone": value.backbone}
+    stated = protocol(value)
+    direct = {"quantity": quantity(value), "backbone": value.backbone}
     return {part: direct[part] if part in direct else getattr(stated, part) for part in DIFFERENCES}
 
 
@@ -116,9 +177,9 @@ def pairs() -> dict[tuple[str, str], Pair]:
     """Return the values of every baseline on every data set, by their normal names."""
     found: dict[tuple[str, str], list[PublishedValue]] = {}
     for value in load_all():
-        data = names.dataset(value)
+        data = dataset(value)
         if data:
-            found.setdefault((names.baseline(value), data), []).append(value)
+            found.setdefault((baseline(value), data), []).append(value)
     kinds = list(KINDS)
     order = {key: (kinds.index(paper.kind), i) for i, (key, paper) in enumerate(library.papers().items())}
     return {

@@ -10,10 +10,9 @@ from fedcore.errors import FedLensError
 from fedcore.reports import views
 from fedcore.reports.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.reports.recipe import Recipe, recipe_of
-from fedcore.reports.views.view import Figure, ViewSource
+from fedcore.reports.views import Figure, ViewSource
 from fedcore.results.comparison import Comparison
-from fedcore.results.protocols import protocol_text
-from fedcore.results.setting_text import setting_paragraph
+from fedcore.results.setting_text import protocol_text, setting_paragraph
 from fedcore.results.summary import Summary, SummaryTable
 
 PARTS = ("summary", *views.NAMES, "breakdowns", "configs", "environment", "runs", "reproduction", "citation")

@@ -10,17 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.plots.shapes import PIXELS_PER_INCH, pdf_file, svg_file
 from fedcore.reports import tables
 from fedcore.reports.checked import SUFFIXES, WRITERS, CheckedComparison
 from fedcore.reports.content import Report, Wording, read_report
-from fedcore.reports.figures import figure_files
-from fedcore.reports.page import report_html
+from fedcore.reports.page import PAGE_WIDTH, picture, report_html
 from fedcore.reports.recipe import METHODS
-from fedcore.results.citations import bibtex
+from fedcore.reports.views import Figure
+from fedcore.reports.views.curves import Curves
+from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.latex import slug
+from fedcore.results.sharing import bibtex
 
 PAGE = "report.html"
 FIGURES = "figures"
+COLUMN_WIDTH = 3.33 * PIXELS_PER_INCH
+"""Width of one column of a paper."""
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 """Date of all files in an archive, so that equal content gives equal bytes."""
 
@@ -45,6 +50,16 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
             files |= {f"{name}.{suffix}": content for suffix, content in figure_files(figure).items()}
     files["README.txt"] = _readme(report, files).encode()
     return files
+
+
+def figure_files(figure: Figure) -> dict[str, bytes]:
+    """Return one figure in every format by suffix; equal content gives equal bytes.
+
+    LaTeX includes it without scaling: lines, and a single matrix of few columns, are as wide as one column.
+    """
+    small = isinstance(figure, Heatmaps) and len(figure.panels) == 1 and len(figure.panels[0].columns) <= 10
+    drawn, alt = picture(figure, COLUMN_WIDTH if small or isinstance(figure, Curves) else PAGE_WIDTH)
+    return {"pdf": pdf_file(drawn), "svg": svg_file(drawn, alt)}
 
 
 def _readme(report: Report, files: Mapping[str, bytes]) -> str:

@@ -20,16 +20,21 @@ from markupsafe import Markup
 import fedcore
 from fedcore.config import dumps
 from fedcore.paths import ASSETS
-from fedcore.plots.shapes import inline_svg
-from fedcore.reports import figures, tables
+from fedcore.plots.shapes import PIXELS_PER_INCH, Picture, inline_svg
+from fedcore.plots.still import still
+from fedcore.plots.theme import Theme
+from fedcore.reports import tables
 from fedcore.reports.content import Report
 from fedcore.reports.tables import TextCell, TextTable
-from fedcore.reports.views.view import Figure
-from fedcore.results.citations import bibtex
+from fedcore.reports.views import Figure
 from fedcore.results.exports import summary_rows
 from fedcore.results.finding import finding
 from fedcore.results.metrics import METRICS, RULES
 from fedcore.results.run_files import trained_with
+from fedcore.results.sharing import bibtex
+
+PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
+"""Width of a page of A4 between its margins, and of both columns of a paper."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,16 @@ def report_html(report: Report) -> str:
 
 def draw(figure: Figure) -> DrawnChart:
     """Draw a figure for the page."""
-    drawn, alt = figures.picture(figure)
+    drawn, alt = picture(figure)
     numbers = [_numbers(title, table) for title, table in figure.numbers()]
     return DrawnChart(figure.title, Markup(inline_svg(drawn, alt)), alt, numbers)
+
+
+def picture(figure: Figure, width: float = PAGE_WIDTH) -> tuple[Picture, str]:
+    """Return a figure in the light theme, which prints, and its text alternative."""
+    theme = Theme()
+    chart = figure.chart(theme, round(width))
+    return still(chart.figure, width, theme, figure.name), chart.alt
 
 
 def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> TextTable:

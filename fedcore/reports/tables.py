@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.reports.content import Report
-from fedcore.results.budgets import budget_text
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.differences import (
     config_differences,
@@ -20,6 +19,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.printed import PrintedValue
 from fedcore.results.run_files import environment_texts
+from fedcore.results.search import budget_text
 from fedcore.results.statistics import group_by
 from fedcore.results.summary import DifferenceCell, MeanCell, Summary, SummaryTable
 

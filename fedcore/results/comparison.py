@@ -12,7 +12,6 @@ from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.tuning import is_draw
 from fedcore.records.codes import NO_VALUE
 from fedcore.results import evaluated_on, run_filter
-from fedcore.results.budgets import budget_note
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -25,6 +24,7 @@ from fedcore.results.metrics import (
     run_results,
     value_per_seed,
 )
+from fedcore.results.search import budget_note
 from fedcore.results.settings import (
     config_for_display,
     distinct_titles,

@@ -19,13 +19,13 @@ from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.records.formulas import guarded
-from fedcore.results.budgets import SEARCH_COLUMNS, search_costs
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.printed import PrintedValue
-from fedcore.results.protocols import row_protocols
 from fedcore.results.reaching import SHARES, reaching
+from fedcore.results.search import SEARCH_COLUMNS, search_costs
+from fedcore.results.setting_text import row_protocols
 from fedcore.results.statistics import PairedTest, Stat
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from fedcore.config.tuning import is_draw
-from fedcore.results.budgets import budget_note
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import Metric, Rule, value_per_seed
+from fedcore.results.search import budget_note
 from fedcore.results.settings import setting_keys, setting_title
 from fedcore.results.statistics import (
     MIN_PAIRS,

@@ -1,15 +1,15 @@
-"""The setting of a comparison as a paragraph: data, clients, model and training, in whole sentences."""
+"""The setting of a comparison in whole sentences, and the numbered protocols that its rows follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedcore.config import DataConfig, RunConfig
+from fedcore.config import DataConfig, RunConfig, frozen
 from fedcore.config.field_names import data_title, number_ranges
 from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.progress import counted
-from fedcore.results.comparison import ComparisonRow
+from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.store import EntityRow, Store
 
 SPLITS = {
@@ -123,3 +123,35 @@ def _training(rows: Sequence[ComparisonRow]) -> list[str]:
     seeded = f"seed{'s' * (len(seeds) > 1)} {named}"
     who_trained = "The method" if len(rows) == 1 else f"All {len(rows)} methods"
     return [f"{who_trained} trained for {length} with {who}, with {seeded}."]
+
+
+def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:
+    """Return the numbered protocols of the experiments of each row."""
+    configs = {e.id: e.config for e in comparison.experiments}
+    behind = [
+        dict.fromkeys((r.run.experiment_id, r.run.origin == "engine") for r in row.runs) for row in rows
+    ]
+    followed = {
+        (number, trained_here): frozen.protocols_of(configs[number], trained_here)
+        for number, trained_here in {one for of_row in behind for one in of_row}
+    }
+    return [tuple(dict.fromkeys(name for one in of_row for name in followed[one])) for of_row in behind]
+
+
+def protocol_text(comparison: Comparison, rows: Sequence[ComparisonRow]) -> str:
+    """Return which rows follow which numbered protocol, in sentences; empty if none does."""
+    labels: dict[tuple[str, ...], list[str]] = {}
+    for row, names in zip(rows, row_protocols(comparison, rows), strict=True):
+        labels.setdefault(names, []).append(row.label)
+    return " ".join(
+        f"Protocol {' and '.join(map(_with_erratum, names))}: "
+        f"{'all rows' if len(of_it) == len(rows) else ', '.join(of_it)}."
+        for names, of_it in labels.items()
+        if names
+    )
+
+
+def _with_erratum(name: str) -> str:
+    base, number = frozen.split_number(name)
+    later = [version for version in frozen.versions()[base] if version.number > (number or 0)]
+    return f"{name} (@{later[0].number} corrects it: {later[0].erratum})" if later else name

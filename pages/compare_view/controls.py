@@ -13,7 +13,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import printed_values
 from fedcore.plots.theme import STATUS
 from fedcore.reports.checked import ComparisonChoices, available_metrics
-from fedcore.reports.views.view import ViewSource
+from fedcore.reports.views import ViewSource
 from fedcore.results.comparison import Comparison, ComparisonRow, compare
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.printed import PrintedValues

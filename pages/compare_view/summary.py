@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.progress import counted
-from fedcore.results.budgets import budget_text
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import (
@@ -18,7 +17,8 @@ from fedcore.results.metrics import (
     Metric,
 )
 from fedcore.results.printed import PrintedValue
-from fedcore.results.protocols import protocol_text
+from fedcore.results.search import budget_text
+from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
 from fedcore.store import RunRow

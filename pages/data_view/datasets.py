@@ -19,9 +19,15 @@ from fedcore.paths import user_path
 from fedcore.progress import counted
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
-from pages.forms.dataset import OWN_DATA, check_key, is_own_data, note_typed, start_typed_check
+from pages.forms.dataset import (
+    OWN_DATA,
+    check_key,
+    counts_and_samples,
+    is_own_data,
+    note_typed,
+    start_typed_check,
+)
 from pages.forms.errors import with_field_titles
-from pages.forms.samples import counts_and_samples
 from pages.widgets import background, markup, session
 
 

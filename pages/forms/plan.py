@@ -18,7 +18,7 @@ from fedcore.jobs import forecast
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import about, counted
 from pages.forms import dataset, fields
-from pages.widgets import background, markup, planning, session
+from pages.widgets import background, markup, session
 
 WAIT_SECONDS = 1.2
 """Seconds that a page waits for a plan before it is drawn without one."""
@@ -68,7 +68,7 @@ def _plan(experiment: Experiment, checked: str = "") -> Plan | FedLensError | No
     Args:
         checked: changes when the data set is checked, after which the plan may be another.
     """
-    request = planning.request(experiment, checked)
+    request = background.request(experiment, checked)
     before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
     if before is not None and before is not request:
         before.cancel()  # each keystroke asks for a plan; the outdated ones need not be made
@@ -144,7 +144,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
         product = _product(experiment, plan)
     fewest, most = min(r.rounds for r in plan.runs), max(r.rounds for r in plan.runs)
     rounds = counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
-    path, precedents = session.store().path, planning.precedents(session.store())
+    path, precedents = session.store().path, background.precedents(session.store())
     disk = forecast.disk(path, precedents, plan)
     costs = _costs(plan, disk, precedents)
     st.markdown(f"**{product} {_count(experiment, plan)}**, {rounds}{costs}.")
@@ -196,7 +196,7 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
     """Draw the Launch button, and before a large plan a box to confirm it."""
     confirmed = True
     if plan is not None:
-        seconds = forecast.seconds(planning.precedents(session.store()), plan.all_runs) or 0
+        seconds = forecast.seconds(background.precedents(session.store()), plan.all_runs) or 0
         total = len(plan.all_runs)
         if total > MANY_RUNS or seconds > LONG_SECONDS:
             runs = f"all {total} runs" if total > 1 else "this run"

@@ -1,4 +1,4 @@
-"""The sweep of the New page: fields that take several values in one experiment."""
+"""Fields of the New page that take several values: the sweep, and the search for hyper-parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 from pydantic.fields import FieldInfo
 
-from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, TuningConfig
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.methods import class_texts
 from pages.forms import drafts, inputs
@@ -131,3 +131,37 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
 
 def _scalar(text: str) -> Any:
     return {"true": True, "false": False}.get(text.strip().lower(), inputs.scalar(text))
+
+
+TUNING_FIELDS = ("draws", "sampler", "seed")
+
+
+def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any] | None:
+    """Draw the switch of the search and its fields, and return its table; None without a search.
+
+    Ranges are set in files only: the form preserves them, and the plan names them.
+    """
+    on = st.toggle(
+        "Tune first",
+        value=draft.tuning is not None,
+        key=f"{key}.tuning",
+        help="Before the runs, several values of each method's hyper-parameters are tried, the same number "
+        "for each method. Those with the highest validation accuracy are run with the seeds above.",
+    )
+    errors.place("tuning")
+    if not on:
+        return None
+    start = draft.tuning or TuningConfig()
+    values: dict[str, Any] = {}
+    for column, name in zip(st.columns(3), TUNING_FIELDS, strict=True):
+        with column:
+            info = TuningConfig.model_fields[name]
+            values[name] = inputs.field_widget(
+                f"tuning.{name}", info, getattr(start, name), f"{key}.tuning.{name}"
+            )
+    errors.place_row(f"tuning.{name}" for name in TUNING_FIELDS)
+    ranges = start.model_dump(mode="json", exclude_defaults=True).get("space", {})
+    for who, fields in ranges.items():
+        for name in fields:
+            errors.place(f"tuning.space.{who}.{name}")
+    return {**values, "space": ranges}

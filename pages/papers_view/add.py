@@ -15,8 +15,7 @@ from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import tables, tables_of
 from fedcore.progress import counted
-from pages.papers_view import grid
-from pages.papers_view.table import table_html
+from pages.papers_view.table import draw_html, table_html
 from pages.widgets import markup, session
 
 NEW = ""
@@ -178,7 +177,7 @@ def _preview(paper: Paper, values: Sequence[PublishedValue]) -> None:
     by_value = {value: TableCell(value, "not implemented") for value in values}
     for table in tables_of(paper, values):
         st.caption(f"{markup.md(table.title)}: {markup.md(table.caption)}")
-        grid.draw(
+        draw_html(
             table_html(table, by_value, lambda cell: None, lambda value: ()), f"add_preview_{table.name}"
         )
     st.caption(f"{counted(len(values), 'value')}; the audits check them when you save.")

@@ -25,7 +25,7 @@ from fedcore.store import RunRow
 from pages.papers_view import state
 from pages.papers_view.state import Snapshot
 from pages.papers_view.table import cost_text
-from pages.widgets import markup, planning, session
+from pages.widgets import background, markup, session
 
 OPEN = "papers_dialog"
 """Key of the session for the table and cells of the open dialog."""
@@ -140,7 +140,7 @@ def _offer(cells: Sequence[TableCell], snapshot: Snapshot) -> None:
 
 def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
     """Return the plan of each experiment or its error; while waiting, show the seconds so far."""
-    requests: list[Future[PlanResult]] = [planning.request(f.experiment) for f in wanted]
+    requests: list[Future[PlanResult]] = [background.request(f.experiment) for f in wanted]
     place, began = st.empty(), time.monotonic()
     while wait(requests, WAIT_SECONDS).not_done:
         place.info(
@@ -168,7 +168,7 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
             markup.show_error(FedLensError(f"{filling.experiment.name}: {answer}", answer.field))
     if not planned:
         return
-    past = planning.precedents(store)
+    past = background.precedents(store)
     runs = [run for _, plan in planned for run in plan.runs]
     disk = forecast.Disk(0, True)
     for i, (_, plan) in enumerate(planned):

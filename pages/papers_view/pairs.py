@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.papers import audits, library, literature, names
+from fedcore.papers import audits, library, literature
 from fedcore.papers.literature import Pair
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.papers.tables.cells import TableCell
@@ -15,9 +15,9 @@ from fedcore.papers.tables.layout import tables
 from fedcore.plots.chart import Chart
 from fedcore.plots.strip import Point, strip
 from fedcore.progress import counted
-from pages.papers_view import grid, state
+from pages.papers_view import state
 from pages.papers_view.state import Snapshot
-from pages.papers_view.table import our_line
+from pages.papers_view.table import draw_html, our_line
 from pages.widgets import charts, markup, session
 from pages.widgets.markup import esc
 
@@ -81,7 +81,7 @@ def watched_pair(pair: Pair) -> None:
     if len(pair.comparable_values) > 1:
         charts.draw(_chart(pair), "pair_chart")
     cells = snapshot.cells(pair.values)
-    chosen = grid.draw(_table(pair, cells, snapshot), "pair_table")
+    chosen = draw_html(_table(pair, cells, snapshot), "pair_table")
     if chosen is not None:
         name = chosen.partition(" ")[2]
         work = next(w for w in library.works() if name in {t.name for t in tables(w)})
@@ -97,7 +97,7 @@ def _first_variants(variants: Sequence[str]) -> str:
 def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapshot) -> str:
     groups: dict[str, list[PublishedValue]] = {}
     for value in dict.fromkeys(pair.values):
-        groups.setdefault(names.quantity(value), []).append(value)
+        groups.setdefault(literature.quantity(value), []).append(value)
     head = "".join(f'<th scope="col">{esc(column)}</th>' for column in COLUMNS)
     body = []
     for quantity, values in groups.items():
@@ -113,7 +113,7 @@ def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapsho
 
 
 def _row(value: PublishedValue, cell: TableCell) -> str:
-    paper, stated = library.find(value.paper), names.protocol(value)
+    paper, stated = library.find(value.paper), literature.protocol(value)
     named = next((t.name for t in tables(paper.work) if t.paper == paper.key and t.table == value.table), "")
     target = "" if value.target in WHOLE_SETS else f" ({value.target})"
     clients = literature.protocol_text(stated.model_copy(update={"shots": "", "rounds": ""}))
@@ -137,7 +137,7 @@ def _chart(pair: Pair) -> Chart:
     points = [
         Point(
             library.find(v.paper).title,
-            names.quantity(v),
+            literature.quantity(v),
             v.value,
             ", ".join(filter(None, (v.source, v.setting, v.backbone or "backbone not stated"))),
         )

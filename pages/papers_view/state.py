@@ -13,13 +13,13 @@ from fedcore.papers.printed_runs import data_sets
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.availability import Availability, find_available
 from fedcore.papers.tables.cells import Memory, TableCell, measure, table_cells
 from fedcore.papers.tables.filling import seconds
 from fedcore.papers.tables.layout import all_tables
+from fedcore.papers.tables.sources import Availability, find_available
 from fedcore.results import progress
 from fedcore.store import Store
-from pages.widgets import planning
+from pages.widgets import background
 
 MEMORY_SECONDS = 3600
 SECONDS = 20
@@ -61,7 +61,7 @@ def _read(
     store: Store, digest: str, rehearsal: bool
 ) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
     data = {mini.DATA} if rehearsal else data_sets()
-    return RecordedRuns(store, data), find_available(store), planning.precedents(store)
+    return RecordedRuns(store, data), find_available(store), background.precedents(store)
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=2, ttl=MEMORY_SECONDS, show_spinner=False)

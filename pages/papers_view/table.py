@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
+
+import streamlit as st
 
 from fedcore.papers.audits import Finding
 from fedcore.papers.published import PublishedValue
@@ -11,15 +14,36 @@ from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import about, counted
+from pages.widgets import browser
 from pages.widgets.markup import esc
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
 CellsByValue = Mapping[PublishedValue, TableCell]
 Cost = Callable[[TableCell], float | None]
-
-
 FindingsOf = Callable[[PublishedValue], Sequence[Finding]]
+_FOLDER = Path(__file__).parent
+_component = st.components.v2.component(
+    "papers_grid",
+    html='<div class="grid"></div>',
+    css=(_FOLDER / "grid.css").read_text(encoding="utf-8"),
+    js=(_FOLDER / "grid.js").read_text(encoding="utf-8"),
+)
+
+
+def draw_html(html: str, key: str) -> str | None:
+    """Draw HTML with buttons, such as a table of them, whose arrow keys and clicks a component handles.
+
+    ``st.dataframe`` draws on a canvas, where a cell has one line and one colour, and a link would load the
+    whole page again. New HTML replaces the old in place, so that scroll position and focus stay.
+
+    Args:
+        html: not escaped again; the caller has escaped all text of users.
+
+    Returns: the ``data-choice`` of the button that caused this rerun, if any.
+    """
+    chosen = _component(key=key, data={"html": html}, on_chosen_change=browser.ignore).get("chosen")
+    return str(chosen["choice"]) if chosen else None
 
 
 def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:

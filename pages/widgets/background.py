@@ -1,8 +1,9 @@
-"""Work in the background: launch experiments, submit tasks, and show how the tasks are getting on."""
+"""Work in the background: plan and launch experiments, submit tasks, and show the progress of tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import streamlit as st
@@ -10,11 +11,14 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.field_names import error_text
-from fedcore.engine.plan import plan
+from fedcore.data import descriptions
+from fedcore.engine.plan import Planner, PlanResult, plan
 from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
+from fedcore.methods import consent
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.progress import about
-from fedcore.store import RunRow, TaskRow
+from fedcore.store import RunRow, Store, TaskRow
 from fedcore.store.tasks import TaskKind
 from pages.widgets import markup, session
 
@@ -108,3 +112,28 @@ def progress_text(task: TaskRow) -> str:
     counted = f" {task.done:,} of {task.total:,}" if task.total else ""
     left = f", {about(task.seconds_left)} left" if task.seconds_left else ""
     return f"{task.status_text or 'starting'}{counted}{left}"
+
+
+@st.cache_resource(show_spinner=False)
+def _planner() -> Planner:
+    return Planner()
+
+
+def request(experiment: Experiment, version: str = "") -> Future[PlanResult]:
+    """Return the plan of an experiment, and start to make it if there is none for this version.
+
+    Args:
+        version: changes with whatever the caller knows to affect the plan, such as a check of the data. Class
+            descriptions and agreed method files, which affect every plan, are added here.
+    """
+    try:
+        texts = descriptions.version(experiment.data.name, experiment.data.root)
+    except FedLensError:  # an unknown data set, which the plan reports
+        texts = ""
+    return _planner().request(experiment, f"{texts} {consent.version()} {version}")
+
+
+@st.cache_data(show_spinner=False, ttl=20, hash_funcs={Store: repr})
+def precedents(store: Store) -> forecast.Precedents:
+    """Return what the runs recorded on this machine needed, from which a plan's cost is estimated."""
+    return forecast.precedents(store.path)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import apply_theme
-from fedcore.reports.views.view import Figure
+from fedcore.reports.views import Figure
 from pages.widgets import markup, session
 
 CONFIG: dict[str, Any] = {

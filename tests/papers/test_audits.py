@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedcore.papers import audits, library, names, published
+from fedcore.papers import audits, library, literature, published
 from fedcore.papers.audits import across, fractions, parts
 from fedcore.papers.published import PublishedValue
 from tests.support.papers import value_of
@@ -146,7 +146,7 @@ def test_zero_shot_accuracies_fit_the_test_sets_and_a_changed_digit_does_not() -
     checked = [
         v
         for v in published.load("apex")
-        if v.setting == "zero-shot" and ("coop", v.dataset, names.quantity(v)) in sizes
+        if v.setting == "zero-shot" and ("coop", v.dataset, literature.quantity(v)) in sizes
     ]
     assert len(checked) > 60 and not list(fractions.impossible_shares(checked))
     flowers = next(v for v in checked if v.dataset == "Flowers102" and v.target == "base")

@@ -18,9 +18,9 @@ from fedcore.papers.mini import COMPARED, DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.filling import fillings, missing_parts
 from fedcore.papers.tables.multiverse import Multiverse, Openness, Ranking
+from fedcore.papers.tables.sources import Availability
 from fedcore.store import Store
 from tests.support.papers import finish_readings, value_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcore.cli.main import main
-from fedcore.papers import library, literature, names, published
+from fedcore.papers import library, literature, published
 from fedcore.papers.library import KINDS, Protocol
 from tests.support.papers import value_of
 
@@ -15,10 +15,14 @@ def test_at_least_150_pairs_have_several_sources_and_editions_count_once(capsys,
     assert "200 pairs of baseline and data set" in capsys.readouterr().out
     plan = literature.pairs()["FedMaPLe", "OfficeHome"]
     assert {v.paper for v in plan.values} >= {"plan", "plam"} and "plam" not in plan.works
-    by_hand = {(names.baseline(v), names.dataset(v)): set() for v in published.load_all() if names.dataset(v)}
+    by_hand = {
+        (literature.baseline(v), literature.dataset(v)): set()
+        for v in published.load_all()
+        if literature.dataset(v)
+    }
     for v in published.load_all():
-        if names.dataset(v):
-            by_hand[names.baseline(v), names.dataset(v)].add(library.find(v.paper).work)
+        if literature.dataset(v):
+            by_hand[literature.baseline(v), literature.dataset(v)].add(library.find(v.paper).work)
     assert sum(len(works) > 1 for works in by_hand.values()) == 200
 
 
@@ -38,16 +42,16 @@ def test_a_pair_names_its_sources_spread_and_reasons_and_averages_nothing() -> N
 
 def test_a_protocol_takes_what_a_setting_leaves_open_from_its_table_and_paper() -> None:
     value = value_of("sdfed", table="7", dataset="CIFAR-10", method="SDFed (S_l=8)")
-    stated = names.protocol(value)
+    stated = literature.protocol(value)
     assert (stated.clients, stated.rounds, stated.seeds, stated.partition) == ("100", "25", "5", "Dir(0.3)")
     assert Protocol(shots="1").over(Protocol(shots="16", clients="10")) == Protocol(shots="1", clients="10")
     zero = next(v for v in published.load("pfedmoap") if v.method == "ZS-CLIP")
-    assert names.protocol(zero).training == "zero-shot" and names.protocol(zero).clients == ""
-    assert names.protocol(zero).runs == 1
+    assert literature.protocol(zero).training == "zero-shot" and literature.protocol(zero).clients == ""
+    assert literature.protocol(zero).runs == 1
 
 
 def test_printed_names_have_one_normal_name() -> None:
-    assert names.normal("method", "FedOPT", "fedmgp") == "FedOTP"
-    assert names.normal("dataset", "Stanford Cars", "fedmgp") == "StanfordCars"
-    assert names.normal("method", "FedAVG", "fedot") == "FedOT (all global)", "the paper's own meaning"
-    assert names.dataset(next(v for v in published.load("apex") if v.dataset == "avg")) == ""
+    assert literature.normal("method", "FedOPT", "fedmgp") == "FedOTP"
+    assert literature.normal("dataset", "Stanford Cars", "fedmgp") == "StanfordCars"
+    assert literature.normal("method", "FedAVG", "fedot") == "FedOT (all global)", "the paper's own meaning"
+    assert literature.dataset(next(v for v in published.load("apex") if v.dataset == "avg")) == ""

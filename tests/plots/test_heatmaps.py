@@ -12,7 +12,8 @@ from fedcore.plots import heatmaps
 from fedcore.plots.heatmaps import MAX_WITH_GAPS, heatmap_grid, narrow_spread
 from fedcore.plots.shapes import Image
 from fedcore.plots.theme import Theme
-from fedcore.reports.figures import figure_files, picture
+from fedcore.reports.folder import figure_files
+from fedcore.reports.page import picture
 from fedcore.reports.views.matrices import Heatmaps
 from fedcore.results.panels.panel import Panel
 

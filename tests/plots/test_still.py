@@ -13,7 +13,7 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.shapes import Box, Disc, Image, Path, Text, inline_svg, pdf_file
 from fedcore.plots.still import SYMBOLS, still
 from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme
-from fedcore.reports.views.view import ChartFigure
+from fedcore.reports.views import ChartFigure
 from fedcore.results.curves import Series
 from fedcore.results.panels.panel import Panel
 from tests.support.cells import panels, sentence

@@ -22,8 +22,7 @@ from fedcore.methods.consent import digest
 from fedcore.records.events import Notice
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
 from fedcore.reports.content import Report, Wording, read_report
-from fedcore.reports.figures import figure_files
-from fedcore.reports.folder import report_files, write_folder, zipped
+from fedcore.reports.folder import figure_files, report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
 from fedcore.reports.tables import notices
 from fedcore.reports.views.curves import Curves

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedcore.data import catalog
 from fedcore.methods import registry
-from fedcore.results.citations import bibtex
 from fedcore.results.comparison import compare
+from fedcore.results.sharing import bibtex
 from fedcore.store import Store
 from tests.support import fill
 

@@ -11,8 +11,8 @@ import pytest
 
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.reports.checked import WRITERS, ComparisonChoices, checked_comparison
+from fedcore.reports.views import ViewSource
 from fedcore.reports.views.cost import figures
-from fedcore.reports.views.view import ViewSource
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.curves import mean_curves
 from fedcore.results.reaching import reaching

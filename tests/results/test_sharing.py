@@ -14,7 +14,7 @@ from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import Wording, read_report
 from fedcore.results.comparison import compare
 from fedcore.results.exports import summary_rows
-from fedcore.results.protocols import protocol_text
+from fedcore.results.setting_text import protocol_text
 from fedcore.results.sharing import eval_results, leaderboard_csv
 from fedcore.store import Store
 from tests.support import command_line, fill

@@ -10,8 +10,8 @@ import pytest
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.plots.theme import Theme
+from fedcore.reports.views import ViewSource
 from fedcore.reports.views import sweep as sweep_view
-from fedcore.reports.views.view import ViewSource
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
 from fedcore.store import Recorder, Store

@@ -12,9 +12,9 @@ from fedcore.papers import experiments, published
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import Reproduction
 from fedcore.papers.tables import multiverse
-from fedcore.papers.tables.availability import Availability
 from fedcore.papers.tables.filling import fillings
 from fedcore.papers.tables.multiverse import Multiverse
+from fedcore.papers.tables.sources import Availability
 from fedcore.records.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from fedcore.papers import library, literature, names
+from fedcore.papers import library, literature
 from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.published import WHOLE_SETS, PublishedValue
 from fedcore.progress import listed
@@ -65,12 +65,12 @@ class _Match:
 def _rows(values: Sequence[PublishedValue]) -> list[_Row]:
     found: dict[tuple[str, ...], dict[Place, PublishedValue]] = defaultdict(dict)
     for value in values:
-        baseline, dataset = names.baseline(value), names.dataset(value)
-        if baseline == names.ZERO_SHOT or not dataset or not names.is_accuracy(value):
+        baseline, dataset = literature.baseline(value), literature.dataset(value)
+        if baseline == literature.ZERO_SHOT or not dataset or not literature.is_accuracy(value):
             continue
         if library.find(value.paper).metric(value.metric).parts:
             continue
-        place = dataset, _domain(value.target), _half(names.quantity(value))
+        place = dataset, _domain(value.target), _half(literature.quantity(value))
         found[value.paper, baseline, value.setting, value.backbone].setdefault(place, value)
     for cells in found.values():
         averaged = {(d, q) for d, target, q in cells if target}
@@ -206,9 +206,9 @@ def far_apart(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield values that are far from another source's for the same baseline, data and stated setting."""
     groups: dict[tuple[str, ...], list[PublishedValue]] = defaultdict(list)
     for value in values:
-        dataset = names.dataset(value)
-        if dataset and names.is_accuracy(value):
-            place = names.baseline(value), dataset, _domain(value.target), names.quantity(value)
+        dataset = literature.dataset(value)
+        if dataset and literature.is_accuracy(value):
+            place = literature.baseline(value), dataset, _domain(value.target), literature.quantity(value)
             groups[place].append(value)
     for group in groups.values():
         if len({library.find(v.paper).work for v in group}) < 2:

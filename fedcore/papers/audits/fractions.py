@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from fedcore.papers import library, names
+from fedcore.papers import library, literature
 from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.audits.parts import rounding
 from fedcore.papers.library import FOLDER
@@ -38,8 +38,8 @@ def test_sets() -> dict[tuple[str, str, str], int]:
 def impossible_shares(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield accuracies that no whole number of right answers gives in the stated number of runs."""
     for value in values:
-        stated = names.protocol(value)
-        images = test_sets().get((stated.tested_on, names.dataset(value), names.quantity(value)))
+        stated = literature.protocol(value)
+        images = test_sets().get((stated.tested_on, literature.dataset(value), literature.quantity(value)))
         if images is None or stated.runs is None:
             continue
         nearest = nearest_shares(value, images, stated.runs)
@@ -77,7 +77,7 @@ def nearest_shares(value: PublishedValue, images: int, runs: int) -> tuple[float
 def impossible_spreads(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield spreads that are impossible for the stated number of runs, or for accuracies from 0 to 100 %."""
     for value in values:
-        if value.std is None or not names.is_accuracy(value):
+        if value.std is None or not literature.is_accuracy(value):
             continue
         paper = library.find(value.paper)
         stated, kind = paper.protocol_of(value.table, value.setting), paper.spread_of(value.table)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations as pairs_of
 
-from fedcore.papers import library, names
+from fedcore.papers import library, literature
 from fedcore.papers.audits.kinds import Finding
 from fedcore.papers.library import Formula, MetricNotes
 from fedcore.papers.literature import NUMBERS
@@ -196,9 +196,9 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     if not values:
         return
     paper = library.find(values[0].paper)
-    unnamed = [v for v in values if v.dataset in names.AVERAGES and paper.metric(v.metric).parts]
-    datasets = list(dict.fromkeys(v.dataset for v in values if names.dataset(v)))
-    single = {(v.method, v.metric, v.dataset): v for v in reversed(values) if names.dataset(v)}
+    unnamed = [v for v in values if v.dataset in literature.AVERAGES and paper.metric(v.metric).parts]
+    datasets = list(dict.fromkeys(v.dataset for v in values if literature.dataset(v)))
+    single = {(v.method, v.metric, v.dataset): v for v in reversed(values) if literature.dataset(v)}
     for column in _rows(unnamed, "method").values():
         notes = paper.metric(column[0].metric)
         best: tuple[int, list[str], dict[PublishedValue, float]] = 0, [], {}

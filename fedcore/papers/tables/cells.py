@@ -10,8 +10,7 @@ from typing import Literal, TypeAlias
 from fedcore.papers.comparability import comparability
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import Measurement, Part, RecordedRuns
-from fedcore.papers.tables.availability import Availability, Lack
-from fedcore.papers.tables.sources import RunSource, source_of
+from fedcore.papers.tables.sources import Availability, Lack, RunSource, source_of
 from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import RunRow

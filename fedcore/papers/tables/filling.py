@@ -9,9 +9,8 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
 from fedcore.papers.recorded import Part
-from fedcore.papers.tables.availability import Availability, Lack
 from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.sources import RunSource
+from fedcore.papers.tables.sources import Availability, Lack, RunSource
 from fedcore.store import Created, Store
 
 NAMED = 3

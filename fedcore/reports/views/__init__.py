@@ -1,11 +1,21 @@
-"""The charts of a comparison: a file for each, and its name in ``NAMES``, for Compare and the report."""
+"""The charts of a comparison: a file for each, and its name in ``NAMES``, for Compare and the report.
+
+A view has figures, each with its numbers, and a tab on Compare.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import Protocol
 
-from fedcore.reports.views.view import View
+from fedcore.plots.chart import Chart
+from fedcore.plots.theme import Theme
+from fedcore.results.comparison import Comparison, ComparisonRow
+from fedcore.results.metrics import Metric
+from fedcore.store import Store
 
 NAMES = (
     "matrices",
@@ -20,3 +30,85 @@ NAMES = (
 def views() -> dict[str, View]:
     """Return the views by name."""
     return {name: import_module(f"{__name__}.{name}").VIEW for name in NAMES}
+
+
+NARROW = 500
+"""Width in pixels below which a chart is drawn for a telephone."""
+NumberColumns = Mapping[str, Sequence[object]]
+"""The numbers of a chart as a table: heading -> values."""
+
+
+@dataclass(frozen=True)
+class ViewSource:
+    """A comparison with the choices that concern its charts.
+
+    Attributes:
+        metric: of costs and sweeps.
+        baseline: label of the row from which differences are taken.
+    """
+
+    store: Store
+    comparison: Comparison
+    metric: Metric
+    baseline: str | None = None
+
+    def baseline_in(self, setting: str) -> ComparisonRow | None:
+        """Return the baseline's row in a setting; None if it has none there."""
+        rows = self.comparison.rows_in(setting)
+        return next((row for row in rows if row.label == self.baseline), None)
+
+
+class Figure(Protocol):
+    """A chart and the numbers behind it; ``name`` is that of its files.
+
+    The page draws it with plotly. Reports and the folder for a paper have it as a still picture (``still``).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        """Draw the figure for a width in pixels."""
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        """Return tables of the numbers, each with its title."""
+
+
+@dataclass(frozen=True)
+class ChartFigure:
+    """A figure of any kind, from a function that draws it."""
+
+    name: str
+    title: str
+    draw: Callable[[Theme, int], Chart]
+    columns: NumberColumns
+
+    def chart(self, theme: Theme, width: int) -> Chart:
+        chart = self.draw(theme, width)
+        if not isinstance(chart, Chart):  # a plotly figure, say, which has no text alternative
+            raise TypeError(
+                f"the figure {self.name!r} drew a {type(chart).__name__}, not a Chart; let its function "
+                "return Chart(figure, alt) of fedcore.plots.chart"
+            )
+        return chart
+
+    def numbers(self) -> Sequence[tuple[str, NumberColumns]]:
+        return [(self.title, self.columns)]
+
+
+@dataclass(frozen=True)
+class View:
+    """A way to look at a comparison.
+
+    Attributes:
+        title: of the tab on Compare.
+        figures: returns the figures of one setting as a report has them; none if it has nothing to show.
+        absent: a sentence on why a setting may have no figure.
+    """
+
+    title: str
+    figures: Callable[[ViewSource, str], Sequence[Figure]]
+    absent: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcore.plots.cost import NARROW_COST_PLOTS, WIDE_COST_PLOTS, Scale, cost_chart, cost_table
-from fedcore.reports.views.view import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
+from fedcore.reports.views import NARROW, ChartFigure, Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS

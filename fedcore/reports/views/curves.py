@@ -10,7 +10,7 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import Theme
 from fedcore.records.presentation import DiagnosticChart
-from fedcore.reports.views.view import Figure, NumberColumns, View, ViewSource
+from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
 from fedcore.results import curves, diagnostics
 from fedcore.results.curves import AXES, Axis, Band, Series
 from fedcore.results.metrics import BY_ROUND, METRICS

@@ -9,7 +9,7 @@ from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.heatmaps import Kind
 from fedcore.plots.theme import Theme
-from fedcore.reports.views.view import Figure, NumberColumns, View, ViewSource
+from fedcore.reports.views import Figure, NumberColumns, View, ViewSource
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.panels.matrices import Panels, difference_panel, matrix_views, shown_panels

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.sweep import parallel_chart, sweep_line_chart
-from fedcore.reports.views.view import ChartFigure, Figure, View, ViewSource
+from fedcore.reports.views import ChartFigure, Figure, View, ViewSource
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.sweeps import (

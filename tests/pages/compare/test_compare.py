@@ -16,8 +16,7 @@ import pytest
 from fedcore.config import Experiment, parse
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.content import read_report
-from fedcore.reports.views import cost, views
-from fedcore.reports.views.view import View
+from fedcore.reports.views import View, cost, views
 from fedcore.results import exports as files
 from fedcore.results import sweeps
 from fedcore.results.comparison import compare
