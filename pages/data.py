@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
 from pages.data_view import datasets, encodings, models
 from pages.widgets import markup, session
 
@@ -23,10 +22,8 @@ def page() -> None:
         "Section", list(SECTIONS), default="Data sets", required=True, key="section", bind="query-params",
         label_visibility="collapsed",
     )  # fmt: skip
-    try:
+    with markup.errors_shown():
         SECTIONS[shown]()
-    except FedLensError as error:
-        markup.show_error(error)
 
 
 session.through_app()

@@ -75,28 +75,26 @@ def page() -> None:
                 background.demo_buttons()
         return
     places = st.columns([4, 3, 3, 3], vertical_alignment="bottom")
-    titles = {s.title: s for s in settings}
+    by_title = {s.title: s for s in settings}
     with places[0]:
         title = st.selectbox(
-            "Setting", list(titles), key="setting", bind="query-params",
+            "Setting", list(by_title), key="setting", bind="query-params",
             help="Rows are ranked together if they have the same data set, partition, backbone and rounds",
         )  # fmt: skip
     with places[1]:
-        metric: Metric = st.selectbox(
-            "Ranked by", list(METRICS), index=list(METRICS).index("personal"), key="by",
-            format_func=lambda m: METRICS[m].title, bind="query-params",
-        )  # fmt: skip
-    with places[2]:
-        rule: Rule = st.selectbox(
-            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params"
+        titles = {name: facts.title for name, facts in METRICS.items()}
+        metric: Metric = session.choose(
+            st.selectbox, "Ranked by", titles, "by", index=list(METRICS).index("personal")
         )
+    with places[2]:
+        rule: Rule = session.choose(st.selectbox, "Reported round", RULES, "rule")
     with places[3]:
         where = st.text_input(
             "Filter", key="where", bind="query-params", placeholder="not label contains ablation",
             help="Keeps the runs that match this expression, as on Compare",
         )  # fmt: skip
     marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
-    made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
+    made, costs = board_of(store, by_title[title], metric, rule, where or "", (token, marks))
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")
@@ -160,10 +158,9 @@ def _cost(cost: Cost, against: CostAxis) -> float:
 def _budget(costs: Sequence[Cost]) -> tuple[CostAxis, float | None]:
     """Draw the choice of a budget, and return its limit, None for no limit."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        against: CostAxis = st.segmented_control(
-            "Budget", list(BUDGETS), default="megabytes", required=True, key="budget", bind="query-params",
-            format_func=BUDGETS.__getitem__,
-        )  # fmt: skip
+        against: CostAxis = session.choose(
+            st.segmented_control, "Budget", BUDGETS, "budget", default="megabytes", required=True
+        )
         measured = sorted({round(c, 3) for cost in costs if (c := _cost(cost, against)) != float("inf")})
         if len(measured) < 2:
             return against, None
@@ -233,19 +230,10 @@ def _two_rows(store: Store, board: Board, rows: Sequence[ComparisonRow]) -> None
     names = {g.key: g.label for g in rows}
     first, second = _neighbours(board, rows)
     left, right = st.columns(2)
-    one = left.selectbox(
-        "First row",
-        list(names),
-        index=first,
-        format_func=names.__getitem__,
-        key="separate_one",
-        bind="query-params",
-    )
-    rest = [key for key in names if key != one]
-    two = right.selectbox(
-        "Second row", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
-        key="separate_two", bind="query-params",
-    )  # fmt: skip
+    one = session.choose(left.selectbox, "First row", names, "separate_one", index=first)
+    rest = {key: name for key, name in names.items() if key != one}
+    place = max(0, min(second - 1, len(rest) - 1))
+    two = session.choose(right.selectbox, "Second row", rest, "separate_two", index=place)
     a, b = (g for g in rows if g.key in (one, two))
     tested = board.tests.get((a.key, b.key))
     if tested is not None and tested.significant:
@@ -345,7 +333,5 @@ def _row_seeds(row: ComparisonRow, runs: Sequence[RunConfig]) -> str:
 
 
 session.through_app()
-try:
+with markup.errors_shown():
     page()
-except FedLensError as error:
-    markup.show_error(error)

@@ -10,7 +10,6 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore import jobs
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
-from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.progress import duration
@@ -217,7 +216,7 @@ def page() -> None:
             st.switch_page("pages/experiments.py", query_params={})
         return
     run = runs[0]
-    try:
+    with markup.errors_shown():
         header(run)
         actions(run)
         draw = {"Accuracy": accuracy, "Clients": record.clients}
@@ -230,8 +229,6 @@ def page() -> None:
             if tab.open:
                 with tab:
                     show(run)
-    except FedLensError as error:
-        markup.show_error(error)
 
 
 session.through_app()

@@ -126,8 +126,8 @@ def _choices(
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
         charts.table_switch()
     with places[0]:
-        rule = st.selectbox(
-            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params",
+        rule = session.choose(
+            st.selectbox, "Reported round", RULES, "rule",
             help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
             "mean validation accuracy, the earliest one if several are equal.",
         )  # fmt: skip
@@ -151,10 +151,9 @@ def _choices(
     test: Test = "t"
     with view:
         if pinned is not None:
-            test = st.segmented_control(
-                "Test over seeds", list(TESTS), default="t", required=True, key="test",
-                format_func=TESTS.__getitem__, bind="query-params",
-            )  # fmt: skip
+            test = session.choose(
+                st.segmented_control, "Test over seeds", TESTS, "test", default="t", required=True
+            )
         layout = table.choose_layout(shown)
         saved_views()
     if problem is not None:
@@ -255,8 +254,6 @@ def saved_views() -> None:
     with st.form("save_view", border=False):
         name = st.text_input("Save this view as", placeholder="name", max_chars=200)
         if st.form_submit_button("Save", icon=":material/bookmark:"):
-            try:
+            with markup.errors_shown():
                 store.saved_views.save(PAGE, name, query)
                 st.rerun()
-            except FedLensError as error:
-                markup.show_error(error)

@@ -11,26 +11,26 @@ from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.results.reaching import SHARES, USUAL_SHARE, Reaching, reaching
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import charts, markup
+from pages.widgets import charts, markup, session
 
 
 def draw(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     compared, metric = shown.comparison, shown.metric
     with st.container(horizontal=True):
-        against: CostAxis = st.segmented_control(
-            "Against", list(AGAINST), default="megabytes", required=True, key="cost",
-            bind="query-params", format_func=lambda a: AGAINST[a].capitalize(),
-        )  # fmt: skip
-        scale = st.segmented_control(
-            "Axis of the cost", list(SCALES), default="automatic", required=True, key="cost_scale",
-            bind="query-params", format_func=SCALES.__getitem__,
+        titles = {axis: text.capitalize() for axis, text in AGAINST.items()}
+        against: CostAxis = session.choose(
+            st.segmented_control, "Against", titles, "cost", default="megabytes", required=True
+        )
+        scale = session.choose(
+            st.segmented_control, "Axis of the cost", SCALES, "cost_scale",
+            default="automatic", required=True,
             help="Automatic: logarithmic if the costs span a factor of ten. A logarithmic axis draws a cost "
             "of 0 at its left edge.",
         )  # fmt: skip
-        share = st.segmented_control(
-            "Cost to reach", list(SHARES), default=USUAL_SHARE, required=True, key="cost_share",
-            bind="query-params", format_func=lambda s: f"{s} %",
+        shares = {share: f"{share} %" for share in SHARES}
+        share = session.choose(
+            st.segmented_control, "Cost to reach", shares, "cost_share", default=USUAL_SHARE, required=True,
             help="A share of the highest mean in the setting. A second table shows what each row needed.",
         )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):

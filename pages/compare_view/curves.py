@@ -11,7 +11,7 @@ from fedcore.reports.views.curves import LOSS, Curves, lines_of, recorded_values
 from fedcore.results.curves import AXES, BANDS, Band, smoothed, with_band
 from fedcore.results.metrics import BY_ROUND, METRICS
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import charts, markup
+from pages.widgets import charts, markup, session
 
 FEW_LINES = 10
 """Rows up to which all lines of a chart are shown at first."""
@@ -25,15 +25,9 @@ def draw(shown: ShownComparison) -> None:
     titles: dict[str, str] = {m: METRICS[m].title for m in BY_ROUND if m in compared.metrics}
     titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        value = st.selectbox(
-            "Value", list(titles), format_func=titles.__getitem__, key="curve", bind="query-params"
-        )
-        axis = st.selectbox(
-            "Against", list(AXES), format_func=AXES.__getitem__, key="axis", bind="query-params"
-        )
-        band: Band = st.selectbox(
-            "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
-        )
+        value = session.choose(st.selectbox, "Value", titles, "curve")
+        axis = session.choose(st.selectbox, "Against", AXES, "axis")
+        band: Band = session.choose(st.selectbox, "Band", BANDS, "band")
         highlighted = st.selectbox(
             "Highlight", list(dict.fromkeys(row.drawn_label for row in compared.rows)), index=None,
             key="highlight", bind="query-params", placeholder="none",

@@ -21,11 +21,10 @@ from fedcore.results.search import budget_text
 from fedcore.results.setting_text import protocol_text
 from fedcore.results.statistics import TESTS, Stat, signed
 from fedcore.results.summary import MeanCell, Summary, SummaryRow, SummaryTable, summarise
-from fedcore.store import RunRow
 from pages.compare_view import table as tables
 from pages.compare_view.controls import ShownComparison, Version
 from pages.compare_view.table import SummaryColumn
-from pages.widgets import marks, markup, session
+from pages.widgets import marks, markup
 from pages.widgets.marks import STAR
 
 DIGITS = 1
@@ -161,7 +160,8 @@ def _mean_cell(row: ComparisonRow, cell: MeanCell, rule: str) -> str:
     lines = []
     for seed, value in cell.by_seed.items():
         results = [result for result in row.runs if result.run.seed == seed]
-        links = ", ".join(_run_link(result.run) for result in results)
+        out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
+        links = ", ".join(markup.run_link(number) + text for number, text in out.items())
         rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
         lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
     lines.append(f"{rule}; the run's page has the command that repeats it")
@@ -200,11 +200,6 @@ def _printed_line(summary: Summary, row: SummaryRow, metric: Metric, value: Prin
         line += f", ours {signed(row.means[metric].stat.mean - value.value, 2)}"
     line += "" if value.rule == rule else f", {RULES[value.rule]}"
     return f"{line} ({markup.esc(value.comparability.text)})"
-
-
-def _run_link(run: RunRow) -> str:
-    held_out = f" ({markup.esc(run.held_out)})" if run.held_out else ""
-    return f'<a href="{session.link("run", run.id)}" target="_self">{run.id}</a>{held_out}'
 
 
 def _difference_columns(summary: Summary) -> list[SummaryColumn]:
@@ -289,7 +284,7 @@ def sources(compared: Comparison) -> None:
     rows = [
         [
             markup.method_html(group.label, group.method),
-            f'<a href="{session.link("run", v.run.id)}" target="_self">{v.run.id}</a>',
+            markup.run_link(v.run.id),
             str(v.run.experiment_id),
             str(v.run.seed),
             *([markup.esc(v.run.held_out or "-")] if held_out else []),

@@ -14,7 +14,7 @@ from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import METRICS
 from fedcore.results.settings import is_compared
 from fedcore.results.summary import SummaryRow
-from pages.widgets import markup
+from pages.widgets import markup, session
 
 SORT = "sort"
 """Parameter of the address: the column that rows are sorted by, with a minus for the largest first."""
@@ -69,22 +69,18 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
     titles = _titles(names)
     columns = MARKS | titles
     standard = {m: METRICS[m].heading for m in compared.metrics if not METRICS[m].on_request} | STANDARD
-    fields = st.multiselect(
-        "More columns", list(columns), format_func=columns.__getitem__, key="fields",
-        bind="query-params", placeholder="none",
-    )  # fmt: skip
-    hidden_columns = st.multiselect(
-        "Hidden columns", list(standard), format_func=standard.__getitem__, key="hidden_columns",
-        bind="query-params", placeholder="none",
-    )  # fmt: skip
+    fields = session.choose(st.multiselect, "More columns", columns, "fields", placeholder="none")
+    hidden_columns = session.choose(
+        st.multiselect, "Hidden columns", standard, "hidden_columns", placeholder="none"
+    )
     hidden_rows = st.multiselect(
         "Hidden rows", list(dict.fromkeys(g.label for g in compared.rows)), key="hidden_rows",
         bind="query-params", placeholder="none",
         help="Hidden rows still count for the best value and for the correction of p.",
     )  # fmt: skip
-    group = st.selectbox(
-        "Sections by", names, index=None, format_func=titles.__getitem__, key="sections", bind="query-params",
-        placeholder="none", help="Puts the rows of each value of a config field under a heading.",
+    group = session.choose(
+        st.selectbox, "Sections by", titles, "sections", index=None, placeholder="none",
+        help="Puts the rows of each value of a config field under a heading.",
     )  # fmt: skip
     return SummaryLayout(
         tuple(hidden_rows), tuple(hidden_columns), tuple(fields), group or "", st.query_params.get(SORT, "")

@@ -45,9 +45,7 @@ def add_data() -> None:
     st.caption("The files stay where they are; nothing is copied.")
     titles = {OWN_DATA: "My own data"} | {e.title: e.title for e in catalog_sets()}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
-    what = left.selectbox(
-        "Kind of data", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
-    )
+    what = session.choose(left.selectbox, "Kind of data", titles, "what")
     root = middle.text_input(
         "Folder on this machine",
         key="folder",
@@ -193,14 +191,9 @@ def embedded_sets() -> None:
     """Show the pictures and counts of a data set that comes with FedLens."""
     st.header("Built-in data sets")
     titles = {e.name: e.title for e in catalog.entries() if e.embedded}
-    chosen = st.segmented_control(
-        "Data set",
-        list(titles),
-        format_func=lambda name: titles[name],
-        default=next(iter(titles)),
-        required=True,
-        key="data_shown",
-        bind="query-params",
+    first = next(iter(titles))
+    chosen = session.choose(
+        st.segmented_control, "Data set", titles, "data_shown", default=first, required=True
     )
     counts, pictures = counts_and_samples(chosen)
     domains, classes = counts.domains, counts.classes

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.results.progress import ExperimentSummary
 from fedcore.store import RunRow
@@ -130,11 +129,9 @@ def edit(items: Items) -> None:
     )
     notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
     if st.button("Save", type="primary", key="edit_saved"):
-        try:
+        with markup.errors_shown():
             session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
             st.rerun()
-        except FedLensError as error:
-            markup.show_error(error)
 
 
 def changed_tags(tags: Sequence[str], shared: Sequence[str], chosen: Sequence[str]) -> list[str]:
@@ -154,12 +151,10 @@ def tag(items: Items) -> None:
     )  # fmt: skip
     st.caption("Tags serve as folders: choose one beside the search to list its experiments only.")
     if st.button("Save", type="primary", key="tags_saved"):
-        try:
+        with markup.errors_shown():
             for i in items:
                 session.store().experiments.edit(i.row.id, tags=changed_tags(i.row.tags, shared, chosen))
             st.rerun()
-        except FedLensError as error:
-            markup.show_error(error)
 
 
 @st.dialog("Delete this experiment?")
@@ -178,11 +173,9 @@ def confirm_delete(items: Items) -> None:
             _archive(items)
         sure = st.button("Delete", icon=":material/delete:", disabled=not confirmed, key="delete_confirmed")
     if sure:
-        try:
+        with markup.errors_shown():
             session.store().experiments.delete(row.id)
             st.rerun()
-        except FedLensError as error:
-            markup.show_error(error)
 
 
 @st.dialog("Delete this damaged experiment?")
@@ -191,11 +184,9 @@ def confirm_delete_damaged(item: UnreadableExperiment) -> None:
     st.write("This deletes its runs with all rounds, logs and checkpoints, and cannot be undone.")
     st.caption("A backup may still hold it: see `fedlens restore` on the command line.")
     if st.button("Delete", icon=":material/delete:", key="delete_damaged_confirmed"):
-        try:
+        with markup.errors_shown():
             session.store().experiments.delete(item.id)
             st.rerun()
-        except FedLensError as error:
-            markup.show_error(error)
 
 
 ACTIONS = (

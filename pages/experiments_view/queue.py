@@ -273,7 +273,7 @@ def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], 
     state = node.problem or "; ".join(("ready", *node.notes))
     memory = f"{device.memory_used / 1e9:.1f} of {device.memory_total / 1e9:.0f}" if device else "-"
     load = "-" if device is None or device.load is None else f"{100 * device.load:.0f} %"
-    links = [f'<a href="{session.link("run", run)}" target="_self">run {run}</a>' for run in runs]
+    links = [markup.run_link(run, f"run {run}") for run in runs]
     return [
         markup.esc(node.name),
         markup.esc(device.name if device else pool.rpartition("/")[2]),

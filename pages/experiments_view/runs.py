@@ -44,7 +44,7 @@ def _row(runs: Sequence[RunProgress]) -> list[str]:
     )
     name = markup.method_html(first.label, first.method)
     if only is not None:
-        name = _link(only, name)
+        name = markup.run_link(first.id, name)
     best = _mean([p.run.best_test for p in runs])
     if only is not None and first.best_round is not None:
         best += f' <span class="fl-faint">round {first.best_round}</span>'
@@ -66,7 +66,7 @@ def _unfold(runs: Sequence[RunProgress]) -> str:
         " ".join(
             [
                 markup.status_html(p.run.state),
-                _link(p, markup.esc(markup.seed_text(p.run.seed, p.run.held_out))),
+                markup.run_link(p.run.id, markup.esc(markup.seed_text(p.run.seed, p.run.held_out))),
                 markup.per_cent(p.run.last_test),
                 markup.faint(p.text) if p.text else "",
             ]
@@ -77,10 +77,6 @@ def _unfold(runs: Sequence[RunProgress]) -> str:
         f'<details class="fl-cell"><summary><u>{len(runs)} runs</u></summary>'
         f"<small>{'<br>'.join(lines)}</small></details>"
     )
-
-
-def _link(p: RunProgress, content: str) -> str:
-    return f'<a href="{session.link("run", p.run.id)}" target="_self">{content}</a>'
 
 
 def _mean(values: Sequence[float | None]) -> str:

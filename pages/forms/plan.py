@@ -207,7 +207,5 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
             "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
         )
     if pressed and experiment is not None and plan is not None:
-        try:
+        with markup.errors_shown():
             background.launch(experiment, plan.runs, st.session_state.get("new_device") or "auto")
-        except FedLensError as error:
-            markup.show_error(error)

@@ -8,7 +8,6 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.progress import about, counted
 from fedcore.results import progress
@@ -136,10 +135,8 @@ def confirm_kill(stuck: list[RunRow]) -> None:
         st.markdown(f"- {markup.md(name)}")
     if st.button("Kill", type="primary"):
         for r in stuck:
-            try:
+            with markup.errors_shown():
                 jobs.force_stop(session.store(), r.id)
-            except FedLensError as error:
-                markup.show_error(error)
         st.rerun()
 
 

@@ -147,36 +147,17 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     store = session.store()
     with st.popover("View", icon=":material/tune:"):
         view = _view(runs)
-        split = st.radio(
-            "Evaluated on",
-            list(SPLITS),
-            format_func=SPLITS.__getitem__,
-            key="live_split",
-            bind="query-params",
-        )
-        stage = st.radio(
-            "Models",
-            list(STAGE_TITLES),
-            format_func=STAGE_TITLES.__getitem__,
-            key="live_stage",
-            bind="query-params",
-        )
-        columns = st.selectbox(
-            "Panels per row",
-            [AUTOMATIC, "1", "2", "3", "4"],
-            key="live_columns",
-            bind="query-params",
-            format_func=lambda c: "Automatic" if c == AUTOMATIC else c,
-        )
+        split = session.choose(st.radio, "Evaluated on", SPLITS, "live_split")
+        stage = session.choose(st.radio, "Models", STAGE_TITLES, "live_stage")
+        offered = {AUTOMATIC: "Automatic", **{str(n): str(n) for n in range(1, 5)}}
+        columns = session.choose(st.selectbox, "Panels per row", offered, "live_columns")
         fitted = st.toggle(
             "Fit colours to the values",
             key="live_fitted",
             help="Colours span the values shown instead of 0 to 100 %",
             bind="query-params",
         )
-        order = st.selectbox(
-            "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
-        )
+        order = session.choose(st.selectbox, "Order of rows", ORDERS, "live_rows")
         described = diagnostics.recorded_charts(store, runs)
         by_round = metrics_by_round(store.cells.entities(runs[0].id) if runs else ())
         titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
@@ -230,13 +211,8 @@ def _view(runs: list[RunRow]) -> PanelView:
         views.append("held_out")
     titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, runs).values()} | VIEWS
     views += [name for name in titles if name not in VIEWS]
-    chosen = st.radio(
-        "Heatmaps",
-        [AUTOMATIC, *views],
-        format_func=lambda v: "Automatic" if v == AUTOMATIC else titles[v],
-        key="live_view",
-        bind="query-params",
-    )
+    offered = {AUTOMATIC: "Automatic", **{view: titles[view] for view in views}}
+    chosen: str = session.choose(st.radio, "Heatmaps", offered, "live_view")
     if chosen != AUTOMATIC:
         return chosen
     if len({r.held_out for r in runs}) > 1:

@@ -56,14 +56,12 @@ def draw() -> None:
         return
     common, setting = _common()
     columns = [] if table.is_long else _columns(table)
-    try:
+    with markup.errors_shown():
         values = pasted.values(table, columns, common, key or "draft")
         draft = _draft(fields, key or "draft", common)
         _preview(draft, values)
         if st.button("Save", type="primary", icon=":material/save:", key="add_save"):
             _save(fields, key, values, common, setting)
-    except FedLensError as error:
-        markup.show_error(error)
 
 
 def _source() -> tuple[dict[str, object], str]:

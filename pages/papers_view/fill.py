@@ -45,7 +45,7 @@ def open_dialog(title: str, cells_in: Callable[[Snapshot], Sequence[TableCell]],
     The cells are read again at each click, so that runs queued in another tab are not queued twice.
     """
     st.subheader(markup.md(title), anchor=False)
-    try:
+    with markup.errors_shown():
         snapshot = state.now(session.store(), rehearsal)
         cells = cells_in(snapshot)
         values = {cell.value for cell in cells}
@@ -56,8 +56,6 @@ def open_dialog(title: str, cells_in: Callable[[Snapshot], Sequence[TableCell]],
         else:
             st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
         _offer(cells, snapshot)
-    except FedLensError as error:
-        markup.show_error(error)
 
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:
@@ -95,7 +93,7 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
     if not runs:
         return
     shown = [
-        f'<a href="{session.link("run", r.id)}" target="_self">{STATUS[r.state][0]} run {r.id}</a> '
+        f"{markup.run_link(r.id, f'{STATUS[r.state][0]} run {r.id}')} "
         + markup.faint(", ".join(filter(None, (f"seed {r.seed}", r.held_out and f"held out {r.held_out}"))))
         for r in runs[:LISTED]
     ]

@@ -48,12 +48,10 @@ def demo_buttons() -> None:
     enabled = session.writable()
     if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it", disabled=not enabled):
         demo = preset(DEMO)
-        try:
+        with markup.errors_shown():
             with st.spinner("Starting…"):
                 runs = plan(demo).runs
             launch(demo, runs)
-        except FedLensError as error:
-            markup.show_error(error)
     if st.button("Look at the settings first", icon=":material/tune:", key="try_it_settings"):
         st.switch_page("pages/new.py", query_params={"preset": "demo"})
 

@@ -32,11 +32,9 @@ def dialog(run: RunRow) -> None:
     )
     notes = st.text_area("Notes", value=run.notes, max_chars=10_000, key=f"mark_notes_{run.id}")
     if st.button("Save", type="primary", key="marks_saved"):
-        try:
+        with markup.errors_shown():
             session.store().runs.mark([run.id], starred=starred, tags=tags, notes=notes)
             st.rerun()
-        except FedLensError as error:
-            markup.show_error(error)
 
 
 def editor(runs: Sequence[RunRow]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
@@ -55,6 +56,15 @@ def show_error(error: FedLensError, where: object = st) -> None:
     where.error(md_with_code(sentence(str(error))), icon=":material/error:")  # type: ignore[attr-defined]
 
 
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Show a ``FedLensError`` of the block on the page, and go on behind the block."""
+    try:
+        yield
+    except FedLensError as error:
+        show_error(error)
+
+
 def show_finding(texts: Sequence[str]) -> None:
     """Show what was found, in words, the same way on every page; the texts are Markdown."""
     if texts:
@@ -70,10 +80,8 @@ def fragment(
 
     @wraps(function)
     def told(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        try:
+        with errors_shown():
             function(*args, **kwargs)
-        except FedLensError as error:
-            show_error(error)
 
     return st.fragment(told, run_every=run_every)
 
@@ -98,6 +106,11 @@ def method_html(label: str, method: str) -> str:
     if len(label) <= LONGEST:
         return swatch + esc(label)
     return f'{swatch}<span title="{esc(label)}">{esc(clipped(label))}</span>'
+
+
+def run_link(run: int, content: str | None = None) -> str:
+    """Return a link to a run's page as HTML; ``content`` is HTML, by default the run's number."""
+    return f'<a href="{session.link("run", run)}" target="_self">{content or run}</a>'
 
 
 def faint(text: str) -> str:

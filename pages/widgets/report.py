@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from fedcore.errors import FedLensError
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
 from fedcore.reports.content import PARTS, Wording, read_report
 from fedcore.reports.views import views
@@ -51,14 +50,12 @@ def report_button(
             from fedcore.reports.page import report_html
 
             st.session_state.pop("report_made", None)
-            try:
-                with (
-                    st.spinner("Making the report", show_time=True),
-                    checked_comparison(store, *subject) as checked,
-                ):
-                    st.session_state["report_made"] = subject, report_html(read_report(checked, wording()))
-            except FedLensError as error:
-                markup.show_error(error)
+            with (
+                markup.errors_shown(),
+                st.spinner("Making the report", show_time=True),
+                checked_comparison(store, *subject) as checked,
+            ):
+                st.session_state["report_made"] = subject, report_html(read_report(checked, wording()))
         made_of, page = st.session_state.get("report_made", (None, ""))
         if made_of == subject:
             st.download_button(

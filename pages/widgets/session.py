@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -110,6 +110,11 @@ def is_narrow() -> bool:
 def figure_width() -> int:
     """Return the approximate width in pixels of a chart across the page."""
     return NARROW_PIXELS if is_narrow() else WIDE_PIXELS
+
+
+def choose(draw: Callable[..., Any], label: str, titles: Mapping[Any, str], key: str, **options: Any) -> Any:
+    """Draw a choice among titled options, kept in the URL; ``draw`` is a widget such as ``st.selectbox``."""
+    return draw(label, list(titles), format_func=titles.__getitem__, key=key, bind="query-params", **options)
 
 
 def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:
