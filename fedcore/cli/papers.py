@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -178,24 +178,19 @@ def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> 
     ]
 
 
+def _only(what: str) -> Any:
+    """Declare an option that selects values by a printed name."""
+    return typer.Option(metavar="NAME", help=f"Only this {what} as printed; may be repeated")
+
+
 @command("readings", papers)
 def readings(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
-    dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this data set as printed; may be repeated")
-    ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this setting as printed; may be repeated")
-    ] = None,
-    backbone: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this backbone as printed; may be repeated")
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this method as printed; may be repeated")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this metric as printed; may be repeated")
-    ] = None,
+    dataset: Annotated[list[str] | None, _only("data set")] = None,
+    setting: Annotated[list[str] | None, _only("setting")] = None,
+    backbone: Annotated[list[str] | None, _only("backbone")] = None,
+    method: Annotated[list[str] | None, _only("method")] = None,
+    metric: Annotated[list[str] | None, _only("metric")] = None,
     rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
     run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
@@ -179,20 +180,11 @@ def toml_text(
     settings: Mapping[str, Mapping[str, str]],
 ) -> str:
     """Return the text of a ``paper.toml``."""
-    given = {name: value for name, value in fields.items() if value not in ("", None)}
-    lines = [
-        f"{name} = {value if isinstance(value, int) else _quoted(value)}" for name, value in given.items()
-    ]
+    content = {name: value for name, value in fields.items() if value not in ("", None)}
     for section, parts in (("tables", tables), ("settings", settings)):
-        for name, of_part in parts.items():
-            lines += ["", f"[{section}.{_quoted(name)}]"]
-            lines += [f"{field} = {_quoted(text)}" for field, text in of_part.items() if text]
-    return "\n".join([*lines, ""])
-
-
-def _quoted(text: str) -> str:
-    # a string of JSON is one of TOML, but for DEL, which JSON does not escape
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+        if parts:
+            content[section] = {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
+    return tomli_w.dumps(content)
 
 
 def csv_text(values: Sequence[PublishedValue]) -> str:

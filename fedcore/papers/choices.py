@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedcore.config import Experiment, sweeps
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import FedLensError
 from fedcore.papers import library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import PublishedValue
-from fedcore.paths import read_text
 from fedcore.results.metrics import Rule
 from fedcore.results.specification import Reading
 from fedcore.seeds import numpy_generator
@@ -119,11 +117,9 @@ def read_choices(paper: Paper) -> tuple[Choice, ...]:
     file = paper.folder / CHOICES_FILE
     if not file.exists():
         return ()
+    content = library.read_toml(file, f"a {CHOICES_FILE}")
     try:
-        content = tomllib.loads(read_text(file, f"a {CHOICES_FILE}", "folder"))
         found = _Choices(**content).choice
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -8,9 +8,8 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
@@ -102,39 +101,26 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
     if tuple(lines.fieldnames or ()) != COLUMNS:
         raise FedLensError(f"{file}, line 1: the columns must be {','.join(COLUMNS)}", "folder")
     found = []
-    for line, row in enumerate(_rows(lines, file), start=2):
-        if None in row or None in row.values():
-            raise FedLensError(
-                f"{file}, line {line}: it does not have {len(COLUMNS)} cells; quote commas", "folder"
-            )
+    for place, row in library.csv_rows(lines, str(file), "folder"):
         try:
-            found.append(
-                Reason(
-                    work=paper.work,
-                    line=line,
-                    patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
-                    test_images={
-                        k: int(n) for k, n in (part.split("=") for part in row["test_images"].split())
-                    },
-                    state=_STATE.validate_python(row["state"]),
-                    unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
-                    text=row["reason"],
-                )
+            counts = dict(part.split("=") for part in row["test_images"].split())
+            reason = Reason(
+                work=paper.work,
+                line=lines.line_num,
+                patterns={c: tuple(row[c].split("|")) for c in MATCHED if row[c]},
+                test_images={domain: int(count) for domain, count in counts.items()},
+                state=_STATE.validate_python(row["state"]),
+                unmeasured=_STATE.validate_python(row["unmeasured"]) if row["unmeasured"] else None,
+                text=row["reason"],
             )
         except ValueError as error:
             raise FedLensError(
-                f"{file}, line {line}: state and unmeasured are one of {', '.join(STATES)}, and test_images "
-                "such as 'photo=334 sketch=785'",
+                f"{place}: state and unmeasured are one of {', '.join(STATES)}, and test_images such as "
+                "'photo=334 sketch=785'",
                 "folder",
             ) from error
+        found.append(reason)
     return tuple(found)
-
-
-def _rows(lines: csv.DictReader[str], file: Path) -> Iterator[dict[str, str]]:
-    try:
-        yield from lines
-    except csv.Error as error:
-        raise FedLensError(f"{file}, line {lines.line_num + 1}: {error}; mend that line", "folder") from error
 
 
 @library.cached

@@ -61,7 +61,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
 def _reason_for_no_measure(value: PublishedValue) -> str | None:
     if value.metric not in MEASURES:
         return f"FedLens measures no '{value.metric}'"
-    domain = value.setting.removeprefix("held out ") if "held out " in value.setting else value.target
+    domain = value.held_out or value.target
     if not {domain, value.target} <= {"avg", *domains_of(value)}:
         return f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
     return None

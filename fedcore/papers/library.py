@@ -6,10 +6,11 @@ A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are ne
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, wraps
 from pathlib import Path
@@ -252,13 +253,33 @@ def read_paper(folder: Path) -> Paper:
         raise FedLensError(
             f"{folder}: the folder's name is the paper's key; use lower-case letters, digits and _", "folder"
         )
+    fields = read_toml(file, f"a paper's folder, which has a {PAPER_FILE}")
+    return paper_from(fields, folder, str(file))
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file of a paper's folder; ``what`` names its kind in errors, as for ``read_text``."""
     try:
-        fields = tomllib.loads(read_text(file, f"a paper's folder, which has a {PAPER_FILE}", "folder"))
+        return tomllib.loads(read_text(file, what, "folder"))
     except tomllib.TOMLDecodeError as error:
         raise FedLensError(f"{file}: {error}; mend that line", "folder") from error
     except RecursionError as error:
         raise FedLensError(f"{file}: lists within lists, too many; mend them", "folder") from error
-    return paper_from(fields, folder, str(file))
+
+
+def csv_rows(lines: csv.DictReader[str], where: str, field: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each line of a CSV file of a paper's folder, after its place in words for errors."""
+    try:
+        for row in lines:
+            place = f"{where}, line {lines.line_num}"
+            if None in row or None in row.values():
+                count = len(lines.fieldnames or ())
+                raise FedLensError(
+                    f"{place}: it does not have {count} cells; quote a cell that holds a comma", field
+                )
+            yield place, row
+    except csv.Error as error:
+        raise FedLensError(f"{where}, line {lines.line_num + 1}: {error}; mend that line", field) from error
 
 
 def paper_from(fields: Mapping[str, Any], folder: Path, where: str) -> Paper:

@@ -122,9 +122,7 @@ Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
 
 def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
     """Return the held-out domains whose runs a value averages: the one in its setting or target, else all."""
-    domain = published.target
-    if "held out " in published.setting:  # Tables 7 and 8
-        domain = published.setting.removeprefix("held out ")
+    domain = published.held_out or published.target
     if domain == "avg":
         return list(held_out)
     return [domains_of(published)[domain]]
@@ -178,7 +176,7 @@ def _generalization(reader: RunReader, published: PublishedValue, result: RunRes
 
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
-    if published.setting.startswith("held out") and published.target != "avg":
+    if published.held_out and published.target != "avg":
         domain = reader.domain(published)
         return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
     return reader.mean_accuracy(result, lambda cells: [personalisation(cells, result.run.held_out)])

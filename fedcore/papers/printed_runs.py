@@ -7,7 +7,6 @@ names, and gives the experiments (presets) that reproduce the tables.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ from fedcore.config import CohortConfig, Experiment, backbone_names
 from fedcore.errors import FedLensError, first_line
 from fedcore.papers import library
 from fedcore.papers.library import RUNS_FILE, Paper
-from fedcore.paths import read_text
 
 _LONGEST_NOTES = 100_000
 _TEXT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
@@ -134,9 +132,10 @@ def read_runs(paper: Paper) -> PrintedRuns:
     file = paper.folder / RUNS_FILE
     if not file.exists():
         return PrintedRuns()
+    content = library.read_toml(file, f"a {RUNS_FILE}")
     try:
-        return PrintedRuns(**tomllib.loads(read_text(file, f"a {RUNS_FILE}", "folder")))
-    except (tomllib.TOMLDecodeError, ValidationError, RecursionError) as error:
+        return PrintedRuns(**content)
+    except ValidationError as error:
         raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
 
 

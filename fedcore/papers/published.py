@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.config import Experiment
@@ -63,6 +63,11 @@ class PublishedValue:
         return f"{paper.title}, {paper.title_of(self.table)}"
 
     @property
+    def held_out(self) -> str:
+        """The domain that its setting holds out, ``photo`` of ``held out photo``; empty if it names none."""
+        return self.setting.removeprefix("held out ") if "held out " in self.setting else ""
+
+    @property
     def rule(self) -> Rule:
         """The rule by which the paper selects the round that it reports; the last round if it names none."""
         return library.find(self.paper).reported_round or "last"
@@ -112,12 +117,7 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         raise FedLensError(f"{where}, line 1: two columns are called '{twice}'; delete one", twice)
     found: list[PublishedValue] = []
     places: dict[tuple[str, ...], PublishedValue] = {}
-    for row in _rows(lines, where):
-        line = f"{where}, line {lines.line_num}"
-        if None in row or None in row.values():
-            raise FedLensError(
-                f"{line}: it does not have {len(head)} cells; quote a cell that holds a comma", "values"
-            )
+    for line, row in library.csv_rows(lines, where, "values"):
         empty = [name for name in COLUMNS if name not in OPTIONAL and not row[name].strip()]
         if empty:
             raise FedLensError(f"{line}: {empty[0]} is empty; write it as printed", empty[0])
@@ -141,15 +141,6 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         raise FedLensError(f"{where}: it has no values; add a line per printed value", "values")
     _refuse_shares(found, where)
     return tuple(found)
-
-
-def _rows(lines: csv.DictReader[str], where: str) -> Iterator[dict[str, str]]:
-    try:
-        yield from lines
-    except csv.Error as error:
-        raise FedLensError(
-            f"{where}, line {lines.line_num + 1}: {error}; mend that line", "values"
-        ) from error
 
 
 def _is_named_accuracy(value: PublishedValue) -> bool:

@@ -135,7 +135,7 @@ def column_of(value: PublishedValue) -> Metric | None:
 
     Local performance before aggregation has none either, since the columns measure models after it.
     """
-    if value.target != "avg" or value.setting.startswith("held out"):
+    if value.target != "avg" or value.held_out:
         return None
     if value.metric == "local" and not local_performance(value).after_aggregation:
         return None
