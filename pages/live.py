@@ -253,9 +253,7 @@ def draw_all(shown: Snapshot, settings: Settings, lines_of_runs: Lines) -> None:
     """Draw the heatmaps and curves of a snapshot, or their tables."""
     chart, content, drawn = grid(store, shown, settings, lines_of_runs)
     if st.session_state.get("as_tables"):
-        for i, panel in enumerate(drawn):
-            st.markdown(f"**{markup.md(panel.title)}**")
-            st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
+        charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in drawn)
     else:
         live_chart.draw(chart, content, "live_grid")
         for line in gap_notes(settings.view, drawn):

@@ -11,7 +11,6 @@ from fedcore import jobs
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
 from fedcore.plots import heatmaps
-from fedcore.plots.lines import line_chart, series_table
 from fedcore.progress import duration
 from fedcore.results import curves, diagnostics
 from fedcore.results.panels.run_panels import run_panel
@@ -178,9 +177,7 @@ def curve(
 ) -> None:
     """Draw one chart over the rounds, with a note below it."""
     with where:
-        chart = line_chart(series, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
-        table = series_table(series, "round", "%" if per_cent else "")
-        charts.draw(chart, f"run_{title}", table, title)
+        charts.draw_rounds(series, f"run_{title}", title, per_cent)
         if note:
             st.caption(markup.md(note))
 

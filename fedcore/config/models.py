@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from fedcore.config.values import LARGEST_INTEGER, Part, PathText
 from fedcore.methods.hyperparameters import SearchRange
@@ -21,6 +17,18 @@ LONGEST_NAME, LONGEST_NOTES = 500, 10_000
 """Longest name and notes of an experiment, in characters."""
 Split = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
 """How the images of a data set are divided into training, validation and test."""
+Folder = Annotated[
+    PathText | None,
+    Field(title="folder", description="Folder of the data set on this machine; not needed for embedded data"),
+]
+Prompt = Annotated[
+    str | None,
+    Field(
+        title="prompt",
+        description="Prompt with one {} for the class, or coop for CoOp's; default: the data set's own",
+        json_schema_extra={"empty": "the data set's own"},
+    ),
+]
 
 
 class DataConfig(Part):
@@ -31,11 +39,7 @@ class DataConfig(Part):
         title="data set",
         description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
     )
-    root: PathText | None = Field(
-        None,
-        title="folder",
-        description="Folder of the data set on this machine; not needed for embedded data",
-    )
+    root: Folder = None
     domains: tuple[str, ...] | None = Field(
         None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
     )
@@ -46,12 +50,7 @@ class DataConfig(Part):
         "Faces_easy). The split of CoOp has them anyway",
         json_schema_extra={"words": {"coop": "CoOp's"}},
     )
-    template: str | None = Field(
-        None,
-        title="prompt",
-        description="Prompt with one {} for the class, or coop for CoOp's; default: the data set's own",
-        json_schema_extra={"empty": "the data set's own"},
-    )
+    template: Prompt = None
     split: Split = Field(
         "60/20/20",
         title="train / validation / test",
@@ -128,17 +127,8 @@ class TransferConfig(Part):
     name: str = Field(
         title="data set", description="Name of the data set in the catalog, or folder, manifest"
     )
-    root: PathText | None = Field(
-        None,
-        title="folder",
-        description="Folder of the data set on this machine; not needed for embedded data",
-    )
-    template: str | None = Field(
-        None,
-        title="prompt",
-        description="Prompt with one {} for the class, or coop for CoOp's; default: the data set's own",
-        json_schema_extra={"empty": "the data set's own"},
-    )
+    root: Folder = None
+    template: Prompt = None
     split: Split = Field(
         "60/20/20",
         title="train / validation / test",

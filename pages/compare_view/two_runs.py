@@ -12,7 +12,6 @@ from fedcore import jobs
 from fedcore.config.field_names import value_text
 from fedcore.jobs import analysis
 from fedcore.plots import heatmaps
-from fedcore.plots.lines import line_chart, series_table
 from fedcore.results import curves, evaluated_on
 from fedcore.results.analyses import (
     class_table,
@@ -145,11 +144,7 @@ def _curves(store: Store, a: Side, b: Side) -> None:
         if not lines:
             continue
         with columns[i % len(columns)]:
-            chart = line_chart(
-                lines, session.theme(), "Round", "", per_cent=not is_loss, height=320, name=names[is_loss]
-            )
-            table = series_table(lines, "round", "" if is_loss else "%")
-            charts.draw(chart, f"two_runs_{i}", table, names[is_loss])
+            chart = charts.draw_rounds(lines, f"two_runs_{i}", names[is_loss], not is_loss)
             st.caption(markup.md(chart.alt))
 
 
@@ -162,9 +157,7 @@ def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     gaps = [] if apart else [difference_panel(*panels)]
     wide = 1 if session.is_narrow() else 3
     if st.session_state.get("as_tables"):
-        for panel in (*panels, *gaps):
-            st.markdown(f"**{markup.md(panel.title)}**")
-            st.dataframe(heatmaps.panel_table(panel), hide_index=True)
+        charts.draw_tables((panel.title, heatmaps.panel_table(panel)) for panel in (*panels, *gaps))
         return
     width = session.figure_width()
     charts.draw(heatmaps.heatmap_grid(panels, session.theme(), min(wide, 2), width=width), "two_runs_cells")

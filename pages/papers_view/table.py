@@ -52,14 +52,17 @@ def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: F
     Args:
         found: what the audits say about a value.
     """
-    panels = (_panel(table, number, by_value, cost, found) for number in range(len(table.panels)))
-    return "".join(panels)
+
+    def cell_html(position: int, column: int, first: bool, named: Sequence[str]) -> str:
+        cell = by_value[table.values[position]]
+        return _cell(cell, position, column, first, named, cost(cell), found(cell.value))
+
+    return "".join(_panel(table.title, number, panel, cell_html) for number, panel in enumerate(table.panels))
 
 
-def _panel(table: PrintedTable, number: int, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:
-    panel = table.panels[number]
-    label = ", ".join(filter(None, (table.title, panel.title)))
-    rows = "".join(_rows(table, panel, number, by_value, cost, found))
+def _panel(table: str, number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> str:
+    label = ", ".join(filter(None, (table, panel.title)))
+    rows = "".join(_rows(number, panel, cell_html))
     title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
     return (
         f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
@@ -81,14 +84,7 @@ def _head(panel: PrintedPanel) -> str:
     return "".join(lines)
 
 
-def _rows(
-    table: PrintedTable,
-    panel: PrintedPanel,
-    number: int,
-    by_value: CellsByValue,
-    cost: Cost,
-    found: FindingsOf,
-) -> Sequence[str]:
+def _rows(number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> Sequence[str]:
     lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
         outer = "".join(
@@ -106,9 +102,7 @@ def _rows(
             if position is None:
                 cells.append(f'<td class="{"first" if first else ""}" data-column="{j}"></td>')
             else:
-                named = (panel.title, *row.heads, *panel.columns[j])
-                cell = by_value[table.values[position]]
-                cells.append(_cell(cell, position, j, first, named, cost(cell), found(cell.value)))
+                cells.append(cell_html(position, j, first, (panel.title, *row.heads, *panel.columns[j])))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return lines
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from fedcore.plots.chart import Chart
+from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import apply_theme
-from fedcore.reports.views import Figure
+from fedcore.reports.views import Figure, NumberColumns
+from fedcore.results.curves import Series
 from pages.widgets import markup, session
 
 CONFIG: dict[str, Any] = {
@@ -49,13 +51,25 @@ def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:
         title, columns = numbers[0]
         draw(chart, key, columns, title)
     elif st.session_state.get("as_tables"):
-        for title, columns in numbers:
-            st.markdown(f"**{markup.md(title)}**")
-            st.dataframe(dict(columns), hide_index=True)
+        draw_tables(numbers)
     else:
         draw(chart, key)
     if with_alt:
         st.caption(markup.md(chart.alt))
+
+
+def draw_tables(tables: Iterable[tuple[str, NumberColumns]]) -> None:
+    """Draw tables of numbers, each below its title."""
+    for title, columns in tables:
+        st.markdown(f"**{markup.md(title)}**")
+        st.dataframe(dict(columns), hide_index=True)
+
+
+def draw_rounds(lines: Sequence[Series], key: str, title: str, per_cent: bool) -> Chart:
+    """Draw lines over the rounds, and return the chart."""
+    chart = line_chart(lines, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
+    draw(chart, key, series_table(lines, "round", "%" if per_cent else ""), title)
+    return chart
 
 
 def table_switch() -> None:
