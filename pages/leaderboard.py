@@ -286,7 +286,6 @@ def _target(a: ComparisonRow, b: ComparisonRow, seen: Separation | None) -> int:
 
 
 def _queue(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -> None:
-    """Draw the button that queues the runs that are missing."""
     common = len(set(a.seeds) & set(b.seeds))
     wanted = st.number_input(
         "Seeds in common to reach", min_value=common + 1, max_value=max(MOST_SEEDS, common + 1),

@@ -47,7 +47,6 @@ class RunBars:
         self._progress.stop()
 
     def add_runs(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
-        """Draw an empty bar for each run."""
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
             self._names[run_id] = printable(name + (f", without {run.held_out}" if run.held_out else ""))
@@ -57,7 +56,6 @@ class RunBars:
         self._line(f"experiment {experiment_id}: {counted(len(runs), 'run')}")
 
     def show(self, run_id: int, event: Event) -> None:
-        """Draw an event of a run."""
         task = self._tasks[run_id]
         if isinstance(event, Started):
             self._progress.start_task(task)

@@ -235,7 +235,6 @@ def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> It
 
 
 def _paths_by_method(experiment: Experiment) -> list[list[str]]:
-    """Return the swept paths that apply to each method."""
     found: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
@@ -296,7 +295,6 @@ def _refuse_unused(experiment: Experiment) -> None:
 
 
 def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that all methods of a combination share."""
     shared = experiment.shared()
     for path, value in values.items():
         part, _, name = path.partition(".")

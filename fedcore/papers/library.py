@@ -198,7 +198,6 @@ class Paper(_PaperPart):
 
     @property
     def ships(self) -> bool:
-        """Whether it came with FedLens."""
         return self.folder.parent == FOLDER
 
     def protocol_of(self, table: str, setting: str) -> Protocol:
@@ -220,7 +219,6 @@ class Paper(_PaperPart):
         return f"Table {table}" if re.match(r"\d|[A-Z]\.\d", table) else table
 
     def spread_of(self, table: str) -> SpreadKind:
-        """Return the kind of the +- in a table."""
         notes = self.tables.get(table)
         return (notes.spread if notes else None) or self.spread
 

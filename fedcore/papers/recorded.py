@@ -90,7 +90,6 @@ class RecordedRuns:
         return _by_part(sorted(finished, key=lambda r: not self._caveats[r.id]))
 
     def active(self, key: str) -> dict[Part, RunRow]:
-        """Return the runs of this content that are queued or running."""
         return _by_part(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
 
     def ended_early(self, key: str) -> dict[Part, RunRow]:

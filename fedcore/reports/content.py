@@ -34,7 +34,6 @@ class Wording:
     parts: tuple[str, ...] | None = None
 
     def has(self, part: str) -> bool:
-        """Return whether the report has a part."""
         return self.parts is None or part in self.parts
 
 

@@ -156,7 +156,6 @@ class Disagreement:
 
     @property
     def difference(self) -> float:
-        """The first model's accuracy minus the second's, in points."""
         return 100 * (self.only_first - self.only_second) / max(self.total, 1)
 
     @property

@@ -86,7 +86,6 @@ def _mean(cell: MeanCell | None, digits: int) -> str:
 
 
 def _difference(cell: DifferenceCell, digits: int) -> list[str]:
-    """Return the difference with its star, and the adjusted p."""
     text = cell.text(digits)
     if cell.is_baseline or text is None or cell.test is None:
         return ["--", "--"]

@@ -43,7 +43,6 @@ class Comparability:
         return self if state == "comparable" else self.joined(Comparability(((state, text),)))
 
     def joined(self, other: Comparability) -> Comparability:
-        """Return the reasons of both."""
         return Comparability(tuple(dict.fromkeys((*self.reasons, *other.reasons))))
 
 
@@ -94,7 +93,6 @@ class PrintedValues:
         return self.values.get((group.setting, group.key), {}).get(metric, ())
 
     def metrics(self, groups: Iterable[ComparisonRow]) -> set[Metric]:
-        """Return the metrics for which a value is printed for at least one of these rows."""
         return {m for g in groups for m in self.values.get((g.setting, g.key), {})}
 
     def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:

@@ -79,7 +79,6 @@ class SearchedMethod:
 
     @property
     def best(self) -> Draw | None:
-        """The draw that is best on validation so far."""
         return best_draw(self.draws)
 
     @property
@@ -91,7 +90,6 @@ class SearchedMethod:
         return sum(draw.status == "done" for draw in self.draws)
 
     def values(self, draw: Draw) -> dict[str, Any]:
-        """Return the searched values of a draw."""
         config = _resolved(draw)
         return {name: config.get(name) for name in self.fields}
 

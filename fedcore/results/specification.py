@@ -63,7 +63,6 @@ class Survival:
     same_order: int | None
 
     def text(self, method: str) -> str:
-        """Return it in words."""
         same = "FedLens's reading has no runs"
         if self.same_order is not None:
             same = f"all methods stand as in FedLens's reading in {self.same_order}"

@@ -53,7 +53,6 @@ class DifferenceCell:
 
     @property
     def significant(self) -> bool:
-        """Return whether the difference has a star."""
         return self.test is not None and self.test.significant
 
     def text(self, digits: int) -> str | None:

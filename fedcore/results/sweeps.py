@@ -42,7 +42,6 @@ class SweepFamily:
     rows: tuple[SweepRow, ...]
 
     def values(self, field: str) -> list[FieldValue]:
-        """Return the values of a field, smallest first."""
         return sorted_values(r.values[field] for r in self.rows)
 
 

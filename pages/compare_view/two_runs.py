@@ -131,7 +131,6 @@ def _text(name: str, config: Mapping[str, object]) -> str:
 
 
 def _curves(store: Store, a: Side, b: Side) -> None:
-    """Draw accuracy and loss of both runs by round."""
     names = {False: "Personal accuracy", True: "Training loss"}
     columns = st.columns(1 if session.is_narrow() else 2)
     for i, is_loss in enumerate(names):
@@ -210,7 +209,6 @@ def _draw_counts(
     arrays: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
     task: TaskRow | None,
 ) -> None:
-    """Draw the choice of a model, and the counts."""
     both = np.intersect1d(arrays[0]["model"], arrays[1]["model"]).tolist()
     models = {e.name: e.entity for e in store.cells.entities(runs[0].id) if e.kind in ("global", "client")}
     offered: dict[str, int | None] = {EVERYONE: None}

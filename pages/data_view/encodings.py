@@ -120,7 +120,6 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def _size(name: str) -> int:
-    """Return the number of images of a built-in data set."""
     return len(catalog.load(name))
 
 
@@ -135,7 +134,6 @@ class Encodable:
 
 
 def _encodable() -> dict[str, Encodable]:
-    """Return the data sets that can be encoded, by title."""
     available = {e.title: Encodable(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
     for task in session.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})

@@ -34,7 +34,6 @@ class Action:
     writes: bool = True
 
     def possible(self, items: Items) -> bool:
-        """Return whether the action can be run now."""
         return bool(items and self.applies(items)) and (session.writable() or not self.writes)
 
 

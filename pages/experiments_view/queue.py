@@ -175,7 +175,6 @@ def cluster(nodes: Sequence[NodeView] | None) -> None:
 
 
 def _connect() -> None:
-    """Draw the field for the address of a cluster."""
     with st.form("cluster", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
         address = st.text_input(
             "Ray cluster", placeholder="host:port of its head; empty: on this machine", key="cluster_address",
@@ -239,7 +238,6 @@ def _chosen(address: str, joined: bool) -> None:
 
 @st.fragment(run_every=POLL_SECONDS)
 def _table() -> None:
-    """Draw the table of the nodes as they are now."""
     store = session.store()
     nodes = cluster_nodes.read(store)
     if nodes is None:

@@ -110,7 +110,6 @@ def _tidy(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:
 
 
 def _table(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> pd.DataFrame:
-    """Return a table with one row per text; a class without texts has one empty row."""
     tidy = _tidy(texts, classes)
     lines = [(name, text) for name in classes for text in tidy.get(name, [None])]
     return pd.DataFrame(lines, columns=["class", "text"]).astype("string")

@@ -44,7 +44,6 @@ class Expander:
     version: int = 0
 
     def set_open(self, is_open: bool | None) -> bool:
-        """Record whether the form is open now, and return it."""
         if is_open and not self.is_open:
             self.start, self.version = dict(self.values), self.version + 1
         self.is_open = bool(is_open)
@@ -74,13 +73,11 @@ class MethodDraft:
     tuned_config: dict[str, Any] = field(default_factory=dict)
 
     def set_open(self, is_open: bool | None) -> bool:
-        """Record whether the form is open now, and return it."""
         if not self.config.is_open:
             self.start_label = self.label
         return self.config.set_open(is_open)
 
     def content(self) -> dict[str, Any]:
-        """Return the entry as an experiment holds it."""
         content = {"name": self.name, "label": self.label, "config": self.config.values, "file": self.file}
         if self.tuned is not None and self.config.values == self.tuned_config:
             content["tuned"] = self.tuned.model_dump()

@@ -63,7 +63,6 @@ def config_form(
 
 
 def _rows(fields: list[Any]) -> list[list[Any]]:
-    """Split fields into rows of ``COLUMNS``."""
     return [fields[start : start + COLUMNS] for start in range(0, len(fields), COLUMNS)]
 
 

@@ -179,7 +179,6 @@ class Guard:
         return HTMLResponse(PAGE.format(text=DENIED), 403) if wants_page else PlainTextResponse(DENIED, 403)
 
     def has_cookie(self, request: HTTPConnection) -> bool:
-        """Return whether the visitor has shown the token before."""
         return visitors.equal(request.cookies.get(self.cookie, ""), self.cookie_value)
 
     def is_same_account(self, request: HTTPConnection) -> bool:

@@ -264,7 +264,6 @@ def _play_or_pause(run_ids: list[int], split: int, stage: int) -> None:
 
 
 def _step(run_ids: list[int], split: int, stage: int) -> None:
-    """Advance the replay by one step."""
     # A rerun of the whole page calls this function too, outside the timer: that call only arms the next one.
     if not st.session_state["live_armed"]:
         st.session_state["live_armed"] = True

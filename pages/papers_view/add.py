@@ -170,7 +170,6 @@ def _draft(fields: Mapping[str, object], key: str, common: Mapping[str, str]) ->
 
 
 def _preview(paper: Paper, values: Sequence[PublishedValue]) -> None:
-    """Draw the tables as they will be shown."""
     st.subheader("As printed", anchor=False)
     by_value = {value: TableCell(value, "not implemented") for value in values}
     for table in tables_of(paper, values):

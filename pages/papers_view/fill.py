@@ -89,7 +89,6 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
 
 
 def _links(title: str, runs: Sequence[RunRow]) -> None:
-    """List runs as links to their pages."""
     if not runs:
         return
     shown = [

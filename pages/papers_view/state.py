@@ -38,7 +38,6 @@ class Snapshot:
     past: forecast.Precedents
 
     def cells(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, TableCell]:
-        """Return the cells of some values."""
         measured = measure(self.recorded, values, self.rehearsal, _memory(self.store))
         return table_cells(self.recorded, values, measured, self.available, self.rehearsal)
 

@@ -38,7 +38,6 @@ class Analysis:
 
     @property
     def key(self) -> str:
-        """Unique key of the widgets of this analysis."""
         return f"{self.run.id}_{self.what}_{self.model}_{self.test_set}"
 
 

@@ -64,7 +64,6 @@ def editor(runs: Sequence[RunRow]) -> None:
 
 
 def _store(ids: Sequence[int]) -> None:
-    """Store the cells that were edited."""
     changes: dict[int, dict[str, Any]] = (st.session_state.get(EDITOR) or {}).get("edited_rows", {})
     names = {"Star": "starred", "Tags": "tags", "Notes": "notes"}
     try:
