@@ -173,14 +173,10 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
         "table", "data set", "setting", "method", "target", "metric",
         "published", "ours", "difference", "comparability",
     )  # fmt: skip
+    printed = ("table", "dataset", "setting", "method", "target", "metric")
     lines = [
         (
-            row.published.table,
-            row.published.dataset,
-            row.published.setting or "-",
-            row.published.method,
-            row.published.target,
-            row.published.metric,
+            *(getattr(row.published, name) or "-" for name in printed),
             row.published.text,
             row.measured_text,
             row.difference or "-",

@@ -194,9 +194,7 @@ def csv_text(values: Sequence[PublishedValue]) -> str:
     writer.writerow(COLUMNS)
     for v in values:
         std = "" if v.std is None else repr(v.std)
-        writer.writerow(
-            [v.table, v.dataset, v.setting, v.backbone, v.method, v.target, v.metric, repr(v.value), std]
-        )
+        writer.writerow([*(getattr(v, name) for name in COLUMNS[:-2]), repr(v.value), std])
     return file.getvalue()
 
 

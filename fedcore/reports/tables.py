@@ -180,19 +180,11 @@ def runs_table(report: Report) -> TextTable:
     rows = []
     for run in report.comparison.runs:
         label, result = labels.get(run.id, (run.label, None))
+        reported = "left out" if result is None else result.rounds_text
+        texts = (run.id, run.experiment_id, label, run.seed, run.held_out or NONE, run.state, reported)
         personal = None if result is None else result.values["personal"]
-        rows.append(
-            [
-                TextCell(str(run.id)),
-                TextCell(str(run.experiment_id)),
-                TextCell(label),
-                TextCell(str(run.seed)),
-                TextCell(run.held_out or NONE),
-                TextCell(run.state),
-                TextCell("left out" if result is None else result.rounds_text),
-                TextCell(NONE) if personal is None else TextCell(f"{personal:.{DIGITS}f}", personal),
-            ]
-        )
+        accuracy = TextCell(NONE) if personal is None else TextCell(f"{personal:.{DIGITS}f}", personal)
+        rows.append([*(TextCell(str(text)) for text in texts), accuracy])
     columns = [
         ("Run", True), ("Experiment", True), ("Method", False), ("Seed", True), ("Held out", False),
         ("State", False), ("Reported round", False), ("Personal accuracy, %", True),

@@ -145,7 +145,6 @@ def compare(
     rule: Rule = "last",
     *,
     unfinished: bool = False,
-    partial_seeds: bool = False,
     where: str = "",
 ) -> Comparison:
     """Compare the runs of some experiments.
@@ -153,7 +152,6 @@ def compare(
     Args:
         where: a filter in words that runs must pass, see ``run_filter``; default: all runs.
         unfinished: include runs that have not done all their rounds.
-        partial_seeds: include runs of seeds that lack a held-out domain; no mean includes them.
 
     Raises:
         FedLensError: for an unknown experiment; with field ``where``, for an unreadable filter.
@@ -175,10 +173,9 @@ def compare(
         notes.append(f"{_count(left_out, 'run')} left out by the filter: {where.strip()}")
     results = _with_gains(run_results(store, newest, rule), settings, configs)
     notes += _round_notes(results, rule)
-    by_row = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
-    if not partial_seeds:
-        by_row, incomplete = _complete_seeds_only(by_row)
-        notes += incomplete
+    measured = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
+    by_row, incomplete = _complete_seeds_only(measured)
+    notes += incomplete
     rows = [_row(key, members, configs[members[0].run.id]) for key, members in by_row.items()]
     notes += _domain_notes(rows) + _protocol_notes(rows)
     rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))

@@ -16,6 +16,7 @@ from pages.widgets import markup
 MANY = 15
 """Rows above which the table scrolls; a preset names up to 500 values."""
 TARGETS = {"avg": "mean"}
+NAMED = ("source", "dataset", "setting", "method")
 
 
 def draw(shown: ShownComparison) -> None:
@@ -76,22 +77,12 @@ def _rows(store: Store, config: str, token: object, _experiment: object) -> list
 
 
 def _table(rows: Sequence[Reproduction], name: str) -> str:
-    header = [
-        ("Table", "wide"),
-        ("Data set", "name"),
-        ("Setting", "wide"),
-        ("Method", "wide"),
-        ("Target", ""),
-        ("Metric", ""),
-    ]
-    header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num")]
-    header += [("Comparable", "wide"), ("Status", "wide")]
+    header = [("Table", "wide"), ("Data set", "name"), ("Setting", "wide"), ("Method", "wide")]
+    header += [("Target", ""), ("Metric", ""), ("Printed", "num"), ("Ours", "num"), ("n", "num")]
+    header += [("Difference", "num"), ("Comparable", "wide"), ("Status", "wide")]
     cells = [
         [
-            markup.esc(r.published.source),
-            markup.esc(r.published.dataset),
-            markup.esc(r.published.setting or "-"),
-            markup.esc(r.published.method),
+            *(markup.esc(getattr(r.published, name) or "-") for name in NAMED),
             markup.esc(TARGETS.get(r.published.target, r.published.target)),
             markup.esc(r.published.metric),
             markup.esc(r.published.text),

@@ -22,10 +22,11 @@ from pages.forms import drafts, fields
 from pages.forms.dataset import (
     OWN_DATA,
     check_key,
+    check_of,
     counts_and_samples,
     is_own_data,
     note_typed,
-    start_typed_check,
+    submit_check,
 )
 from pages.forms.errors import with_field_titles
 from pages.widgets import background, markup, session
@@ -59,9 +60,7 @@ def add_data() -> None:
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
     key, args = check_key(name, root, columns), {"columns": columns}
-    task = session.store().tasks.find("check", key) if root else None
-    if root and task is None and start_typed_check(name, root, key, args):
-        task = session.store().tasks.find("check", key)
+    task = check_of(name, root, key, args) if root else None
     busy = task is not None and not task.ended
     missing = bool(root) and task is None and not is_there(root)
     label = "Check again" if task is not None and task.status == "done" else "Check"
@@ -73,7 +72,7 @@ def add_data() -> None:
         disabled=not root or missing or busy or not session.writable(),
         key="check_folder",
     ):
-        background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **args})
+        submit_check(name, root, key, args)
         st.rerun()
     if missing:
         markup.show_error(FedLensError(f"no folder {root}; give the folder or file of the data set"))

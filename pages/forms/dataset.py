@@ -18,6 +18,7 @@ from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.results.run_files import DataCounts, count_images
+from fedcore.store import TaskRow
 from pages.widgets import background, markup, session
 
 OWN_DATA = "own"
@@ -54,25 +55,32 @@ def note_typed(key: str) -> None:
     st.session_state[_TYPED] = str(st.session_state[key]).strip()
 
 
-def start_typed_check(name: str | None, root: str, key: str, args: Mapping[str, Any]) -> bool:
-    """Start the check of a folder that was just typed, and return whether that was done.
+def submit_check(name: str | None, root: str, key: str, options: Mapping[str, Any]) -> None:
+    """Queue the check of a folder."""
+    background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **options})
+
+
+def check_of(name: str | None, root: str, key: str, options: Mapping[str, Any]) -> TaskRow | None:
+    """Return the check of a folder, which starts by itself if the folder was just typed; None without one.
 
     A folder from a link or a file is checked on request only, and so is an archive, which would be unpacked.
     One whose check was dismissed is not checked again.
     """
-    if st.session_state.get(_TYPED) != root or name is not None or not session.writable():
-        return False
+    tasks = session.store().tasks
+    task = tasks.find("check", key)
+    if task is not None or st.session_state.get(_TYPED) != root or name is not None or not session.writable():
+        return task
     try:
         path = user_path(root, "data.root")
         valid = path.exists() and not archives.is_archive(path)
         valid = valid and not (path.is_dir() and archives.archives_in(path))
     except (FedLensError, OSError):  # which the check or the plan reports
-        return False
+        return None
     if not valid:
-        return False
+        return None
     del st.session_state[_TYPED]
-    background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **args})
-    return True
+    submit_check(name, root, key, options)
+    return tasks.find("check", key)
 
 
 def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
@@ -82,9 +90,7 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
     columns, domains = data.get("columns") or {}, data.get("domains")
     key = check_key(name, root, columns, domains)
     options = {"columns": columns} | ({"domains": domains} if domains else {})
-    task = session.store().tasks.find("check", key)
-    if task is None and start_typed_check(name, root, key, options):
-        task = session.store().tasks.find("check", key)
+    task = check_of(name, root, key, options)
     if task is not None and task.status == "done":  # the data set is still not ready: its report says why
         report = CheckReport.model_validate((task.result or {})["report"])
         markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
@@ -103,7 +109,7 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
         key="check_here",
         disabled=not session.writable(),
     ):
-        background.submit("check", key, {"name": name, "root": str(user_path(root, "data.root")), **options})
+        submit_check(name, root, key, options)
         st.rerun()
 
 
@@ -225,8 +231,7 @@ def sample_images(data: Mapping[str, Any]) -> None:
         key = check_key(name, root, columns)
         task = session.store().tasks.find("check", key)
         if task is None and session.writable():
-            args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
-            background.submit("check", key, args)
+            submit_check(name, root, key, {"columns": columns})
             task = session.store().tasks.find("check", key)
         sheet = task.arrays().get("sheet") if task is not None and task.status == "done" else None
         if sheet is not None:

@@ -16,7 +16,6 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.strip import Point, strip
 from fedcore.progress import counted
 from pages.papers_view import state
-from pages.papers_view.state import Snapshot
 from pages.papers_view.table import draw_html, our_line
 from pages.widgets import charts, markup, session
 from pages.widgets.markup import esc
@@ -81,7 +80,7 @@ def watched_pair(pair: Pair) -> None:
     if len(pair.comparable_values) > 1:
         charts.draw(_chart(pair), "pair_chart")
     cells = snapshot.cells(pair.values)
-    chosen = draw_html(_table(pair, cells, snapshot), "pair_table")
+    chosen = draw_html(_table(pair, cells), "pair_table")
     if chosen is not None:
         name = chosen.partition(" ")[2]
         work = next(w for w in library.works() if name in {t.name for t in tables(w)})
@@ -94,7 +93,7 @@ def _first_variants(variants: Sequence[str]) -> str:
     return " | ".join(variants[:SHOWN_VARIANTS]) + more
 
 
-def _table(pair: Pair, cells: dict[PublishedValue, TableCell], snapshot: Snapshot) -> str:
+def _table(pair: Pair, cells: dict[PublishedValue, TableCell]) -> str:
     groups: dict[str, list[PublishedValue]] = {}
     for value in dict.fromkeys(pair.values):
         groups.setdefault(literature.quantity(value), []).append(value)

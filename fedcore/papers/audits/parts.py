@@ -151,10 +151,10 @@ def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     by_metric: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:
         by_metric[_place(value)][value.metric] = value
-    for place, row in by_metric.items():
+    for row in by_metric.values():
         for metric, notes in formulas.items():
             if metric in row and all(part in row for part in notes.parts):
-                yield from _does_not_combine(place, row, metric, notes, values)
+                yield from _does_not_combine(row, metric, notes, values)
 
 
 def _place(value: PublishedValue) -> Key:
@@ -164,7 +164,6 @@ def _place(value: PublishedValue) -> Key:
 
 
 def _does_not_combine(
-    place: Key,
     row: dict[str, PublishedValue],
     metric: str,
     notes: MetricNotes,

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
-from fedcore.papers import library
+from fedcore.papers import library, published
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
 from fedcore.papers.tables.layout import PrintedPanel, PrintedTable
@@ -44,13 +44,7 @@ def _line(cell: TableCell, seconds: float | None) -> list[object]:
     rehearsed = cell.status == "rehearsed"
     return [
         library.find(value.paper).title,
-        value.table,
-        value.dataset,
-        value.setting,
-        value.backbone,
-        value.method,
-        value.target,
-        value.metric,
+        *(getattr(value, name) for name in published.COLUMNS[:-2]),
         value.value,
         "" if value.std is None else value.std,
         value.rule,
