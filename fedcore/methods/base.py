@@ -21,8 +21,9 @@ evaluation          ``models``, then ``head`` and ``logits`` for as many models 
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
 ==================  ===================================================================================
 
-``init``, ``train_step`` and ``logits`` have to be defined. Every other hook has a default, and together the
-defaults are federated averaging of the parameters that ``shared`` names.
+``init`` and ``train_step`` have to be defined, and ``logits`` unless ``head`` or ``features`` gives what CLIP
+compares. Every other hook has a default, and together the defaults are federated averaging of the parameters
+that ``shared`` names.
 
 Parameters of several clients or models carry the client axis first, and "participants" are the clients of
 the chunk that is trained or evaluated. A method keeps nothing between rounds: what is remembered is in
@@ -44,7 +45,7 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.hyperparameters import MethodConfig, Weighting
-from fedcore.methods.tensors import weighted_mean
+from fedcore.methods.tensors import cosine_logits, weighted_mean
 from fedcore.records.presentation import About
 
 Params = dict[str, "Tensor"]
@@ -375,8 +376,14 @@ class Method(Generic[ConfigT]):
         return {}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
-        raise FedLensMethodError(f"{type(self).__name__} defines no logits")
+        """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes).
+
+        Default: CLIP's, the cosines of the two ``features`` times the backbone's scale.
+        """
+        compared = self.features(params, head, x)
+        if compared is None:
+            raise FedLensMethodError(f"{type(self).__name__} defines neither logits nor features")
+        return cosine_logits(*compared, self.problem.backbone.logit_scale)
 
     def batch_order(self) -> BatchOrder | None:
         """Return the order of test samples if a prediction depends on the other samples of its batch.

@@ -15,7 +15,7 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.hyperparameters import MethodConfig, SearchRange, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear
+from fedcore.methods.tensors import cross_entropy, draw_linear
 from fedcore.records.presentation import About
 
 
@@ -69,10 +69,6 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(mixture, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
-        return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture and the class prompts. Shape: -> (models, samples or K, d)."""

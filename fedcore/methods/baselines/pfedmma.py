@@ -22,7 +22,7 @@ from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunC
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import TENFOLD, BatchSize, LearningRate, MethodConfig, hyper
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 TOWERS = ("image", "text")
@@ -130,10 +130,6 @@ class PFedMMA(Method[PFedMMAConfig]):
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features of each client's text tower. Shape: text (models, classes, d)."""
         return {"text": encode_entered(self.problem.backbone, self._texts, self._adapters(params, "text"))}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(image, class). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
-        return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return embeddings and class features. Shape: -> (models, samples or classes, d)."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor, torch
+from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
 from fedcore.methods.hyperparameters import (
     BatchSize,
@@ -23,7 +23,7 @@ from fedcore.methods.hyperparameters import (
     hyper,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About
 
 
@@ -93,7 +93,3 @@ class TaskRes(Method[TaskResConfig]):
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return z + alpha x. Shape: text (models, classes, d)."""
         return {"text": self.problem.class_features + self.config.alpha * params["residual"]}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(h, z + alpha x). Shape: x (models, samples, d) -> (models, samples, classes)."""
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

@@ -9,11 +9,9 @@ from pydantic import ConfigDict
 
 from fedcore.clip.prompts import sentences
 from fedcore.federation import LocalData, Problem
-from fedcore.lazy import Tensor
 from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits
 from fedcore.records.presentation import About
 
 
@@ -60,7 +58,3 @@ class ZeroShot(Described):
         """Return class features per model. Shape: text (models, classes, d)."""
         models = 1 if data is None else len(data.clients)
         return {"text": self.text.expand(models, *self.text.shape)}
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(class sentence, image)."""
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

@@ -21,7 +21,6 @@ from fedcore.lazy import functional as F
 from fedcore.methods.base import Generators, Method, Models, Params, Ragged, RunContext, State, Uploads
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 from fedcore.methods.sdfed.subspaces import subspace_overlap
-from fedcore.methods.tensors import cosine_logits
 from fedcore.records.presentation import DiagnosticChart
 
 LONGEST = 75
@@ -203,10 +202,6 @@ class TwoPrompts(Method[Any]):
     def _predicting(self, params: Params) -> Tensor:
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""
         return params["local_prompt"]
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image)."""
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return G_s and G_c. Shape: (models, S_s, m) and (models, S_l, m)."""

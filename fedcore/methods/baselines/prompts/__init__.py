@@ -23,7 +23,6 @@ from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
-from fedcore.methods.tensors import cosine_logits
 
 WORDS = "a photo of a"
 """Words from which the contexts of CoCoOp and its successors start."""
@@ -112,10 +111,6 @@ class Prompted(Method[Any]):
         """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(params["context"])}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(prompted class, image)."""
-        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
-
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the learned context. Shape: (models, M, m), or (models, classes, M, m)."""
         return {"context": params["context"]}
@@ -162,9 +157,3 @@ class PromptedTowers(Prompted):
         """Apply the embedding's norm, which the prompts of the first image layer pass as patches do."""
         normed: Tensor = self.problem.backbone.image.visual.ln_pre(prompts)
         return normed
-
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Return s cos(image, class)."""
-        features = self.features(params, head, x)
-        assert features is not None
-        return cosine_logits(*features, self.problem.backbone.logit_scale)
