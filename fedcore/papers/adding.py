@@ -37,6 +37,7 @@ from fedcore.papers.published import (
     values_from,
     values_of,
 )
+from fedcore.papers.tables.layout import tables_of
 
 _seen: dict[str, tuple[tuple[object, ...], list[FedLensError]]] = {}
 
@@ -105,6 +106,7 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
         raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
+    tables_of(paper, values)
     read_reasons(paper)
     for name, experiment in experiments(paper).items():
         where = f"{folder / RUNS_FILE}, preset '{name}'"

@@ -105,6 +105,17 @@ class Protocol(_PaperPart):
         return 1 if self.training == "zero-shot" else None
 
 
+class ListedHeadings(_PaperPart):
+    """Headings by position in the paper's file: each text for ``every`` values, then the first again."""
+
+    texts: tuple[str, ...] = Field(min_length=1)
+    every: int = Field(1, ge=1)
+
+    def of(self, i: int) -> str:
+        """Return the heading of a table's value ``i``."""
+        return self.texts[i // self.every % len(self.texts)]
+
+
 class TableNotes(_PaperPart):
     """A table: its caption, and the headings of its panels, rows and columns (``tables.layout``)."""
 
@@ -113,6 +124,7 @@ class TableNotes(_PaperPart):
     panels: str = ""
     rows: str = Field("", description="Headings of the rows; with the columns empty: laid out by default")
     columns: str = ""
+    headings: dict[str, ListedHeadings] = Field({}, description="Headings that no field of a value has")
     spread: SpreadKind | None = Field(None, description="Kind of its +-; default: the paper's")
     why_not_run: str = Field("", description="Why FedLens cannot run it; default: the paper's reason")
     protocol: Protocol = Protocol()

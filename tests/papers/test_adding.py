@@ -104,6 +104,7 @@ BAD = (
     ({"paper": "title = "}, "paper.toml: Invalid value"),
     ({"paper": PAPER.replace('"paper"', '"blog"')}, "kind must be one of paper, README, results file"),
     ({"paper": PAPER + 'titel = "x"\n'}, "unknown field titel; did you mean 'title'"),
+    ({"paper": PAPER + '[tables.1]\nrows = "colour"\n'}, "no heading is called 'colour'"),
     ({"paper": 'title = "Mine"\nlicence = "x"\nkind = "paper"\n'}, "citation is missing; add it"),
     ({"values": VALUES.replace("99.5", "ninety")}, "values.csv, line 2: value is 'ninety'; write a number"),
     ({"values": VALUES.replace(",99.5,", ",99.5,-1")}, "line 2: std is -1; a spread is not negative"),

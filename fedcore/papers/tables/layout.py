@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
+from fedcore.errors import FedLensError
 from fedcore.papers import library
-from fedcore.papers.library import Paper, TableNotes
+from fedcore.papers.library import ListedHeadings, Paper, TableNotes
 from fedcore.papers.published import PublishedValue, load
 
+HEADINGS = ("dataset", "setting", "backbone", "method", "target", "metric")
+"""Fields of a value that can be headings."""
 Heads = tuple[str, ...]
 """The headings of a row or column, outermost first."""
 
@@ -54,61 +57,53 @@ class PrintedTable:
 
 
 class Headings:
-    """The headings of each value of a table, from its fields and its position in the paper's file."""
+    """The headings of each value of a table, from its fields and its position in the paper's file.
 
-    def __init__(self, values: Sequence[PublishedValue]) -> None:
-        self.values = values
+    Args:
+        listed: headings that the paper's folder lists, by name (``TableNotes.headings``).
+    """
+
+    def __init__(self, values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings]) -> None:
+        self.values, self.listed = values, listed
+        self._by_dataset = cache(self._distinct)
 
     def of(self, names: str, i: int) -> Heads:
-        """Return the headings with these names: fields of the value, or methods of this class."""
-        heads = []
-        for name in names.split():
-            computed = getattr(self, name, None)
-            heads.append(computed(i) if computed else getattr(self.values[i], name))
-        return tuple(heads)
+        """Return the headings with these names."""
+        return tuple(self._heading(name, i) for name in names.split())
 
-    def target(self, i: int) -> str:
-        return "Avg" if self.values[i].target == "avg" else self.values[i].target
+    def _heading(self, name: str, i: int) -> str:
+        """Return one heading: a listed one, a field of the value or a part of it.
 
-    @cached_property
-    def _targets(self) -> dict[str, list[str]]:
-        return self._by_dataset("target")
+        ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
+        does whose rows or panels are of one domain per data set.
+        """
+        value = self.values[i]
+        if name in self.listed:
+            return self.listed[name].of(i)
+        if name == "target":
+            return "Avg" if value.target == "avg" else value.target
+        if name in ("partition", "similarity"):
+            return value.setting.partition(", ")[0 if name == "partition" else 2]
+        field = name.removeprefix("same_")
+        if field not in HEADINGS:
+            raise FedLensError(
+                f"{value.paper}, table {value.table}: no heading is called '{name}'; name one of the fields "
+                f"{', '.join(HEADINGS)}, or list it under [tables.{value.table}.headings]",
+                "tables",
+            )
+        if field == name:
+            return str(getattr(value, name))
+        names = self._by_dataset(field)
+        position = names[value.dataset].index(self._heading(field, i))
+        joined = dict.fromkeys(of_dataset[position] for of_dataset in names.values())
+        return (" · " if field == "target" else ", ").join(joined)
 
-    @cached_property
-    def _settings(self) -> dict[str, list[str]]:
-        return self._by_dataset("setting")
-
-    def _by_dataset(self, name: str) -> dict[str, list[str]]:
-        """Return the distinct headings of one name for each data set, in order."""
+    def _distinct(self, field: str) -> dict[str, list[str]]:
+        """Return the distinct headings of a field for each data set, in order."""
         names: dict[str, dict[str, None]] = {}
         for i, value in enumerate(self.values):
-            names.setdefault(value.dataset, {})[self.of(name, i)[0]] = None
+            names.setdefault(value.dataset, {})[self._heading(field, i)] = None
         return {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
-
-    def same_target(self, i: int) -> str:
-        """The heading of a row of FedOT's Table 2: the names of one domain per data set."""
-        position = self._targets[self.values[i].dataset].index(self.target(i))
-        return " · ".join(dict.fromkeys(names[position] for names in self._targets.values()))
-
-    def block(self, i: int) -> str:
-        """The held-out domains of a block of FedOT's Tables 7 and 8, one per data set."""
-        position = self._settings[self.values[i].dataset].index(self.values[i].setting)
-        return ", ".join(names[position] for names in self._settings.values())
-
-    def side(self, i: int) -> str:
-        """The half of FedAlign's Table 4 that a value is in: ranks on the left, layers on the right."""
-        return ("LoRA rank r, start layer 2", "LoRA start layer l, rank 4")[i // 2 % 2]
-
-    def rank_and_layer(self, i: int) -> str:
-        """The rank on the left and the layer on the right of a row of FedAlign's Table 4."""
-        left, right = self.values[i - i % 4].setting, self.values[i - i % 4 + 2].setting
-        return f"r = {left.split(',')[0].removeprefix('rank ')} | l = {right.rpartition(' ')[2]}"
-
-    def partition(self, i: int) -> str:
-        return self.values[i].setting.partition(", ")[0]
-
-    def similarity(self, i: int) -> str:
-        return self.values[i].setting.partition(", ")[2]
 
 
 @library.cached
@@ -167,8 +162,8 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
 
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
-    headings = Headings(values)
     notes = paper.tables.get(table, TableNotes())
+    headings = Headings(values, notes.headings)
     layout = _default_layout(values)
     if notes.rows or notes.columns:
         layout |= {
