@@ -67,16 +67,20 @@ WITH RECURSIVE names(name) AS (
   FROM names WHERE names.name IS NOT NULL)
 """
 CONTENT = (
-    "SELECT * FROM rounds WHERE run_id=:run AND round=:round",
-    "SELECT * FROM client_rounds WHERE run_id=:run AND round=:round ORDER BY client",
-    "SELECT * FROM scores WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
+    "SELECT round, train_loss, seconds_train, seconds_aggregate, seconds_evaluate, scalars_up, scalars_down, "
+    "bytes_up, bytes_down FROM rounds WHERE run_id=:run AND round=:round",
+    "SELECT round, client, steps, train_loss, bytes_up, bytes_down FROM client_rounds "
+    "WHERE run_id=:run AND round=:round ORDER BY client",
+    "SELECT split, stage, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean "
+    "FROM scores WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
     "ORDER BY split, stage",
-    "SELECT * FROM accuracy WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
+    "SELECT split, stage, round, model, test_set, correct, total, loss FROM accuracy "
+    "WHERE run_id=:run AND split IN (0,1,2) AND stage IN (0,1) AND round=:round "
     "ORDER BY split, stage, model, test_set",
-    f"{_NAMES} SELECT * FROM diagnostics WHERE run_id=:run AND name IN (SELECT name FROM names) "
-    "AND round=:round ORDER BY name, client_a, client_b",
+    f"{_NAMES} SELECT name, round, client_a, client_b, value FROM diagnostics WHERE run_id=:run "
+    "AND name IN (SELECT name FROM names) AND round=:round ORDER BY name, client_a, client_b",
 )
-"""Queries of all rows of one round."""
+"""Queries of all rows of one round: every column but the run's id, which differs between databases."""
 
 
 def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> str:
@@ -84,8 +88,8 @@ def round_digest(connection: sqlite3.Connection, run_id: int, round_: int) -> st
     digest = hashlib.blake2b(digest_size=16)
     for statement in CONTENT:
         cursor = connection.execute(statement, {"run": run_id, "round": round_})
-        cursor.row_factory = None  # tuples, without the run's id, which differs between databases
-        digest.update(repr([row[1:] for row in cursor]).encode())
+        cursor.row_factory = None  # tuples
+        digest.update(repr(cursor.fetchall()).encode())
     return digest.hexdigest()
 
 

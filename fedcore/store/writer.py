@@ -104,16 +104,34 @@ class Table:
         return [row[place] for row in self.rows]
 
 
+ATTACHED = "theirs"
+"""Name under which a database with our schema, whose rows are merged, is attached to the one written to."""
+
+
+@dataclass(frozen=True)
+class AttachedRun:
+    """A run of the attached database, whose tables are copied within SQLite.
+
+    Attributes:
+        rounds: the recorded rounds.
+        class_counts: of its entities, as stored.
+    """
+
+    id: int
+    rounds: list[int]
+    class_counts: list[str | None]
+
+
 @dataclass(frozen=True)
 class ExperimentRecord:
     """Everything that a database holds of one experiment, as columns and values.
 
     Attributes:
-        runs: the row of each run, with its tables by name.
+        runs: the row of each run, with its tables by name, or where they are.
     """
 
     row: dict[str, Any]
-    runs: list[tuple[dict[str, Any], dict[str, Table]]]
+    runs: list[tuple[dict[str, Any], dict[str, Table] | AttachedRun]]
 
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
@@ -136,23 +154,56 @@ def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: 
     """
     experiment_id = insert_row(database, "experiments", record.row)
     run_ids = []
-    for row, tables in record.runs:
+    for row, recorded in record.runs:
         values = row | {"experiment_id": experiment_id}
         if row["status"] in ("queued", "running", "stopping"):
             values |= {"status": "stopped", "status_text": text}
         run_id = insert_row(database, "runs", values)
-        for name, table in tables.items():
-            _check_columns(database, name, table.columns)
-            places = ", ".join("?" * (len(table.columns) + 1))
-            database.executemany(
-                f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
-                ([run_id, *values] for values in table.rows),
-            )
+        if isinstance(recorded, AttachedRun):
+            _insert_attached(database, run_id, recorded.id)
+        else:
+            _insert_tables(database, run_id, recorded)
         _check_means(database, run_id)
         update_summary(database, run_id)
         write_digests(database, run_id, rounds_without(database, run_id))
         run_ids.append(run_id)
     return run_ids
+
+
+def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Mapping[str, Table]) -> None:
+    for name, table in tables.items():
+        _check_columns(database, name, table.columns)
+        places = ", ".join("?" * (len(table.columns) + 1))
+        database.executemany(
+            f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
+            ([run_id, *values] for values in table.rows),
+        )
+
+
+def _insert_attached(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
+    """Copy the rows of a run of the attached database; infinity becomes NULL, as when a round is recorded.
+
+    The digests, which were compared with the rows, come too unless there was infinity.
+    """
+    unchanged = True
+    for table in RUN_TABLES:
+        columns = {row["name"]: row["type"] for row in database.execute(f"PRAGMA table_info({table})")}
+        real = [name for name, kind in columns.items() if kind == "REAL"]
+        values = [f"nullif(nullif({n}, 9e999), -9e999)" if n in real else n for n in columns if n != "run_id"]
+        database.execute(
+            f"INSERT INTO main.{table}(run_id, {', '.join(n for n in columns if n != 'run_id')}) "
+            f"SELECT :run, {', '.join(values)} FROM {ATTACHED}.{table} WHERE run_id=:theirs",
+            {"run": run_id, "theirs": theirs},
+        )
+        infinite = " OR ".join(f"abs({name})=9e999" for name in real) or "0"
+        found = f"SELECT 1 FROM {ATTACHED}.{table} WHERE run_id=? AND ({infinite}) LIMIT 1"
+        unchanged = unchanged and database.execute(found, [theirs]).fetchone() is None
+    if unchanged:
+        database.execute(
+            "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
+            f"FROM {ATTACHED}.digests d JOIN {ATTACHED}.rounds r USING (run_id, round) WHERE d.run_id=?",
+            [run_id, theirs],
+        )
 
 
 def _check_means(database: sqlite3.Connection, run_id: int) -> None:

@@ -113,6 +113,11 @@ def test_triggers_views_and_further_tables_are_inert(ours, theirs):
         ("UPDATE entities SET class_counts='{\"a\": 1}'", "damaged.*ValidationError"),
         ("UPDATE rounds SET run_id=run_id + 99", "rows refer to runs or experiments that do not exist"),
         ("UPDATE experiments SET notes=CAST(x'ff' AS TEXT)", "is damaged"),
+        ("UPDATE entities SET name=CAST(x'ff' AS TEXT) WHERE entity=1", "is damaged"),
+        (
+            "INSERT INTO views(page, name, query, created_at) VALUES ('a', CAST(x'ff' AS TEXT), '', 0)",
+            "damaged",
+        ),
         ("DROP TABLE rounds", "rounds is not a table"),
         ("ALTER TABLE runs DROP COLUMN notices", "no column 'notices'"),
         ("PRAGMA user_version=0", "does not say the version of its tables"),
@@ -147,6 +152,16 @@ def test_wrong_types_are_refused(ours, theirs):
     rebuilt(theirs, "accuracy", ") STRICT, WITHOUT ROWID", ") WITHOUT ROWID")
     run_sql(theirs, "UPDATE accuracy SET total='many'")
     refused(ours, theirs, "cannot store TEXT value in INTEGER column")
+
+
+def test_infinity_arrives_as_a_gap_and_the_rounds_are_sound(ours: Path, theirs: Path) -> None:
+    run_sql(theirs, "UPDATE accuracy SET loss=-9e999 WHERE round=1", "UPDATE rounds SET train_loss=9e999")
+    Store(ours).imports.database(theirs)
+    assert Store(ours).integrity.findings() == []
+    with database.reading(ours) as connection:
+        for column, rows in (("loss", "accuracy WHERE round=1"), ("train_loss", "rounds WHERE 1")):
+            found = connection.execute(f"SELECT DISTINCT {column} FROM {rows} AND run_id=2").fetchall()
+            assert [value for (value,) in found] == [None]
 
 
 def test_a_huge_value_is_refused(ours, theirs, monkeypatch):

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedcore.config import RunConfig
 from fedcore.errors import DAMAGE, FedLensError, first_line
@@ -26,9 +27,9 @@ from fedcore.store.database import (
     run_folder_name,
 )
 from fedcore.store.exchange import from_0_1
-from fedcore.store.exchange.records import check, read_record, read_records
+from fedcore.store.exchange.records import check, read_attached, read_records
 from fedcore.store.own_results.csv_file import import_csv
-from fedcore.store.writer import Created, ExperimentRecord, insert_record
+from fedcore.store.writer import ATTACHED, Created, ExperimentRecord, insert_record
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,11 @@ class Imports:
             raise FedLensError(f"{source} is the database itself; name another one", "other")
         with _damage_named(str(source), "other"), copy_of(source) as copy:
             ids = [row["id"] for row in copy.rows.execute("SELECT id FROM experiments ORDER BY id")]
-            records = (read_record(copy.rows, i) for i in ids)
+            records = (read_attached(copy.rows, i) for i in ids)
             return self._insert_missing(
                 records,
                 "merged from another database before it had ended",
+                copy.path,
                 partial(self._copy_files, copy.rows, artifacts_folder(source)) if copy.with_files else None,
             )
 
@@ -114,13 +116,16 @@ class Imports:
         self,
         records: Iterable[ExperimentRecord],
         text: str,
+        attached: Path | None = None,
         copy_files: Callable[[ExperimentRecord, list[int], list[Path]], None] | None = None,
     ) -> Merged:
         added, present = [], []
         folders: list[Path] = []
         try:
             with self._file.writing() as database:
-                existing = {row["uuid"] for row in database.execute("SELECT uuid FROM experiments")}
+                if attached is not None:
+                    database.execute(f"ATTACH ? AS {ATTACHED}", [str(attached)])
+                existing = {row["uuid"] for row in database.execute("SELECT uuid FROM main.experiments")}
                 for record in records:
                     if record.row["uuid"] in existing:
                         present.append(record.row["name"])
@@ -189,9 +194,11 @@ class Copy:
     """The rows of another database, in tables of ours.
 
     Attributes:
+        path: of the temporary file that holds them.
         with_files: whether the folders of its runs are merged too.
     """
 
+    path: Path
     rows: sqlite3.Connection
     with_files: bool
 
@@ -207,7 +214,7 @@ def copy_of(path: Path) -> Iterator[Copy]:
         FedLensError: field ``other``, for a file that is no database of FedLens, or one of a newer version.
         sqlite3.Error, ValueError: for a damaged database.
     """
-    with reading_as_it_is(path) as source, closing(sqlite3.connect("")) as copy:
+    with reading_as_it_is(path) as source, TemporaryDirectory(prefix="fedlens-merge-") as folder:
         source.execute("PRAGMA trusted_schema=OFF")
         source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
         steps = from_0_1.steps(source)
@@ -215,32 +222,43 @@ def copy_of(path: Path) -> Iterator[Copy]:
             schema.require_current(path, source, "other")
         elif from_0_1.LAST_STEP not in steps:
             raise FedLensError(from_0_1.too_early(path), "other")
-        copy.row_factory = sqlite3.Row
-        schema.create(copy)
-        for table in sorted(schema.tables(copy).difference(REBUILT)):
-            _copy_rows(source, copy, table)
-        if copy.execute("PRAGMA foreign_key_check").fetchone():
-            raise ValueError("rows refer to runs or experiments that do not exist")
-        if steps:
-            from_0_1.convert(copy, steps)
-        runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]
-        for finding in round_differences(copy, runs):
-            raise ValueError(finding)
-        yield Copy(copy, with_files=bool(steps))
+        file = Path(folder) / "copy.db"
+        with closing(sqlite3.connect(file)) as copy:
+            copy.row_factory = sqlite3.Row
+            with copy:
+                schema.create(copy)
+            _copy_rows(source, file, schema.tables(copy).difference(REBUILT))
+            if copy.execute("PRAGMA foreign_key_check").fetchone():
+                raise ValueError("rows refer to runs or experiments that do not exist")
+            if steps:
+                with copy:
+                    from_0_1.convert(copy, steps)
+            runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]
+            for finding in round_differences(copy, runs):
+                raise ValueError(finding)
+            yield Copy(file, copy, with_files=bool(steps))
 
 
-def _copy_rows(source: sqlite3.Connection, copy: sqlite3.Connection, table: str) -> None:
-    kind = source.execute("SELECT type, sql FROM sqlite_master WHERE name=?", [table]).fetchone()
-    if kind is None or kind["type"] != "table" or str(kind["sql"]).upper().startswith("CREATE VIRTUAL"):
-        raise ValueError(f"{table} is not a table")
-    columns = [row["name"] for row in copy.execute(f"PRAGMA table_info({table})")]
-    stored = {row["name"] for row in source.execute(f"PRAGMA table_xinfo({table})") if row["hidden"] == 0}
-    if lost := [name for name in columns if name not in stored]:
-        raise ValueError(f"table {table} has no column {lost[0]!r}")
-    names = ", ".join(columns)
-    # NOT INDEXED: an index may hold other values than its table
-    rows = source.execute(f"SELECT {names} FROM {table} NOT INDEXED")
-    with copy:
-        copy.executemany(
-            f"INSERT INTO {table}({names}) VALUES ({', '.join('?' * len(columns))})", map(tuple, rows)
-        )
+def _copy_rows(source: sqlite3.Connection, file: Path, tables: Iterable[str]) -> None:
+    """Copy tables into those of a file within SQLite, and decode their texts, which SQLite does not check."""
+    for table in sorted(tables):
+        kind = source.execute("SELECT type, sql FROM main.sqlite_master WHERE name=?", [table]).fetchone()
+        if kind is None or kind["type"] != "table" or str(kind["sql"]).upper().startswith("CREATE VIRTUAL"):
+            raise ValueError(f"{table} is not a table")
+    # our own CHECK constraints need it; from here on, only stored columns of ordinary tables are read
+    source.execute("PRAGMA trusted_schema=ON")
+    source.execute("ATTACH ? AS copy", [f"{file.as_uri()}?mode=rw"])
+    for table in sorted(tables):
+        columns = {row["name"]: row["type"] for row in source.execute(f"PRAGMA copy.table_info({table})")}
+        known = source.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
+        stored = {row["name"] for row in known if row["hidden"] == 0}
+        if lost := [name for name in columns if name not in stored]:
+            raise ValueError(f"table {table} has no column {lost[0]!r}")
+        names = ", ".join(columns)
+        with source:
+            # NOT INDEXED: an index may hold other values than its table
+            source.execute(f"INSERT INTO copy.{table}({names}) SELECT {names} FROM main.{table} NOT INDEXED")
+        texts = ", ".join(name for name, kind in columns.items() if kind == "TEXT")
+        for _ in source.execute(f"SELECT DISTINCT {texts} FROM copy.{table}") if texts else ():
+            pass
+    source.execute("DETACH copy")

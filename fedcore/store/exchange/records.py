@@ -29,7 +29,7 @@ from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
 from fedcore.store.schema import RUN_TABLES
-from fedcore.store.writer import ExperimentRecord, Table
+from fedcore.store.writer import AttachedRun, ExperimentRecord, Table
 
 LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
 """Columns that mean something in one database only."""
@@ -92,17 +92,31 @@ _CLASS_COUNTS = TypeAdapter(list[Json[list[Annotated[int, Field(ge=0)]]] | None]
 
 def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
     """Read an experiment with its runs and all of their rows."""
+    row, runs = _rows_of(connection, experiment_id)
+    tables = ({name: _table(connection, name, run["id"]) for name in RUN_TABLES} for run in runs)
+    return ExperimentRecord(row, list(zip(map(_portable, runs), tables, strict=True)))
+
+
+def read_attached(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
+    """Read an experiment with its runs, whose rows stay in a database that will be attached."""
+    row, runs = _rows_of(connection, experiment_id)
+
+    def column(table: str, name: str, run_id: int) -> list[Any]:
+        return [row[0] for row in connection.execute(f"SELECT {name} FROM {table} WHERE run_id=?", [run_id])]
+
+    rows = (
+        AttachedRun(i, column("rounds", "round", i), column("entities", "class_counts", i))
+        for i in (run["id"] for run in runs)
+    )
+    return ExperimentRecord(row, list(zip(map(_portable, runs), rows, strict=True)))
+
+
+def _rows_of(connection: sqlite3.Connection, experiment_id: int) -> tuple[dict[str, Any], list[sqlite3.Row]]:
     row = connection.execute("SELECT * FROM experiments WHERE id=?", [experiment_id]).fetchone()
     if row is None:
         raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them", "id")
     runs = connection.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [experiment_id])
-    return ExperimentRecord(
-        _portable(row),
-        [
-            (_portable(run), {name: _table(connection, name, run["id"]) for name in RUN_TABLES})
-            for run in runs.fetchall()
-        ],
-    )
+    return _portable(row), runs.fetchall()
 
 
 def _portable(row: sqlite3.Row) -> dict[str, Any]:
@@ -133,19 +147,24 @@ def check(record: ExperimentRecord) -> None:
     _ExperimentChecks.model_validate(record.row)
     _check_row(record.row)
     groups: dict[str, str] = {}
-    for row, tables in record.runs:
+    for row, recorded in record.runs:
         checked = _RunChecks.model_validate(row)
         # The hash itself may differ here, if the method's file is not on this machine; equal ones may not.
         computed = group_hash(checked.config)
         if groups.setdefault(checked.group_hash, computed) != computed:
             raise ValueError("runs of one group, which tables average, have different configs")
         _check_row(row)
-        if checked.rounds_done > max(_ROUNDS.validate_python(tables["rounds"].column("round")), default=0):
+        if isinstance(recorded, AttachedRun):  # SQLite has no other numbers
+            rounds, class_counts = recorded.rounds, recorded.class_counts
+        else:
+            rounds = _ROUNDS.validate_python(recorded["rounds"].column("round"))
+            class_counts = recorded["entities"].column("class_counts")
+            for name, table in recorded.items():
+                for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=False):
+                    _check_numbers(f"{name}.{column}", values)
+        if checked.rounds_done > max(rounds, default=0):
             raise ValueError(f"rounds_done is {checked.rounds_done}, but later rounds are missing")
-        _CLASS_COUNTS.validate_python(tables["entities"].column("class_counts"))
-        for name, table in tables.items():
-            for column, values in zip(table.columns, zip(*table.rows, strict=True), strict=False):
-                _check_numbers(f"{name}.{column}", values)
+        _CLASS_COUNTS.validate_python(class_counts)
 
 
 def _check_row(row: dict[str, Any]) -> None:
