@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
@@ -122,16 +122,21 @@ class AttachedRun:
     class_counts: list[str | None]
 
 
+Tables = dict[str, Table]
+"""The tables of a run by name."""
+AnyRows = TypeVar("AnyRows", bound=Tables | AttachedRun, covariant=True)
+
+
 @dataclass(frozen=True)
-class ExperimentRecord:
+class ExperimentRecord(Generic[AnyRows]):
     """Everything that a database holds of one experiment, as columns and values.
 
     Attributes:
-        runs: the row of each run, with its tables by name, or where they are.
+        runs: the row of each run, with its tables, or where they are.
     """
 
     row: dict[str, Any]
-    runs: list[tuple[dict[str, Any], dict[str, Table] | AttachedRun]]
+    runs: Sequence[tuple[dict[str, Any], AnyRows]]
 
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
@@ -146,7 +151,9 @@ def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, objec
     return int(cursor.lastrowid or 0)
 
 
-def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: str) -> list[int]:
+def insert_record(
+    database: sqlite3.Connection, record: ExperimentRecord[Tables | AttachedRun], text: str
+) -> list[int]:
     """Insert an experiment with its runs and all of their rows; return the new ids of the runs.
 
     Args:
@@ -170,7 +177,7 @@ def insert_record(database: sqlite3.Connection, record: ExperimentRecord, text: 
     return run_ids
 
 
-def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Mapping[str, Table]) -> None:
+def _insert_tables(database: sqlite3.Connection, run_id: int, tables: Tables) -> None:
     for name, table in tables.items():
         _check_columns(database, name, table.columns)
         places = ", ".join("?" * (len(table.columns) + 1))

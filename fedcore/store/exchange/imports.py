@@ -29,7 +29,9 @@ from fedcore.store.database import (
 from fedcore.store.exchange import from_0_1
 from fedcore.store.exchange.records import check, read_attached, read_records
 from fedcore.store.own_results.csv_file import import_csv
-from fedcore.store.writer import ATTACHED, Created, ExperimentRecord, insert_record
+from fedcore.store.writer import ATTACHED, AttachedRun, Created, ExperimentRecord, Tables, insert_record
+
+AnyRecord = ExperimentRecord[Tables | AttachedRun]
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,10 @@ class Imports:
 
     def _insert_missing(
         self,
-        records: Iterable[ExperimentRecord],
+        records: Iterable[AnyRecord],
         text: str,
         attached: Path | None = None,
-        copy_files: Callable[[ExperimentRecord, list[int], list[Path]], None] | None = None,
+        copy_files: Callable[[AnyRecord, list[int], list[Path]], None] | None = None,
     ) -> Merged:
         added, present = [], []
         folders: list[Path] = []
@@ -145,7 +147,7 @@ class Imports:
         self,
         rows: sqlite3.Connection,
         source: Path,
-        record: ExperimentRecord,
+        record: AnyRecord,
         run_ids: list[int],
         made: list[Path],
     ) -> None:

@@ -29,7 +29,7 @@ from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
 from fedcore.store.schema import RUN_TABLES
-from fedcore.store.writer import AttachedRun, ExperimentRecord, Table
+from fedcore.store.writer import AttachedRun, ExperimentRecord, Table, Tables
 
 LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
 """Columns that mean something in one database only."""
@@ -90,14 +90,14 @@ _ROUNDS = TypeAdapter(list[int])
 _CLASS_COUNTS = TypeAdapter(list[Json[list[Annotated[int, Field(ge=0)]]] | None])
 
 
-def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
+def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord[Tables]:
     """Read an experiment with its runs and all of their rows."""
     row, runs = _rows_of(connection, experiment_id)
     tables = ({name: _table(connection, name, run["id"]) for name in RUN_TABLES} for run in runs)
     return ExperimentRecord(row, list(zip(map(_portable, runs), tables, strict=True)))
 
 
-def read_attached(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
+def read_attached(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord[AttachedRun]:
     """Read an experiment with its runs, whose rows stay in a database that will be attached."""
     row, runs = _rows_of(connection, experiment_id)
 
@@ -137,7 +137,7 @@ def _finite(row: list[Any]) -> list[Any]:
     return row
 
 
-def check(record: ExperimentRecord) -> None:
+def check(record: ExperimentRecord[Tables | AttachedRun]) -> None:
     """Refuse a record that no FedLens can have written.
 
     Raises:
@@ -224,7 +224,7 @@ def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int])
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def read_records(file: Path) -> list[ExperimentRecord]:
+def read_records(file: Path) -> list[ExperimentRecord[Tables]]:
     """Read the experiments of a file that ``experiments_json`` wrote; ``records.check`` checks their values.
 
     Raises:
@@ -254,7 +254,7 @@ def parse_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def _to_json(record: ExperimentRecord) -> dict[str, Any]:
+def _to_json(record: ExperimentRecord[Tables]) -> dict[str, Any]:
     return {
         **_parsed("experiments", record.row),
         "runs": [
@@ -271,7 +271,7 @@ def _parsed(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return row | {name: json.loads(row[name]) for name in JSON_COLUMNS[table] if row[name] is not None}
 
 
-def _from_json(content: _ExperimentContent) -> ExperimentRecord:
+def _from_json(content: _ExperimentContent) -> ExperimentRecord[Tables]:
     runs = []
     for run in content.runs:
         runs.append((_dumped("runs", run.model_extra), {name: run.tables[name] for name in RUN_TABLES}))
