@@ -1,11 +1,11 @@
-import open_clip
 import pytest
 import torch
-from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
-from fedcore.clip import backbone
+from fedcore.clip import backbone, light_import
 from fedcore.clip.specs import backbone_spec
 from tests.support.clip import SMALL, encoded, noise
+
+open_clip = light_import.open_clip()
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def test_a_change_of_a_towers_weights_changes_the_fingerprint(small_model, tmp_p
 
 @pytest.mark.parametrize("name", ["ViT-B-32", "RN50"])
 def test_every_tag_gets_the_activation_that_it_was_trained_with(name):
-    tags = list_pretrained_tags_by_model(name)
+    tags = open_clip.list_pretrained_tags_by_model(name)
     wants = {tag: backbone.wants_quick_gelu(name, tag) for tag in tags}
     assert wants["openai"]
-    assert wants == {tag: bool(get_pretrained_cfg(name, tag).get("quick_gelu")) for tag in tags}
+    assert wants == {tag: bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) for tag in tags}
     assert name != "ViT-B-32" or not wants["laion2b_s34b_b79k"]
 
 

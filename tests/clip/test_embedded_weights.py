@@ -3,13 +3,12 @@
 import json
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-import open_clip  # noqa: E402
-from open_clip.transform import PreprocessCfg, image_transform_v2  # noqa: E402
+from fedcore.clip import backbone, light_import, mini
+from fedcore.data.drawn import digits, shapes
 
-from fedcore.clip import backbone, mini  # noqa: E402
-from fedcore.data.drawn import digits, shapes  # noqa: E402
+open_clip = light_import.open_clip()
 
 STORED = json.loads((mini.ASSETS / "mini-zero-shot.json").read_text())
 DATA = {
@@ -20,7 +19,9 @@ DATA = {
 
 def zero_shot(name, data):
     model = backbone.load(name).model
-    preprocess = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+    preprocess = open_clip.transform.image_transform_v2(
+        open_clip.transform.PreprocessCfg(**model.visual.preprocess_cfg), is_train=False
+    )
     tokens = open_clip.get_tokenizer(name)([data.template.format(c) for c in data.classes])
     with torch.no_grad():
         text = model.encode_text(tokens, normalize=True)

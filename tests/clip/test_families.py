@@ -3,7 +3,6 @@
 import json
 from functools import cache
 
-import open_clip
 import pytest
 import torch
 from torch.nn import functional as F
@@ -14,6 +13,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 
+open_clip = light_import.open_clip()
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TIMM = {

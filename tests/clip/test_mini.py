@@ -1,12 +1,10 @@
 """The loader of the embedded models: full state dicts from compact files."""
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-torch = pytest.importorskip("torch")
-import open_clip  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
-
-from fedcore.clip import mini  # noqa: E402
+from fedcore.clip import light_import, mini
 
 
 @pytest.fixture(scope="module", params=mini.MINI_MODELS)
@@ -27,7 +25,7 @@ def test_every_word_of_the_prompts_was_seen(name):
     from fedcore.data.drawn import digits, shapes
 
     stored = set(load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].tolist())
-    tokenize = open_clip.get_tokenizer(name)
+    tokenize = light_import.open_clip().get_tokenizer(name)
     for data in (digits, shapes):
         used = {int(i) for c in data.CLASSES for i in tokenize([data.TEMPLATE.format(c)])[0]} - {0}
         assert used <= stored

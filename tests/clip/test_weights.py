@@ -8,11 +8,9 @@ import socket
 import zipfile
 from pathlib import Path
 
-import open_clip
 import pytest
 import torch
 from huggingface_hub import constants
-from open_clip.model import convert_weights_to_fp16
 from safetensors.torch import save_file
 
 from fedcore.clip import backbone, encodings, light_import, tags, weights
@@ -22,6 +20,7 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from tests.support.clip import SMALL
 
+open_clip = light_import.open_clip()
 CLASSES, TEMPLATE = ("cat", "snow owl"), "a photo of a {}."
 
 
@@ -58,7 +57,7 @@ def save_as_openai(model: torch.nn.Module, path: Path) -> None:
         if hasattr(model, name):
             delattr(model, name)
         model.register_buffer(name, torch.tensor(value))
-    convert_weights_to_fp16(model)
+    open_clip.model.convert_weights_to_fp16(model)
     image, text = torch.zeros(1, 3, side, side, dtype=torch.half), torch.zeros(1, length, dtype=torch.long)
     with torch.no_grad():
         traced = torch.jit.trace_module(
