@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from fedcore.errors import FedLensError
 from tests.support.web.browser import ROOT
-from tools.faults.__main__ import FAMILIES, try_once
+from tools.faults.__main__ import FAMILIES, main, try_once
 from tools.faults.accounts import try_locks
 from tools.faults.bits import damage
 from tools.faults.forked import LIVING, Forked, end_all
@@ -118,9 +119,8 @@ def test_a_connection_elsewhere_is_recorded(tmp_path):
 
 
 def test_unknown_families_are_refused():
-    command = [sys.executable, "-m", "tools.faults", "no-such-family"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "no-such-family" in done.stderr
+    with pytest.raises(typer.BadParameter, match=r"no-such-family; there are kill, "):
+        main(["no-such-family"])
 
 
 @pytest.mark.parametrize("kind", ["lost", "misdirected", "swapped", "half-old"])
