@@ -120,11 +120,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[NewPage]:
-    """Opens a page in a fresh profile: its arguments are those of ``Browser.new_context``."""
+    """Opens a page in a fresh profile: its arguments are those of ``Browser.new_context``.
+
+    Without motion: what fades is drawn frame by frame, on a processor that has better things to do.
+    """
     with ExitStack() as opened:
 
         def open_page(**options: object) -> Page:
-            context = browser.new_context(**options)
+            context = browser.new_context(reduced_motion="reduce", **options)
             _contexts.append(context)
             opened.callback(context.close)
             opened.callback(_contexts.remove, context)
