@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Recorder, Store
-from tests.support.web.browser import NewPage, Server, Tab, Traffic
+from tests.support.web.browser import Server, Tab, Traffic
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLIENTS = ("a", "b", "c", "d")
@@ -227,12 +227,21 @@ CHARTS = """[...document.querySelectorAll(".fl-chart")].slice(1).map(host => ({
   y: host.calcdata.flatMap(trace => trace.map(point => point.y)) }))"""
 
 
-def test_charts_make_room_for_another_and_lines_are_seen_from_the_first_point_on(
-    server: Server, tab: Tab
-) -> None:
-    """Empty, one point, a line, then a third chart beside them, all in one place: axes keep what they had."""
+def test_charts_make_room_for_another_and_the_tab_says_how_far_it_is(server: Server, tab: Tab) -> None:
+    """Empty, one point, a line, then a third chart beside them, all in one place: axes keep what they had.
+
+    Who has asked is notified of the end; a stand-in notes what the browser would show.
+    """
     page = tab.page
-    run = Recorder(server.db, method="mine", seed=1, dataset="rotated-digits", rounds_total=100)
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script(
+        "window.told = []; window.Notification = class { static permission = 'default';"
+        "static async requestPermission() { return (Notification.permission = 'granted'); }"
+        "constructor(title, options) { window.told.push(`${title}: ${options.body}`); } };"
+    )
+    run = Recorder(
+        server.db, method="mine", seed=1, dataset="rotated-digits", experiment="Told", rounds_total=100
+    )
     page.goto(f"{server.url}/live?id={run.experiment_id}")
     expect(page.locator(".fl-chart")).to_have_count(3)
     replay = page.get_by_role("button", name="Replay")
@@ -248,7 +257,17 @@ def test_charts_make_room_for_another_and_lines_are_seen_from_the_first_point_on
     assert len(found) == 3
     for chart in found:
         assert all(chart["range"][0] < y < chart["range"][1] for y in chart["y"])
+
+    page.wait_for_function("document.title === '0/1 done, running - FedLens'")
+    assert page.evaluate("Notification.permission") == "default", "asked for by a click only"
+    page.get_by_role("button", name="Notify me").click()
+    expect(page.get_by_role("button", name="You will be notified")).to_be_disabled()
     run.finish()
+    page.wait_for_function("document.title === 'done - FedLens'")
+    page.wait_for_function("window.told.length")
+    assert page.evaluate("window.told") == ["Told: 1 done"]
+    page.get_by_role("link", name="Compare").first.click()
+    page.wait_for_function("document.title === 'Compare - FedLens'")
 
 
 OUTSIDE = """host => {
@@ -271,28 +290,3 @@ def test_long_names_have_room_beside_the_heatmap(server: Server, tab: Tab) -> No
     assert grid.evaluate("host => host._fullLayout.yaxis.automargin") is False
     assert grid.evaluate(OUTSIDE) == []
     run.finish()
-
-
-def test_the_tab_says_how_far_it_is_and_notifies_who_has_asked(server: Server, new_page: NewPage) -> None:
-    """A stand-in notes what the browser would show."""
-    run = Recorder(
-        server.db, method="mine", seed=1, dataset="rotated-digits", experiment="Told", rounds_total=9
-    )
-    run.round(1, counts(1), loss=1.0)
-    page = new_page(viewport={"width": 1440, "height": 900}, permissions=["notifications"])
-    page.add_init_script(
-        "window.told = []; window.Notification = class { static permission = 'default';"
-        "static async requestPermission() { return (Notification.permission = 'granted'); }"
-        "constructor(title, options) { window.told.push(`${title}: ${options.body}`); } };"
-    )
-    page.goto(f"{server.url}/live?id={run.experiment_id}")
-    page.wait_for_function("document.title === '0/1 done, running - FedLens'")
-    assert page.evaluate("Notification.permission") == "default", "asked for by a click only"
-    page.get_by_role("button", name="Notify me").click()
-    expect(page.get_by_role("button", name="You will be notified")).to_be_disabled()
-    run.finish()
-    page.wait_for_function("document.title === 'done - FedLens'")
-    page.wait_for_function("window.told.length")
-    assert page.evaluate("window.told") == ["Told: 1 done"]
-    page.get_by_role("link", name="Compare").first.click()
-    page.wait_for_function("document.title === 'Compare - FedLens'")
