@@ -1,13 +1,24 @@
-"""Fixtures for all tests: one thread, so that figures do not depend on the machine's load."""
+"""What all tests share: one thread, so that figures do not depend on the load, and folders in memory."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 
 pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
+MEMORY = Path("/dev/shm")
+NEEDED_BYTES = 4 * 2**30
+
+# SQLite waits for the disk thousands of times, which takes longer than the tests themselves. Set before any
+# folder is made, and for the processes that tests start.
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > NEEDED_BYTES:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None
 
 
 @pytest.fixture(autouse=True, scope="session")
