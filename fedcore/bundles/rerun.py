@@ -16,6 +16,7 @@ from fedcore.bundles.evidence import COUNTS, SUMMARY, first_difference, read_cou
 from fedcore.bundles.folders import Folders, data_of, read_folders, with_folders, without_folder
 from fedcore.bundles.make import make
 from fedcore.bundles.verify import sound_content
+from fedcore.clip.products import PLAIN
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError, first_line
 from fedcore.jobs import training
@@ -31,12 +32,12 @@ from fedcore.store import Store
 
 PAGES = (".html", ".htm")
 _REUSED = ("threads", "chunk")
-"""Choices of the recorded runs that decide the last bits and can be made again on any machine."""
+"""Numbers of the recorded runs that decide the last bits and can be chosen again on any machine."""
 _MOST_REUSED = 1024
 _REPORTED = (
     "device_name", "processor_features", "platform", "python", "torch", "torchvision", "numpy",
-    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "precision",
-    "data", "pixels", "weights", "weights_digest",
+    "open_clip_torch", "pillow", "fedlens", "code", "commit", "device", "threads", "chunk", "products",
+    "precision", "data", "pixels", "weights", "weights_digest",
 )  # fmt: skip
 """Parts of the environment that may explain other numbers."""
 RECIPE_ID = "recipe"
@@ -189,13 +190,13 @@ def _trainable_run(
     return with_folders(config, folders).model_copy(update=changed)
 
 
-def _reused(environment: Mapping[str, Any]) -> dict[str, int]:
+def _reused(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recorded choices that are made again; refuse those that would harm this machine."""
     found = {name: environment[name] for name in _REUSED if environment.get(name)}
     for name, value in found.items():
         if not isinstance(value, int) or not 1 <= value <= _MOST_REUSED:
             raise FedLensError(f"its {name} are {value!r:.40}, not a number up to {_MOST_REUSED:,}", "bundle")
-    return found
+    return {**found, "products": environment.get("products", PLAIN)}
 
 
 def handler(recipes: Sequence[RunRecipe]) -> Handler:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import light_import, tags
+from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.errors import FedLensError, first_line
@@ -36,6 +37,7 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the key of encodings only: a run identifies a tag by its name.
         files: the files that the weights were read from.
+        packed: whether the image tower has packed weights (``fedcore.clip.packed``).
     """
 
     spec: BackboneSpec
@@ -47,6 +49,7 @@ class Backbone:
     encode_dtype: torch.dtype
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
+    packed: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -129,8 +132,19 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
     return f"{name}:{digest.hexdigest()[:16]}"
 
 
-def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them."""
+def load(
+    name: str,
+    pretrained: str | None = None,
+    device: str = "cpu",
+    precision: str = "fp32",
+    products: str = PLAIN,
+) -> Backbone:
+    """Load a frozen CLIP; a tag's weights are downloaded unless the Hugging Face cache has them.
+
+    Args:
+        products: the way of products with its weights, see ``fedcore.clip.products``; on a GPU and in other
+            precisions than fp32 it is the plain one.
+    """
     open_clip = light_import.open_clip()
     files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
@@ -141,6 +155,12 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         raise FedLensError(
             f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
         )
+    packed = False
+    if products == PACKED and device == "cpu" and precision == "fp32":
+        from fedcore.clip.packed import pack
+
+        pack(model)
+        packed = any(hasattr(parameter, "packed") for parameter in model.visual.parameters())
     settings = model.visual.preprocess_cfg
     activation = "own"  # of models whose text tower is a module of its own
     if hasattr(model, "transformer"):
@@ -157,6 +177,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
         files=files,
+        packed=packed,
     )
 
 

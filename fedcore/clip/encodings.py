@@ -172,6 +172,7 @@ def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0
     parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
     parts += [backbone.tag_content] * bool(backbone.tag_content) + ["cast"] * _casts_tower(backbone, reads)
+    parts += ["packed"] * backbone.packed
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -281,7 +282,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
         "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),
         "decode": images.decode,
         "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
-        "device": f"{backbone.device}{threads}",
+        "device": f"{backbone.device}{threads}{', packed weights' if backbone.packed else ''}",
         "content": images.fingerprint[:8],
         "weights_digest": backbone.files.digest,
     }

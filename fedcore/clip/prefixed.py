@@ -18,7 +18,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fedcore.lazy import functional as F
+from fedcore.clip.products import linear
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
@@ -206,10 +206,10 @@ class _Layer:
         n, mean, rstd = _norm(self.block.ln_1, x)
         weight, bias = attn.in_proj_weight, attn.in_proj_bias
         if self.pooled is None:
-            q, kv = F.linear(n, weight, bias).split([width, 2 * width], -1)
+            q, kv = linear(n, weight, bias).split([width, 2 * width], -1)
         else:
-            q = F.linear(n[self.pooled], weight[:width], bias[:width])
-            kv = F.linear(n, weight[width:], bias[width:])
+            q = linear(n[self.pooled], weight[:width], bias[:width])
+            kv = linear(n, weight[width:], bias[width:])
         return q, kv, mean, rstd
 
     def forward(self, x: Tensor, projected: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -217,8 +217,8 @@ class _Layer:
         q, kv, mean, rstd = projected
         attended, weights = self.attention.forward(*self._heads(q, kv))
         residual = x if self.pooled is None else x[self.pooled]
-        out_proj, mlp = self.block.attn.out_proj, self.block.mlp
-        middle = F.linear(attended, out_proj.weight, out_proj.bias).add_(residual)
+        mlp = self.block.mlp
+        middle = self.block.attn.out_proj(attended).add_(residual)
         n, *statistics = _norm(self.block.ln_2, middle)
         inner = mlp.c_fc(n)
         out = mlp.c_proj(mlp.gelu(inner)).add_(middle)
@@ -228,7 +228,8 @@ class _Layer:
         """Return the gradient of the layer's input, or only of its ``first`` rows."""
         x, mean, rstd, q, kv, weights, middle, mean_2, rstd_2, inner = saved
         mlp, attn, width = self.block.mlp, self.block.attn, x.shape[-1]
-        back = _activation_backward(self.block, gradient @ mlp.c_proj.weight, inner) @ mlp.c_fc.weight
+        back = linear(gradient, mlp.c_proj.weight.T)
+        back = linear(_activation_backward(self.block, back, inner), mlp.c_fc.weight.T)
         back = _norm_backward(self.block.ln_2, back, middle, mean_2, rstd_2).add_(gradient)
         # With queries for all tokens, q, k and v are views of one matrix, so that one product with the
         # projection's weights gives the gradient of the norm. With pooled queries there are fewer rows of q.
@@ -236,12 +237,14 @@ class _Layer:
         of_q = x.new_empty(len(q), width) if of_qkv is None else of_qkv[:, :width]
         of_kv = x.new_empty(len(x), 2 * width) if of_qkv is None else of_qkv[:, width:]
         to = self._heads(of_q, of_kv)
-        self.attention.backward(back @ attn.out_proj.weight, weights, *self._heads(q, kv), to)
+        of_attended = linear(back, attn.out_proj.weight.T)
+        self.attention.backward(of_attended, weights, *self._heads(q, kv), to)
         if of_qkv is not None:
-            of_norm = of_qkv[:first] @ attn.in_proj_weight
+            of_norm = linear(of_qkv[:first], attn.in_proj_weight.T)
         else:
-            of_norm = of_kv @ attn.in_proj_weight[width:]
-            of_norm.index_add_(0, self.pooled, of_q @ attn.in_proj_weight[:width])
+            assert self.pooled is not None
+            of_norm = linear(of_kv, attn.in_proj_weight[width:].T)
+            of_norm.index_add_(0, self.pooled, linear(of_q, attn.in_proj_weight[:width].T))
         of_x = _norm_backward(self.block.ln_1, of_norm, x[:first], mean[:first], rstd[:first])
         return of_x.add_(back[:first]) if self.pooled is None else of_x.index_add_(0, self.pooled, back)
 

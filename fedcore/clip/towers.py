@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedcore.clip.products import linear
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -28,7 +29,7 @@ def _project(
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
     distinct = x[:1] if _is_repeated(x) else x
-    qkv = F.linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
+    qkv = linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
     delta = lora.delta(layer, x) if lora is not None else None
     if delta is not None:
         qkv = qkv + delta
@@ -49,6 +50,19 @@ def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
     """
     x = x + block.ls_1(block.attn.out_proj(attended.flatten(-2)))
     return x + block.ls_2(block.mlp(block.ln_2(x)))
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """Attend within sequences. Shape: q, k, v (sequences, heads, tokens, w) -> like q.
+
+    On a CPU it is computed in fp32 under bf16 too: torch's kernel for bf16 takes six times as long for the
+    gradient of sequences this short (docs/benchmarks.md).
+    """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+        q, k, v = q.float(), k.float(), v.float()
+        with torch.autocast("cpu", enabled=False):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 class ImageTower:
@@ -134,7 +148,7 @@ class ImageTower:
         if layer == len(self.blocks) - 1:  # only the class token is pooled; the others need no query or MLP
             q, x, normalised = q[:, :, :1], x[:, :, :1], normalised[:, :, :1]
         q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
-        attended = F.scaled_dot_product_attention(q, k, v)
+        attended = _attention(q, k, v)
         out = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
         return out if adapters is None else out + adapters.delta(layer, normalised)
 
@@ -290,7 +304,7 @@ class TextTower:
             normalised_s = s if adapters is None else block.ln_1(s)
         else:
             q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
-            within = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            within = _attention(q, k, v, causal=True)
             p = _finish(block, p, within.transpose(1, 2)[:, None])
             p = p if adapters is None else p + adapters.delta(layer, normalised_p)
         attended = _attend(qs, (kp, vp), (ks, vs), masks)

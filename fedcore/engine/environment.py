@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import fedcore
+from fedcore.clip.products import PACKED, PLAIN, bf16_gain, can_pack, way
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
+from fedcore.devices import CPU
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
@@ -29,7 +32,7 @@ THREADS = "FEDLENS_THREADS"
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
 _AFFECT_BITS = ("device_name", "processor_features", "fedlens", "code", *_PACKAGES, "platform", "tf32",
-                "precision")  # fmt: skip
+                "precision", "products")  # fmt: skip
 """Recorded properties that affect the last bits of a number."""
 _MAY_DIFFER = ("device_name", "processor_features", "torch", "code")
 """Those of them in which the processes of one run may differ; ``code`` only where the user allows it."""
@@ -68,6 +71,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
+        "products": _products(run, device, earlier),
         "tf32": run.method.config.get("arithmetic") == "tf32",
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
@@ -80,6 +84,13 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         **{name: _version(name) for name in _PACKAGES},
         "torch": str(torch.__version__),  # with its build for CPU or CUDA
     }
+
+
+def _products(run: RunConfig, device: str, earlier: Mapping[str, Any]) -> str:
+    """Return the way of products with frozen weights: an earlier attempt's if this machine has it."""
+    if earlier:  # a run that did not record it had the plain way
+        return PACKED if earlier.get("products") == PACKED and (device != CPU or can_pack()) else PLAIN
+    return way([(b.name, b.precision) for b in backbones(run)], device)
 
 
 def _wanted_threads() -> int | None:
@@ -208,12 +219,23 @@ def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:
 
 def processor() -> str:
     """Return the name of this machine's processor, which ``platform`` does not know on most Linux systems."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine() or "cpu"
+
+
+def bf16_instructions() -> str:
+    """Return the names of this processor's instructions for products in bf16; empty if none are known."""
+    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()  # of x86, or of Arm
+    return ", ".join(name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in flags)
+
+
+def _cpuinfo(field: str) -> str:
+    """Return a field of Linux's description of the first processor; empty elsewhere."""
     try:
         listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         listed = ""
-    name = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
-    return name[1].strip() if name else platform.processor() or platform.machine() or "cpu"
+    value = re.search(rf"^{field}\s*:\s*(.+)$", listed, re.MULTILINE)
+    return value[1].strip() if value else ""
 
 
 def environment_differences(
@@ -237,20 +259,26 @@ def environment_differences(
         )
 
 
-def unsuited_arithmetic(run: RunConfig, resolved: Mapping[str, Any], device: str) -> Iterator[Notice]:
-    """Yield a notice if a run's clients are trained on a device that does not suit its arithmetic."""
+def arithmetic_notices(run: RunConfig, resolved: Mapping[str, Any], device: str) -> Iterator[Notice]:
+    """Yield a notice of the cost or gain of a run's arithmetic, if a CPU trains its clients."""
     if device.startswith("cuda"):
         return
     if resolved["tf32"]:
         yield Notice("its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here")
-    if run.method.config.get("arithmetic") == "bf16" and not resolved["processor_features"].startswith(
-        "AVX512"
-    ):
-        yield Notice("its arithmetic is bf16, in which this processor is slower than in fp32")
+    if run.method.config.get("arithmetic") == "bf16":
+        specs = [backbone_spec(b.name) for b in backbones(run)]
+        width = max(max(spec.token_width, spec.vision_width) for spec in specs)
+        gain, found = bf16_gain(width), bf16_instructions()
+        has = f"the processor has {found}" if found else "no instructions for it were found here"
+        ratio = f"are {gain:.1f} times as fast" if gain > 1 else f"take {1 / gain:.1f} times as long"
+        yield Notice(
+            f"its arithmetic is bf16 ({has}): matrix products as wide as its towers, measured just now with "
+            f"their gradients, {ratio} as in fp32"
+        )
 
 
 def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to compute a part of a run with other versions than the recorded ones.
+    """Refuse to compute a part of a run with other versions than the recorded ones, or without its products.
 
     Builds of one version of torch for different devices count as equal.
     """
@@ -263,6 +291,8 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for name in ("fedlens", *_PACKAGES)
         if name in recorded and version(recorded, name) != version(now, name)
     ]
+    if recorded.get("products", PLAIN) != now["products"]:
+        other.append(f"a torch without the {recorded['products']} products (oneDNN)")
     if other:
         raise FedLensError(
             f"{platform.node()} cannot train a part of the run: it has {', '.join(other)}; install the same",

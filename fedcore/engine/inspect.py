@@ -149,7 +149,7 @@ def restore(
         raise FedLensError(CROSS_CLASS_NOT_ANALYSED)
     resolved = resolve_environment(run, device, environment)
     # The notices of the setup are in the run's record already.
-    steps = set_up(run, artifacts, device, before=environment)
+    steps = set_up(run, artifacts, device, before=environment, products=resolved["products"])
     setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)

@@ -361,6 +361,6 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     # number, torch would divide and order its sums differently, and a chunk's bits would depend on its place.
     resolved = resolve_environment(run, device, environment)
     check_versions(environment, resolved)
-    steps = set_up(run, artifacts, device, before=environment)
+    steps = set_up(run, artifacts, device, before=environment, products=resolved["products"])
     setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
     return Worker(setup.cohorts, numerics(resolved))

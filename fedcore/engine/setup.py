@@ -14,6 +14,7 @@ from fedcore.cache import integrity
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
+from fedcore.clip.products import PLAIN, way
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.halves import labels_among
@@ -94,11 +95,13 @@ def set_up(
     device: str,
     should_stop: Callable[[], bool] = lambda: False,
     before: Mapping[str, Any] | None = None,
+    products: str = PLAIN,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
         before: environment of the attempt that is resumed; the content must be the same.
+        products: the way of products with frozen weights, as the run's environment has it.
 
     Raises:
         FedLensError: if the data, weights or method are not available, or differ from those before.
@@ -126,7 +129,7 @@ def set_up(
     config = registry.build_config(run.method.name, run.method.config, "method.config")
     yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
-    loaded = load_backbones(backbones(run), device)
+    loaded = load_backbones(backbones(run), device, products)
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
@@ -232,12 +235,14 @@ def content_hash(images: ImageSet) -> str:
     return digest.hexdigest()[:16]
 
 
-_LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
+_LOADED: dict[tuple[str, str | None, str, str, str], Backbone] = {}
 
 
-def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
+def load_backbones(
+    wanted: tuple[BackboneConfig, ...], device: str, products: str = PLAIN
+) -> dict[BackboneConfig, Backbone]:
     """Load the backbones of a run; they stay in memory for the next run of the process, others are freed."""
-    keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
+    keys = {b: (b.name, b.pretrained, device, b.precision, products) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
         del _LOADED[key]  # an unused ViT-L would only take memory
     for key in keys.values():
@@ -247,9 +252,9 @@ def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[Back
 
 
 def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> Backbone:
-    """Load one backbone; it stays in memory as with ``load_backbones``."""
+    """Load one backbone as new runs do; it stays in memory as with ``load_backbones``."""
     wanted = BackboneConfig(name=name, pretrained=pretrained, precision=precision)
-    return load_backbones((wanted,), device)[wanted]
+    return load_backbones((wanted,), device, way([(name, precision)], device))[wanted]
 
 
 def build_federation(

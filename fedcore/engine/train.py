@@ -14,10 +14,10 @@ from fedcore.engine.clients.cohorts import is_mixed
 from fedcore.engine.clients.contract import faults_named
 from fedcore.engine.clients.memory import CHUNK, clients_at_once
 from fedcore.engine.environment import (
+    arithmetic_notices,
     environment_differences,
     resolve_environment,
     unlike_processes,
-    unsuited_arithmetic,
 )
 from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Parallel, Spread
@@ -55,7 +55,7 @@ def train(
     with faults_named(run.method.name):
         resolved = resolve_environment(run, device, environment)
         before = environment if resume_from is not None else None
-        setup = yield from set_up(run, artifacts, device, should_stop, before)
+        setup = yield from set_up(run, artifacts, device, should_stop, before, resolved["products"])
         loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
         loop.whole_checkpoints = whole_checkpoints
         if resume_from is not None:
@@ -81,7 +81,7 @@ def train(
                     recorded["processors"] = processors
             yield started
             yield from environment_differences(before, resolved, loop.run_state.done)
-            yield from unsuited_arithmetic(run, resolved, device if spread is None else spread.device)
+            yield from arithmetic_notices(run, resolved, device if spread is None else spread.device)
             if spread is not None:
                 yield from _spread_notices(loop, spread, device, unlike)
             yield from _rounds(run, setup, loop)

@@ -21,6 +21,7 @@ from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
+    "products": "Products with frozen weights",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "common_model": "All clients predict with the global model",

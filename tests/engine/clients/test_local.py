@@ -1,11 +1,15 @@
 """Local training in less exact arithmetic, and with FedProx's proximal term."""
 
+import re
+
 import pytest
 import torch
 
+from fedcore.clip import towers
 from fedcore.config import parse
+from fedcore.engine import environment
 from fedcore.engine.clients import local
-from fedcore.engine.environment import resolve_environment, unsuited_arithmetic
+from fedcore.engine.environment import arithmetic_notices, resolve_environment
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from tests.methods.test_invariances import SMALL, TRAINED
@@ -54,19 +58,51 @@ def test_fixed_class_features_have_single_precision_in_bf16_too(name):
     assert torch.equal(*found)
 
 
-def test_a_processor_that_is_not_made_for_it_says_so(monkeypatch):
+def test_a_cpu_says_what_other_arithmetic_costs_or_gains_on_it(monkeypatch):
     def said(kind: str) -> list[str]:
         (run,) = plan(parse({"methods": [{"name": "fedot", "config": {"arithmetic": kind}}]})).runs
         resolved = resolve_environment(run, "cpu", {"threads": 1})
         assert resolved["tf32"] == (kind == "tf32")
-        return [notice.message for notice in unsuited_arithmetic(run, resolved, "cpu")]
+        return [notice.message for notice in arithmetic_notices(run, resolved, "cpu")]
 
+    assert said("fp32") == []
     assert said("tf32") == [
         "its arithmetic is tf32, which only GPUs have: its clients are trained in fp32 here"
     ]
-    for capability, words in {"AVX2": ["its arithmetic is bf16, in which"], "AVX512": []}.items():
-        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda found=capability: found)
-        assert [text[:32] for text in said("bf16")] == words
+    widths = []
+    for gain, flags, words in (
+        (
+            1.84,
+            "fma avx512f avx512_bf16",
+            r"\(the processor has avx512_bf16\): .* are 1.8 times as fast as in fp32",
+        ),
+        (
+            0.08,
+            "fma avx512f",
+            r"\(no instructions for it were found here\): .* take 12.5 times as long as in fp32",
+        ),
+    ):
+        monkeypatch.setattr(
+            environment, "bf16_gain", lambda width, found=gain: (widths.append(width), found)[1]
+        )
+        monkeypatch.setattr(environment, "_cpuinfo", {"flags": flags}.get)
+        (notice,) = said("bf16")
+        assert re.search(words, notice)
+    assert widths == [192, 192], "of mini-vit's wider tower"
+
+
+def test_attention_in_bf16_is_computed_in_single_precision_on_a_cpu():
+    """torch's kernel for its gradient in bf16 takes several times as long."""
+    q, k, v = torch.randn(3, 2, 4, 5, 8).bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for causal in (False, True):
+            attended = towers._attention(q, k, v, causal)
+            mask = torch.full((5, 5), -torch.inf).triu(1) if causal else torch.zeros(5, 5)
+            with torch.autocast("cpu", enabled=False):
+                scores = q.float() @ k.float().transpose(-1, -2) / 8**0.5 + mask
+                expected = scores.softmax(-1) @ v.float()
+            assert attended.dtype == torch.float32
+            torch.testing.assert_close(attended, expected)
 
 
 def test_a_gpu_may_round_to_tf32_in_local_training_alone(monkeypatch):

@@ -1,0 +1,122 @@
+"""Products with the frozen weights of a tower, and which of two ways they take on this processor.
+
+The plain way is ``torch.nn.functional.linear``. The packed way is oneDNN's, with a copy of the weight that is
+laid out for it (``fedcore.clip.packed``). It pays for wide towers only, and on some processors only, so it is
+measured. Both compute in single precision; their sums differ in order, and so in the last bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fedcore.clip.specs import backbone_spec
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PLAIN, PACKED = "plain", "packed"
+"""The two ways, as a run's environment records them."""
+MIN_WIDTH = 512
+"""Width of a tower from which on its weights may be packed."""
+_ENOUGH = 1.3
+"""Gain from which on the packed way is taken; below, the packed copies are not worth their memory."""
+_ROWS, _REPEATS = 128, 4
+"""Size of the measurement: the rows of its products, and the repetitions of which the fastest counts."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x W^T + b, by the way that the weight's tower was loaded with.
+
+    Shape: x (..., in), weight (out, in), or a view of one such as ``weight.T``, bias (out,) -> (..., out).
+    """
+    packed = getattr(weight if weight._base is None else weight._base, "packed", None)
+    if packed is None or torch.is_autocast_enabled(x.device.type):
+        return F.linear(x, weight, bias)
+    return packed.linear(x, weight, bias)
+
+
+def way(wanted: Iterable[tuple[str, str]], device: str) -> str:
+    """Return the way of new runs with these backbones, which is measured if any of them is wide enough.
+
+    Args:
+        wanted: name and precision of each.
+    """
+    specs = [backbone_spec(name) for name, precision in wanted if precision == "fp32"]
+    wide = any(max(spec.token_width, spec.vision_width) >= MIN_WIDTH for spec in specs)
+    return PACKED if wide and device == "cpu" and can_pack() and pays(torch.get_num_threads()) else PLAIN
+
+
+@cache
+def can_pack() -> bool:
+    """Return whether this build of torch has the packed way."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    from fedcore.clip.packed import Copies
+
+    try:
+        Copies().product(torch.ones(1, 1), torch.ones(1, 1), None)
+    except (AttributeError, NotImplementedError, RuntimeError):  # torch's signs of an operation that it lacks
+        return False
+    return True
+
+
+@cache
+def pays(threads: int) -> bool:
+    """Return whether the packed way is faster by enough, measured once per process and number of threads."""
+    return packing_gain() >= _ENOUGH
+
+
+def packing_gain(clock: Callable[[], float] = time.process_time) -> float:
+    """Return how many times as fast the packed way is for one layer of ViT-B, within 0.05 CPU-seconds.
+
+    Args:
+        clock: in seconds.
+    """
+    from fedcore.clip.packed import Copies
+
+    x, weight, copies = torch.ones(_ROWS, 768), torch.ones(768, 768), Copies()
+    with torch.no_grad():
+        ways = lambda: F.linear(x, weight), lambda: copies.product(x, weight, None)
+        plain, packed = fastest(ways, _REPEATS, clock)
+    return plain / packed
+
+
+def bf16_gain(width: int, clock: Callable[[], float] = time.process_time) -> float:
+    """Return how many times as fast as in fp32 two layers of a tower's MLP are in bf16, with their gradient.
+
+    Args:
+        width: of the tower.
+        clock: in seconds.
+    """
+    up, down = torch.ones(4 * width, width), torch.ones(width, 4 * width)
+    x = torch.ones(_ROWS, width, requires_grad=True)
+
+    def step(bf16: bool) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            y = F.linear(F.gelu(F.linear(x, up)), down)
+        torch.autograd.grad(y, x, torch.ones_like(y))
+
+    with torch.enable_grad():
+        single, half = fastest((lambda: step(False), lambda: step(True)), _REPEATS // 2, clock)
+    return single / half
+
+
+def fastest(
+    ways: Iterable[Callable[[], object]], repeats: int, clock: Callable[[], float]
+) -> tuple[float, ...]:
+    """Return the shortest time of each way; they take turns, after one call of each that does not count."""
+    ways = tuple(ways)
+    for first in ways:
+        first()
+    found = [float("inf")] * len(ways)
+    for _ in range(repeats):
+        for i, work in enumerate(ways):
+            begun = clock()
+            work()
+            found[i] = min(found[i], clock() - begun)
+    return tuple(found)
