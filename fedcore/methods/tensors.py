@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.lazy import functional as F
@@ -31,7 +33,39 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     Shape: x (clients, n, in), weight (clients, out, in), bias (clients, out) -> (clients, n, out).
     """
-    return x @ weight.transpose(1, 2) + bias[:, None]
+    is_large = weight.device.type == "cpu" and weight.shape[1] * weight.shape[2] >= _LARGE
+    product: Tensor = _rows_times()(x, weight) if is_large else x @ weight.transpose(1, 2)
+    return product + bias[:, None]
+
+
+_LARGE = 2**16
+"""Numbers of a client's weight from which on a CPU takes longer to transpose its gradient than to compute it.
+
+MKL sums the same products in the same order for both memory orders of these, but not of much smaller ones."""
+
+
+@cache
+def _rows_times() -> Any:
+    """Return the function for autograd, defined on first use because its base class is torch's."""
+
+    class RowsTimes(torch.autograd.Function):
+        """x W^T; the gradient of W is no transposed view, which the optimiser would have to copy."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+            ctx.save_for_backward(x, weight)
+            return x @ weight.transpose(1, 2)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+            x, weight = (t.to(gradient.dtype) for t in ctx.saved_tensors)  # bf16 if the product was
+            of_x, of_weight = ctx.needs_input_grad
+            return (
+                gradient @ weight if of_x else None,
+                gradient.transpose(1, 2) @ x if of_weight else None,
+            )
+
+    return RowsTimes.apply
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from fedcore.methods.hyperparameters import MethodConfig
 
 WARMUP_LR = 1e-5
 """Learning rate of the warm-up rounds in CoOp's code."""
-_BLOCK = 2**16
+_BLOCK = 2**17
 """Elements that a step updates together on a CPU, so that they stay in its cache through all operations."""
 
 
@@ -136,9 +136,8 @@ def _sgd(
 ) -> None:
     """Write the value after one step into ``out``, and move the momentum."""
     torch.mul(value, c.weight_decay, out=out).add_(gradient)
-    if momentum is not None:
-        out.copy_(momentum.mul_(c.momentum).add_(out))
-    torch.sub(value, out.mul_(c.lr), out=out)
+    moves = out if momentum is None else momentum.mul_(c.momentum).add_(out)
+    torch.sub(value, torch.mul(moves, c.lr, out=out), out=out)
 
 
 def _adam(
@@ -174,5 +173,4 @@ def _adam(
         m.mul_(b1).add_(torch.mul(out, 1 - b1, out=rest))
         v.mul_(b2).add_(out.square_().mul_(1 - b2))
         torch.div(v, corrections[part[0]], out=out).sqrt_().add_(eps)
-        torch.div(torch.mul(m, rates[part[0]], out=rest), out, out=out)
-        torch.sub(old, out, out=out)
+        torch.addcdiv(old, torch.mul(m, rates[part[0]], out=rest), out, value=-1, out=out)

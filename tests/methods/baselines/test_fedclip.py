@@ -5,6 +5,7 @@ import torch
 
 from fedcore.methods.baselines.fedclip import contrastive
 from fedcore.methods.registry import build_config
+from fedcore.methods.tensors import linear
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg as oracle
 from tests.support.tiny import run_rounds, tiny_federation
@@ -87,3 +88,16 @@ def test_other_methods_keep_adams_usual_figures():
     assert build_config("fedclip", {}).adam == (0.9, 0.98, 1e-6)
     assert build_config("fedclip", {"beta1": 0.5, "beta2": 0.6, "eps": 0.1}).adam == (0.5, 0.6, 0.1)
     assert build_config("fedalign", {}).adam == (0.9, 0.999, 1e-8)
+
+
+def test_the_gradient_of_a_large_layer_is_in_memory_as_the_layer_is():
+    """Whole numbers, whose sums are exact in any order."""
+    shapes = (2, 7, 256), (2, 256, 256), (2, 256)
+    x, weight, bias = (torch.randint(-4, 5, shape).float() for shape in shapes)
+    found = []
+    for product in (linear, lambda x, w, b: x @ w.transpose(1, 2) + b[:, None]):
+        leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
+        out = product(*leaves)
+        found.append([out, *torch.autograd.grad((out * torch.arange(256)).sum(), leaves)])
+    assert all(map(torch.equal, *found))
+    assert [result[2].is_contiguous() for result in found] == [True, False]
