@@ -12,11 +12,11 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Literal
 
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
+from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, SPLITS, STAGES, TEST, VALIDATION
 from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison, ComparisonRow
@@ -29,6 +29,7 @@ from fedcore.results.setting_text import row_protocols
 from fedcore.results.statistics import PairedTest, Stat
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
+from fedcore.store.cells import RecordedCell
 
 TidyRow = dict[str, Any]
 """Column -> text or number; None without a value."""
@@ -218,9 +219,6 @@ EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, 
 """Splits and stages of the rounds' file, in its order."""
 
 
-_ROWS_AT_ONCE = 2_000
-
-
 def summary_csv(summary: Summary) -> str:
     """Return the summary as CSV, a row per method and metric."""
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
@@ -248,24 +246,44 @@ def _cell(value: object) -> object:
 
 
 def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:
-    """Yield the parts of the CSV with a row per run, round, split, stage, model and test set, with counts."""
-    names = comparison.names
+    """Yield the parts of the CSV with a row per run, round, split, stage, model and test set, with counts.
+
+    A file has millions of rows, so the text of a run, an entity and a share is made once.
+    """
     runs = {
-        r.id: (names[r.experiment_id], r.id, r.method, r.label, r.seed, r.held_out or "")
+        r.id: _line((comparison.names[r.experiment_id], r.id, r.method, r.label, r.seed, r.held_out or ""))
         for r in comparison.runs
     }
+    entities = {run: {e.entity: _line((e.name, e.kind)) for e in store.cells.entities(run)} for run in runs}
+    shares: dict[tuple[int, int], str] = {}
 
-    def rows() -> Iterable[tuple[object, ...]]:
-        for split, stage in EXPORTED:
-            for c in store.cells.of_runs(runs, split, stage):
-                yield (
-                    *runs[c.run_id],
-                    c.round, SPLITS[split], STAGES[stage], c.model, c.model_kind, c.test_set,
-                    c.test_set_kind, c.correct, c.total, f"{100 * c.correct / c.total:.2f}",
-                    "" if c.loss is None else f"{c.loss:.4f}",
-                )  # fmt: skip
+    def text(part: Sequence[RecordedCell], place: str) -> str:
+        shares.update(
+            ((correct, total), f"{correct},{total},{100 * correct / total:.2f}")
+            for *_, correct, total, _ in part
+            if (correct, total) not in shares
+        )
+        return "".join(
+            f"{runs[run]},{number},{place},{entities[run][model]},{entities[run][test_set]},"
+            f"{shares[correct, total]},{'' if loss is None else f'{loss:.4f}'}\n"
+            for run, number, model, test_set, correct, total, loss in part
+        )
 
-    return csv_parts(ROUND_FIELDS, rows())
+    yield f"{_line(ROUND_FIELDS)}\n"
+    for split, stage in EXPORTED:
+        for part in store.cells.coded_of_runs(runs, split, stage):
+            try:
+                yield text(part, f"{SPLITS[split]},{STAGES[stage]}")
+            except (KeyError, ZeroDivisionError) as error:
+                raise FedLensError(
+                    "a recorded accuracy has no samples, or belongs to no model or test set; "
+                    "`fedlens doctor` says what is damaged",
+                    "db",
+                ) from error
+
+
+def _line(values: Iterable[object]) -> str:
+    return csv_text([*values], ()).removesuffix("\n")
 
 
 def clients_csv(store: Store, comparison: Comparison) -> str:
@@ -295,22 +313,13 @@ def _blank(value: float | None, digits: str = "") -> str:
     return "" if value is None else f"{value:{digits}}"
 
 
-def csv_text(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(fields: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Return rows as CSV, without formulas."""
-    return "".join(csv_parts(fields, rows))
-
-
-def csv_parts(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield rows as CSV without formulas, some at a time, so that memory does not grow with their number."""
-    out, remaining = io.StringIO(), iter(rows)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(fields)
-    while part := list(islice(remaining, _ROWS_AT_ONCE)):
-        writer.writerows([guarded(value) for value in row] for row in part)
-        yield out.getvalue()
-        out.seek(0)
-        out.truncate()
-    yield out.getvalue()
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(
+        [guarded(value) for value in row] for row in (fields, *rows)
+    )
+    return out.getvalue()
 
 
 def summary_json(store: Store, summary: Summary) -> str:

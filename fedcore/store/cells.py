@@ -63,6 +63,10 @@ class CodedCell(NamedTuple):
     total: int
 
 
+RecordedCell = tuple[int, int, int, int, int, int, float | None]
+"""Run, round, codes of model and test set, correct, total and loss of a cell."""
+
+
 class NamedCell(NamedTuple):
     """An accuracy cell with names, for tables and exports."""
 
@@ -124,7 +128,7 @@ class Cells:
     def of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> Iterator[NamedCell]:
-        """Yield all cells of some runs in every round, with names: the long export, a part at a time."""
+        """Yield all cells of some runs in every round, with names, reading a part at a time."""
         with self._file.reading() as connection:
             rows = connection.execute(
                 f"""
@@ -136,6 +140,24 @@ class Cells:
             )
             while part := rows.fetchmany(_AT_ONCE):
                 yield from _with_samples(list(map(NamedCell._make, part)))
+
+    def coded_of_runs(
+        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> Iterator[list[RecordedCell]]:
+        """Yield all cells of some runs in every round, in parts: the long export."""
+        with self._file.reading() as connection:
+            cursor = connection.cursor()
+            cursor.row_factory = None  # tuples
+            rows = cursor.execute(
+                f"""
+                SELECT a.run_id, a.round, a.model, a.test_set, a.correct, a.total, a.loss FROM runs r
+                CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage
+                WHERE r.id IN {ID_LIST} {IN_ORDER}
+                """,
+                {"ids": as_json(run_ids), "split": split, "stage": stage},
+            )
+            while part := rows.fetchmany(_AT_ONCE):
+                yield part
 
     def at_rounds(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION

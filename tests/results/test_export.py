@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,12 +78,24 @@ def test_rounds_are_the_same_bytes_in_parts_of_any_size(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exported(Store(filled), [2], "rounds")
-    monkeypatch.setattr(cells, "_AT_ONCE", 7)
-    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(cells, "_AT_ONCE", 5)
     with checked_comparison(Store(filled), [2]) as checked:
         parts = list(tables.rounds_csv(checked.store, checked.comparison))
-    assert len(parts) > 200 and max(part.count("\n") for part in parts) <= 6
+    assert len(parts) > 200 and max(part.count("\n") for part in parts) == 5
     assert "".join(parts) == whole
+
+
+def test_rounds_of_a_damaged_store_are_refused(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    store = Store(db)
+    comparison = compare(store, [1])
+    for damage in ("UPDATE accuracy SET total=0, correct=0", "DELETE FROM entities WHERE entity=1"):
+        with closing(sqlite3.connect(db)) as connection, connection:
+            connection.execute("PRAGMA ignore_check_constraints=ON")
+            connection.execute(damage)
+        with pytest.raises(FedLensError, match="has no samples, or belongs to no model"):
+            list(tables.rounds_csv(store, comparison))
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:

@@ -78,6 +78,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "cells.class_counts": lambda store: store.cells.class_counts(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
+    "cells.coded_of_runs": lambda store: list(store.cells.coded_of_runs([1, 2])),
     "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
     "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
     "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
@@ -216,6 +217,10 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}
     assert Store(trained).cells.coded({1: [2], 2: [4]}) == [
         (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen
+    ]
+    assert [cell for part in Store(trained).cells.coded_of_runs([1, 2]) for cell in part] == [
+        (c.run_id, c.round, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total, c.loss)
+        for c in everything
     ]
     assert {(c.model, c.model_kind) for c in chosen} == {
         ("global", "global"),
