@@ -93,8 +93,8 @@ def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, tmp_p
         learned = fill.a_round(method, 1, 1, 1)
         alike = [c._replace(correct=23, total=25) for c in learned.cells]
         writer.write_round(replace(learned, cells=tuple(alike)))
-    rows = [trace["y"] for trace in charts(open_page("live", id="1"))[0]["figure"]["data"] if "z" in trace]
-    assert [len(names) for names in rows] == [1, 1 + len(fill.CLIENTS)]
+    grids = [trace["z"] for trace in charts(open_page("live", id="1"))[0]["figure"]["data"] if "z" in trace]
+    assert [grid["shape"] for grid in grids] == ["1, 6", "7, 6"], "six clients and the global model"
 
 
 def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, filled: Path) -> None:
