@@ -1,14 +1,17 @@
-"""What holds for every trained method: who is computed beside whom, and in what order, changes nothing."""
+"""What holds for every method: who is computed beside whom changes nothing, class names may be others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
+from fedcore.engine.clients.retarget import entries_by_class
 from fedcore.federation import Federation
 from fedcore.methods import registry
+from fedcore.methods.base import Method, State, overrides
 from tests.support import tiny
 from tests.support.against import build
 
@@ -77,15 +80,15 @@ def parts(loop) -> dict[str, torch.Tensor]:
     }
 
 
-def same_up_to(one, other, near: float) -> None:
-    for key, value in parts(one).items():
-        torch.testing.assert_close(parts(other)[key], value, atol=near, rtol=0, msg=key)
-
-
 @pytest.mark.parametrize("name", TRAINED)
-def test_client_batched_and_one_by_one_agree(name):
-    together = usual(name)
-    same_up_to(together, trained(name, federation(name), chunk=1), 1e-9)
+def test_clients_one_by_one_in_another_order_agree_with_all_at_once(name):
+    together, order = usual(name), (2, 0, 1)
+    other = parts(trained(name, federation(name, order=order), chunk=1))
+    for key, value in parts(together).items():
+        clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
+        clients = clients or key.startswith("server.serving") or key in BY_CLIENT
+        expected = value[list(order)] if clients else value
+        torch.testing.assert_close(other[key], expected, atol=1e-6, rtol=0, msg=key)
     start = together.method.init(together.federation.problem.generator)
     moved = [
         not torch.equal(v, getattr(start, k.partition(".")[0])[k.partition(".")[2]])
@@ -98,7 +101,9 @@ def test_client_batched_and_one_by_one_agree(name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_client_batched_and_one_by_one_agree_in_single_precision(name):
     held = federation(name, torch.float32)
-    same_up_to(trained(name, held), trained(name, held, chunk=1), 1e-5)
+    alone = parts(trained(name, held, chunk=1))
+    for key, value in parts(trained(name, held)).items():
+        torch.testing.assert_close(alone[key], value, atol=1e-5, rtol=0, msg=key)
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -116,19 +121,91 @@ def test_another_seed_draws_other_batches_and_first_values():
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_the_order_of_clients_does_not_matter(name):
-    order = (2, 0, 1)
-    other = trained(name, federation(name, order=order))
-    for key, value in parts(usual(name)).items():
-        clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
-        clients = clients or key.startswith("server.serving") or key in BY_CLIENT
-        expected = value[list(order)] if clients else value
-        torch.testing.assert_close(parts(other)[key], expected, atol=1e-6, rtol=0, msg=key)
-
-
-@pytest.mark.parametrize("name", TRAINED)
 def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
     given = federation(name)
     local = build(name, given, **SMALL.get(name, {})).init(given.problem.generator).local
     alike = {n: v for n, v in local.items() if v.dim() > 1 and bool((v == v[:1]).all())}
     assert [n for n, value in alike.items() if value.stride(0)] == []
+
+
+# A trained model under other class names.
+
+OURS = [n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")]
+VARIANTS = {
+    "promptfl": {"class_specific": True},
+    "clip-fc": {"init": "text"},
+    "fedot": {"share": "all_local"},
+    "taskres": {"share": "local"},
+}
+"""Settings that give a method other entries by class than its defaults."""
+CASES = [(name, {}) for name in OURS] + list(VARIANTS.items())
+NEW = ("green lamp", "dog")
+READ_ALL_NAMES = {"fedtpg"}
+"""Methods whose prompt depends on the set of names, so that a name scores otherwise beside others."""
+
+
+def variant(name: str, options: dict[str, object]) -> tuple[Method, Federation, State]:
+    """A trained method, its data and its state."""
+    if not registry.get(name).trains:
+        held = federation(name)
+        return build(name, held, **SMALL.get(name, {})), held, State()
+    if not options:
+        loop = usual(name)
+        return loop.method, loop.federation, loop.state
+    held = federation(name)
+    method = build(name, held, batch_size=4, **SMALL.get(name, {}) | options)
+    return method, held, tiny.run_rounds(method, held, 2).state
+
+
+def among(method: Method, held: Federation, classes: tuple[str, ...]) -> Method:
+    """The same method for other class names."""
+    counts = held.problem.class_counts.new_zeros(len(held.problem.clients), len(classes))
+    return type(method)(method.config, replace(held.problem, classes=classes, class_counts=counts))
+
+
+def scores(method: Method, state: State, held: Federation) -> list[torch.Tensor]:
+    """Class scores of the global model, if there is one, and of all clients' models on some samples."""
+    with torch.no_grad():
+        models = method.models(state)
+        rows = torch.arange(6)[None]
+        everyone = torch.arange(len(held.problem.clients))
+        kinds = [(models.clients, held.local_data(everyone), len(everyone))]
+        if models.global_model is not None:
+            kinds.append((models.global_model, None, 1))
+        x = held.pool.x(rows)
+        return [
+            method.logits(params, method.head(params, data), x.expand(n, *x.shape[1:]))
+            for params, data, n in kinds
+        ]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_the_same_names_change_no_bit_and_another_order_permutes_the_scores(name, options):
+    method, held, state = variant(name, options)
+    before, order = scores(method, state, held), [2, 0, 1]
+    again = among(method, held, held.problem.classes)
+    for ours, theirs in zip(scores(again, method.retarget(state, again), held), before, strict=True):
+        assert torch.equal(ours, theirs)
+    other = among(method, held, tuple(held.problem.classes[i] for i in order))
+    for ours, theirs in zip(scores(other, method.retarget(state, other), held), before, strict=True):
+        torch.testing.assert_close(ours, theirs[..., order], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_new_names_have_scores_of_their_own_or_the_method_says_why_not(name, options):
+    method, held, state = variant(name, options)
+    if not overrides(type(method), "retarget"):
+        assert set(entries_by_class(method)) == set(method.class_axes()), "all are declared"
+    if method.bound_to_classes(method.config):
+        return
+    new = among(method, held, NEW)
+    alone = scores(new, method.retarget(state, new), held)
+    assert all(part.shape[-1] == 2 and part.isfinite().all() for part in alone)
+    if name in READ_ALL_NAMES:
+        return
+    # beside the trained names, which keep their entries, a new name has the same text or entry as alone
+    both = among(method, held, (*held.problem.classes, *NEW))
+    together = scores(both, method.retarget(state, both), held)
+    for ours, mixed, before in zip(alone, together, scores(method, state, held), strict=True):
+        torch.testing.assert_close(mixed[..., :3], before, atol=1e-9, rtol=0)
+        torch.testing.assert_close(mixed[..., 3:], ours, atol=1e-9, rtol=0)
