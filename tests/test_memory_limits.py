@@ -1,9 +1,11 @@
-"""The memory that a run may count on: the machine's, its control group's, its process' or its share."""
+"""What this process may use of the machine, and what the machine is doing."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -84,3 +86,17 @@ def test_a_share_that_is_no_number_of_bytes(monkeypatch, given):
     monkeypatch.setenv(memory_limits.SHARE, given)
     with pytest.raises(FedLensError, match="give a number of bytes"):
         memory_limits.share()
+
+
+Times = namedtuple("Times", "user idle")
+
+
+def test_a_new_thread_sees_the_load_that_others_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_last_sample", None)
+    monkeypatch.setattr(devices, "_last_load", None)
+    seen = []
+    for times in (Times(100.0, 100.0), Times(103.0, 101.0), Times(103.1, 101.0)):
+        monkeypatch.setattr(devices.psutil, "cpu_times", lambda times=times: times)
+        with ThreadPoolExecutor(1) as thread:
+            seen.append(thread.submit(lambda: devices.list_devices()[-1].load).result())
+    assert seen == [None, 0.75, 0.75], "nothing yet; three of four seconds; too short a time to tell"

@@ -1,4 +1,4 @@
-"""Each failure of SQLite and of the operating system has one plain sentence, and is known as what it is."""
+"""Failures of the machine are told in one sentence."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from safetensors import SafetensorError
 
 from fedcore import system_errors
+from fedcore.config import load
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
 from fedcore.store import Store
@@ -182,3 +183,9 @@ def test_a_damaged_schema_that_sqlite_quotes_is_damage(tmp_path):
     db.write_bytes(content[:place] + b"CRE\xd4TE" + content[place + 6 :])
     with pytest.raises(FedLensError, match="is damaged"):
         Store(db).experiments.all()
+
+
+def test_a_path_with_line_breaks_is_told_in_one_line() -> None:
+    with pytest.raises(FedLensError, match=r"^cannot read no such file .toml") as caught:
+        load("no such\r\nfile\u2028.toml")
+    assert len(caught.value.line().splitlines()) == 1

@@ -1,8 +1,18 @@
+"""Backbones, the facts of their specs, and the tags of their weights."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.errors import EntryNotFoundError
 
-from fedcore.clip import backbone, light_import
-from fedcore.clip.specs import backbone_spec
+from fedcore.clip import backbone, light_import, tags
+from fedcore.clip.specs import backbone_spec, config_files
+from fedcore.errors import FedLensError
 from tests.support.clip import SMALL, encoded, noise
 
 open_clip = light_import.open_clip()
@@ -86,3 +96,79 @@ def test_lower_precision_stays_near_and_has_a_key_of_its_own(tmp_path, precision
     assert torch.nn.functional.cosine_similarity(ours, theirs).min() > near
     assert low.model.visual.conv1.weight.dtype == torch.float32, "methods compute in single precision"
     assert torch.equal(*(encoded(b, noise(3), "pixels", tmp_path) for b in (low, full))), "stored alike"
+
+
+def test_facts_are_open_clips_own_numbers():
+    found = backbone_spec("ViT-B-32")
+    assert (found.embed_dim, found.token_width, found.vision_width) == (512, 512, 768)
+    assert (found.vision, found.vision_layers, found.text_layers) == ("vit", 12, 12)
+    assert found.image_size == 224 and found.prompts is None
+    assert backbone_spec("RN50").vision == "resnet" and backbone_spec("RN50").vision_layers == 0
+    assert backbone_spec("RN50").token_width == 512 and backbone_spec("RN50").embed_dim == 1024
+
+
+def test_every_known_model_has_facts():
+    assert len(config_files()) > 50
+    assert all(backbone_spec(name).embed_dim > 0 for name in config_files())
+
+
+def test_an_unknown_name_is_answered_with_near_ones():
+    with pytest.raises(FedLensError, match=r"unknown backbone 'ViT-B32'; did you mean 'ViT-B-32") as caught:
+        backbone_spec("ViT-B32")
+    assert caught.value.field == "backbone.name"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """A hub without a network: ``files`` maps names to contents, ``error`` is raised by every download."""
+    state: dict = {"files": {}, "error": None, "asked": []}
+    cache = tmp_path / "weights.bin"
+
+    def download(repo: str, file: str, tqdm_class: type) -> str:
+        state["asked"].append(file)
+        if state["error"]:
+            raise state["error"]
+        if file not in state["files"]:
+            raise EntryNotFoundError(f"404 {file}")
+        bar = tqdm_class(total=len(state["files"][file]), desc=file, unit="B")
+        for _ in state["files"][file]:
+            bar.update(1)
+            time.sleep(0.005)
+        cache.write_bytes(state["files"][file])
+        return str(cache)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(tags, "cached", lambda name, tag: cache if cache.is_file() else None)
+    monkeypatch.setattr(tags, "POLL_SECONDS", 0.01)
+    return state
+
+
+def test_weights_are_fetched_with_progress(hub):
+    hub["files"] = {tags.repository("ViT-B-32", "openai")[1][1]: b"0" * 40}
+    steps = list(tags.fetch("ViT-B-32", "openai"))
+    assert len(hub["asked"]) == 2  # the safetensors file first, then the one that there is
+    assert steps[-1] == (40, 40)
+    counted = [done for done, total in steps if total == 40]
+    assert counted == sorted(counted) and 0 < counted[0] < 40
+
+
+def test_what_is_here_is_not_fetched(hub):
+    hub["files"] = {tags.repository("ViT-B-32", "openai")[1][0]: b"0" * 7}
+    list(tags.fetch("ViT-B-32", "openai"))
+    hub["asked"].clear()
+    assert list(tags.fetch("ViT-B-32", "openai")) == [(7, 7)]
+    assert hub["asked"] == []
+
+
+def test_without_a_network_it_says_what_to_do(hub):
+    hub["error"] = OSError("no route to host")
+    with pytest.raises(
+        FedLensError, match="cannot be downloaded .OSError: no route to host.*hf download timm"
+    ):
+        list(tags.fetch("ViT-B-32", "openai"))
+
+
+def test_an_unknown_tag_is_refused_before_anything_is_asked(hub):
+    with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
+        list(tags.fetch("ViT-B-32", "opanai"))
+    assert hub["asked"] == []

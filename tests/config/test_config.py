@@ -1,9 +1,16 @@
+"""Experiments as TOML files: read, expanded, and refused with the field that is wrong or unknown."""
+
+from __future__ import annotations
+
+import time
+
 import pytest
 
 from fedcore import config
-from fedcore.config import expand
+from fedcore.config import expand, experiment
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
 from fedcore.papers.experiments import preset
 
 TEXT = """
@@ -87,3 +94,84 @@ def test_what_is_not_toml_and_what_is_not_there_get_one_line(tmp_path):
         config.loads("name = ")
     with pytest.raises(FedLensError, match=r"cannot read .*none\.toml"):
         config.load(tmp_path / "none.toml")
+
+
+METHOD = 'methods = [{ name = "fedot" }]\n'
+UNKNOWN = {
+    "misspelled at the top": ("seed = [1]", "seed: no such field; did you mean 'seeds'?"),
+    "misspelled in a table": ("[data]\nshot = 3", "data.shot: no such field; did you mean 'shots'?"),
+    "misspelled in a cohort": (
+        "[[cohorts]]\nclients = 2\nbackbone = { nam = 'x' }",
+        "cohorts.0.backbone.nam: no such field; did you mean 'name'?",
+    ),
+    "of a table, at the top": ("alpha = 0.3", "alpha: no such field; 'alpha' belongs in [partition]"),
+    "of another table": ("[data]\nalpha = 0.3", "data.alpha: no such field; 'alpha' belongs in [partition]"),
+    "of the top, in a table": (
+        "[partition]\nrounds = 3",
+        "partition.rounds: no such field; 'rounds' belongs at the top of the file, before the first table",
+    ),
+    "of a method": ("[data]\nblocks = 2", "'blocks' belongs in the config of a method that has it (fedot)"),
+    "swept, without its table": ("[sweep]\nalpha = [1]", "did you mean 'partition.alpha'?"),
+    "swept, misspelled": ("[sweep]\n'partition.alhpa' = [1]", "did you mean 'partition.alpha'?"),
+    "swept, of a method": ("[sweep]\n'methods.fedot.block' = [1]", "did you mean 'blocks'?"),
+}
+
+
+def test_a_hyper_parameter_outside_the_config_belongs_to_the_method_of_its_entry() -> None:
+    text = "[[methods]]\nname = 'fedot'\n[[methods]]\nname = 'promptfl'\nlr = 0.002"
+    with pytest.raises(FedLensError) as caught:
+        experiment.loads(text)
+    assert caught.value.line() == (
+        "methods.1.lr: no such field; 'lr' belongs in promptfl's config: "
+        "config = { lr = ... }, or [methods.config]"
+    )
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_field_says_where_it_belongs_or_what_is_nearest(name: str) -> None:
+    text, said = UNKNOWN[name]
+    with pytest.raises(FedLensError) as caught:
+        experiment.expand(experiment.loads(METHOD + text))
+    assert said in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("rounds = 3", "config.rounds: no such field; 'rounds' belongs at the top of the file"),
+        ("shots = 1", "config.shots: no such field; 'shots' belongs in [data]"),
+        ("block = 3", "config.block: no such field; did you mean 'blocks'?"),
+    ],
+)
+def test_a_hyper_parameter_that_is_none_says_so_too(field: str, said: str) -> None:
+    def read() -> None:
+        entry = experiment.loads(f"methods = [{{ name = 'fedot', config = {{ {field} }} }}]").methods[0]
+        registry.build_config(entry.name, entry.config, "methods.0.config")
+
+    with pytest.raises(FedLensError) as caught:
+        read()
+    assert said in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    "before", ["", "[sweep]\n", "["], ids=["a key", "a key of the sweep", "the name of a table"]
+)
+def test_a_key_of_thousands_of_parts_is_refused_at_once(before: str) -> None:
+    key = ".".join(["a"] * 20_000)
+    started = time.process_time()
+    with pytest.raises(FedLensError, match="a key has 100 parts or more"):
+        experiment.loads(f"{METHOD}{before}{key}{']' if before == '[' else '= [1]'}")
+    assert time.process_time() - started < 1, "tomllib alone takes 9 s for the first of them"
+
+
+def test_dotted_texts_are_no_keys() -> None:
+    notes = "v1.2.3 ... " * 500 + ". " * 500
+    assert experiment.loads(f"notes = '{notes}'\n{METHOD}").notes == notes
+
+
+def test_an_experiment_has_no_more_runs_than_a_sweep_may_have() -> None:
+    many = experiment.loads(f"seeds = {list(range(3001))}\nmethods = [{{ name = 'fedot' }}]")
+    assert len(experiment.expand(many)) == 3001
+    with pytest.raises(FedLensError, match=r"12,004 runs, more than 10,000; name fewer seeds") as caught:
+        experiment.expand(many.model_copy(update={"held_out": ("a", "b", "c", "d")}))
+    assert caught.value.field == "seeds"

@@ -1,4 +1,4 @@
-"""The catalog: every name loads or says what it needs, and cheap facts agree with what is loaded."""
+"""The catalog of data sets: its entries, their page in the documentation, and the presets that name them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from PIL import Image
 
 from fedcore.data import catalog, descriptions
 from fedcore.data.entry import squash
+from fedcore.data.splits import split
 from fedcore.errors import FedLensError
+from fedcore.papers.experiments import published
+from fedcore.records.codes import TEST, TRAIN
+from tests.support.data.layouts import WRITE, leaf_file, leaf_user
+from tools.docs import data as data_doc
 
 EMBEDDED = ("rotated-digits", "shapes", "shapes-conflict", "shapes-common", "shapes-39")
 
@@ -167,3 +172,62 @@ def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
     with pytest.raises(FedLensError, match=r"descriptions\.json") as caught:
         descriptions.read("folder", str(root))
     assert caught.value.field == "data.root"
+
+
+def many_writers(root: Path) -> Path:
+    """Writers 0 to 33: FedOT's four have all digits twice, the others have written one."""
+    four = (0, 25, 26, 33)
+    users = {f"f{i:04d}": leaf_user([*range(10), *range(10)] if i in four else [7], i) for i in range(34)}
+    leaf_file(root / "all_data_0.json", users)
+    return root
+
+
+def test_presets_name_domains_and_splits_that_their_data_sets_have():
+    for name, experiment in published().items():
+        data, entry = experiment.data, catalog.entry(experiment.data.name)
+        assert set(data.domains or ()) <= set(entry.domains) or entry.loader == "leaf", name
+        assert data.split not in ("official", "swapped") or entry.official_split, name
+
+
+def test_flowers_are_cut_as_fedalign_says(tmp_path: Path):
+    """Clients hold the official test and validation parts, the official training part is the test set."""
+    images = catalog.load("flowers102", str(WRITE["flowers102"](tmp_path)))
+    official, swapped = (split(images, scheme, seed=1) for scheme in ("official", "swapped"))
+    assert np.bincount(official).tolist() == [102, 102, 204]
+    assert ((swapped == TEST) == (official == TRAIN)).all()
+    assert ((swapped == TRAIN) == (official != TRAIN)).all()
+    splits = {e.data.split for e in published().values() if e.data.name == "flowers102"}
+    assert splits == {"swapped"}
+
+
+def test_fedots_writers_are_those_at_their_places(tmp_path: Path):
+    images = catalog.load("femnist-digits", str(many_writers(tmp_path)), ["33", "0", "25", "26"])
+    wrote = np.array([np.asarray(images.read(i))[0, 0, 0] - 1 for i in range(len(images))])
+    assert wrote.tolist() == [int(images.domains[d]) for d in images.domain]
+
+
+PAGE = data_doc.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_is_up_to_date():
+    assert data_doc.render(PAGE) == PAGE, "out of date; run python -m tools.docs"
+    assert data_doc.render(PAGE.replace("| `pacs` | 9,991 |", "| `pacs` | 9,990 |")) == PAGE
+
+
+def test_every_data_set_has_its_section():
+    for name in WRITE:
+        entry = catalog.entry(name)
+        assert f"### {entry.title}\n\n<!-- entry: {name} -->" in PAGE
+        for said in (
+            entry.citation,
+            entry.licence,
+            entry.how_to_get,
+            entry.official_split,
+            *entry.domains[1:],
+        ):
+            assert said in PAGE, name
+
+
+def test_a_marker_of_no_data_set_is_noticed():
+    with pytest.raises(FedLensError, match="did you mean 'pacs"):
+        data_doc.render("<!-- entry: pax -->\n<!-- end -->")

@@ -1,4 +1,4 @@
-"""Single files: every kind of damage is told, every kind of picture becomes upright RGB."""
+"""Image files of every kind become the pixels that are meant, also as drafts and as rows of features."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data import image_files
+from fedcore.config import DataConfig, Experiment, expand
+from fedcore.config.grouping import group_hash
+from fedcore.data import catalog, image_files
+from fedcore.data.image_files import decode
+from fedcore.data.images import with_draft_decoding
+from fedcore.engine.prepare import load_images
 from fedcore.errors import FedLensError
+from tests.support.data.layouts import read_folder
 
 
 def noise(size: int = 64, seed: int = 0) -> Image.Image:
@@ -135,3 +141,48 @@ def test_threads_keep_the_order_and_hold_few_results():
     assert [next(results) for _ in range(3)] == [0, 2, 4]
     assert len(taken) < 500
     assert list(results)[-1] == 9998
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A photo domain with a large and a small JPEG and a PNG, for each of two classes."""
+    for name in ("cat", "dog"):
+        folder = tmp_path / "set" / "photo" / name
+        folder.mkdir(parents=True)
+        noise = np.random.default_rng(len(name)).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+        picture = Image.fromarray(noise).resize((800, 600))
+        picture.save(folder / "large.jpg")
+        picture.resize((80, 60)).save(folder / "small.jpg")
+        picture.save(folder / "whole.png")
+    return tmp_path / "set"
+
+
+def test_large_jpegs_shrink_no_further_than_asked(root):
+    folder = root / "photo" / "cat"
+    assert decode(folder / "large.jpg").size == (800, 600)
+    assert decode(folder / "large.jpg", 224).size == (400, 300)  # 1/4 would be 150 high
+    assert decode(folder / "large.jpg", 64).size == (100, 75)
+    assert decode(folder / "small.jpg", 224).size == (80, 60)
+    assert decode(folder / "whole.png", 64).size == (800, 600)
+
+
+def test_drafts_have_a_key_of_their_own(root):
+    images, _ = read_folder(root)
+    quick = with_draft_decoding(images, 224)
+    assert images.read(0).size == (800, 600) and quick.read(0).size == (400, 300)
+    assert len({images.fingerprint, quick.fingerprint, with_draft_decoding(images, 64).fingerprint}) == 3
+    assert quick.keys == images.keys and quick.labels.tolist() == images.labels.tolist()
+
+
+def test_what_has_no_files_stays_as_it_is():
+    images = catalog.load("shapes")
+    assert with_draft_decoding(images, 224) is images
+
+
+def test_the_config_chooses_and_the_backbone_sets_the_size(root):
+    experiment = Experiment(methods=[{"name": "zero-shot"}], data=DataConfig(name="folder", root=str(root)))
+    run = expand(experiment)[0]
+    quick = run.model_copy(update={"data": run.data.model_copy(update={"decode": "draft"})})
+    assert load_images(run)[0].read(0).size == (800, 600)
+    assert load_images(quick)[0].read(0).size == (100, 75)  # mini-vit reads 64 pixels or fewer
+    assert group_hash(quick) != group_hash(run)

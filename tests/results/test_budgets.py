@@ -1,3 +1,5 @@
+"""Searches and their budgets beside results."""
+
 from __future__ import annotations
 
 import csv
@@ -6,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.config import Experiment, MethodEntry, Tuned
+from fedcore.config import Experiment, MethodEntry, Tuned, parse
+from fedcore.plots.search import DrawPoint, search_chart, search_table
+from fedcore.plots.theme import Theme
 from fedcore.results import curves, exports
 from fedcore.results.comparison import compare
 from fedcore.results.further_seeds import missing_runs, more_seeds
 from fedcore.results.leaderboard import board, board_settings
+from fedcore.results.search import methods_of
 from fedcore.results.summary import summarise
 from fedcore.store import Store
 from tests.support import fill
@@ -93,3 +98,34 @@ def test_further_seeds_of_a_tuned_row_leave_out_the_seed_of_its_search(db):
     (setting,) = board_settings(store, [r for e in store.experiments.all() for r in e.runs])
     plans = missing_runs(store, *board(store, setting, "personal").rows, 3)
     assert [[run.seed for run in runs] for _, runs in plans] == [[3, 4], [3, 4]], "the same for both"
+
+
+def test_a_search_names_the_best_draw_so_far_with_its_values(tmp_path: Path) -> None:
+    tuning = {"draws": 3, "space": {"fedot": {"blocks": {"choices": [2, 4]}}}}
+    methods = [{"name": "fedot"}, {"name": "promptfl"}, {"name": "zero-shot"}]
+    db = tmp_path / "runs.db"
+    created, writers = fill.start(db, parse({"name": "x", "methods": methods, "rounds": 1, "tuning": tuning}))
+    for i in (0, 1):
+        fill.train(writers[i])
+    for writer in writers[3:6]:
+        writer.claim.finish("failed", "it diverged")
+    store = Store(db)
+    fedot, promptfl, zero_shot = methods_of(store, store.experiments.get(created.experiment_id))
+    assert (fedot.done, fedot.failed, fedot.budget, fedot.fields) == (2, 0, 3, ("lr", "blocks"))
+    assert fedot.text.startswith("draw 1 of 3, learning rate 5e-05, blocks 1, ")
+    assert promptfl.text == "all 3 draws failed" and zero_shot.text == "nothing to search"
+
+
+def test_the_chart_of_draws_marks_the_best_and_has_a_logarithmic_axis_for_wide_ranges() -> None:
+    points = [
+        DrawPoint("FedOT", "fedot", value, accuracy, f"draw {i}", accuracy == 90)
+        for i, (value, accuracy) in enumerate([(0.001, 80), (0.1, 90), (0.01, 70)], 1)
+    ]
+    chart = search_chart(points, Theme(), "methods.fedot.lr")
+    assert chart.figure.layout.xaxis.type == "log"
+    (trace,) = chart.figure.data
+    assert trace.marker.size[1] > trace.marker.size[0] == trace.marker.size[2]
+    assert chart.alt.endswith("best: FedOT 90.0 % at 0.1.")
+    assert search_table(points, "methods.fedot.lr")["best"] == ["", "yes", ""]
+    words = [p._replace(value=text) for p, text in zip(points, ("text", "random", "text"), strict=True)]
+    assert search_chart(words, Theme(), "methods.fedot.init").figure.layout.xaxis.type == "category"

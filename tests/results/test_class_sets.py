@@ -1,18 +1,22 @@
-"""Accuracy on all samples of the clients' classes: a metric of its own, and no column of the heatmaps."""
+"""Accuracy on the classes of a client, and on the label spaces of several data sets."""
 
 from __future__ import annotations
 
 import csv
 import io
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from fedcore.config import Experiment, dumps, expand, loads
 from fedcore.records.events import Entity, RoundFinished, Started
 from fedcore.results.comparison import compare
+from fedcore.results.curves import accuracy_by_round
 from fedcore.results.metrics import METRICS
 from fedcore.results.panels.matrices import row_panels
 from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.settings import setting_key, setting_title
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.exported import exported
@@ -69,3 +73,80 @@ def test_the_export_of_rounds_names_it(recorded):
         if r["test_set"].startswith("classes")
     }
     assert sets == {("a", "classes of a", "2", "10"), ("b", "classes of b", "6", "10")}
+
+
+COLUMNS = [
+    ("client", "trees-1", "trees", (3, 4)),
+    ("client", "trees-2", "trees", (1, 4)),
+    ("client", "things", "things", (9, 10)),
+    ("base", "base: trees", "trees", (20, 40)),
+    ("base", "base: things", "things", (3, 10)),
+    ("new", "new: trees", "trees", (10, 40)),
+    ("new", "new: things", "things", (7, 10)),
+]
+L, B, V = Fraction(7, 10), Fraction(2, 5), Fraction(19, 40)
+"""Mean of (3/4 + 1/4) / 2 and 9/10; of 1/2 and 3/10; of 1/4 and 7/10."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    db = tmp_path_factory.mktemp("runs") / "runs.db"
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("promptfl",), seeds=(1,), rounds=1))
+    listed = [Entity(i, kind, name, domain=of) for i, (kind, name, of, _) in enumerate(COLUMNS, start=1)]
+    entities = (Entity(0, "global", "global"), *listed)
+    writer.started(Started(entities=entities, rounds_total=1, environment={}))
+    for round_ in (0, 1):
+        cells = [fill.cell(0, at, *counts) for at, (*_, counts) in enumerate(COLUMNS, start=1)]
+        own = [fill.cell(at, at, *COLUMNS[at - 1][3]) for at in (1, 2, 3)]
+        writer.write_round(RoundFinished(round=round_, cells=(*cells, *own)))
+    writer.claim.finish("done")
+    return Store(db)
+
+
+def test_local_is_averaged_over_clients_of_a_data_set_and_then_over_data_sets(store: Store):
+    (row,) = compare(store, [1]).rows
+    means = {metric: stat.mean for metric, stat in row.stats.items()}
+    exact = {"local": L, "base": B, "new": V, "harmonic_local": 3 / (1 / L + 1 / B + 1 / V)}
+    for metric, share in exact.items():
+        assert means[metric] == pytest.approx(float(100 * share), rel=1e-12), metric
+    assert means["personal"] == pytest.approx(100 * (3 / 4 + 1 / 4 + 9 / 10) / 3), "clients weigh equally"
+    assert row.breakdowns["domain"].keys() == {"trees", "things"}
+
+
+def test_local_has_a_curve(store: Store):
+    (line,) = accuracy_by_round(store, {1: 1}, "local")
+    assert line.x == (0, 1) and line.y == pytest.approx([70.0, 70.0])
+
+
+def test_a_heatmap_has_columns_for_each_data_set(store: Store):
+    (run,) = store.experiments.get(1).runs
+    panel = run_panel(store, run, "matrix")
+    assert panel.columns == tuple(name for _, name, *_ in COLUMNS)
+
+
+def test_local_is_no_metric_of_other_protocols(store: Store, tmp_path: Path):
+    db = tmp_path / "runs.db"
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("promptfl",), seeds=(1,), rounds=1))
+    names = [("global", "global"), ("client", "a"), ("base", "base classes"), ("new", "new classes")]
+    entities = tuple(Entity(i, kind, name) for i, (kind, name) in enumerate(names))
+    writer.started(Started(entities=entities, rounds_total=1, environment={}))
+    writer.write_round(RoundFinished(round=1, cells=tuple(fill.cell(0, at, 1, 2) for at in (1, 2, 3))))
+    writer.claim.finish("done")
+    (row,) = compare(Store(db), [1]).rows
+    assert "harmonic" in row.stats and not {"local", "harmonic_local"} & row.stats.keys()
+
+
+def test_further_data_belong_to_the_setting_and_to_the_file():
+    content = {
+        "data": {"name": "shapes-39", "training_classes": "own"},
+        "further_data": [{"name": "rotated-digits"}],
+        "partition": {"kind": "blocks", "classes_per_client": 3},
+        "methods": [{"name": "fedtpg"}],
+    }
+    experiment = Experiment(**content)
+    assert loads(dumps(experiment)) == experiment
+    (run,), (alone,) = (expand(Experiment(**{**content, **c})) for c in ({}, {"further_data": []}))
+    assert setting_title(run) == "shapes-39 + rotated-digits · blocks of 3 classes · mini-vit · cross-class"
+    assert setting_key(run) != setting_key(alone)
+    moved = run.further_data[0].model_copy(update={"root": "/elsewhere"})
+    assert setting_key(run) == setting_key(run.model_copy(update={"further_data": (moved,)}))

@@ -1,9 +1,10 @@
-"""Which runs are seeds of one row, and which rows share a setting."""
+"""Which runs are rows of one setting, and how settings are called."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -18,10 +19,12 @@ from fedcore.config import (
     expand,
 )
 from fedcore.config.grouping import group_hash
+from fedcore.data.assigners import Kind
 from fedcore.methods import registry
 from fedcore.results import settings
 from fedcore.results.comparison import compare
 from fedcore.results.differences import config_differences, difference, partial_fields
+from fedcore.results.setting_text import setting_paragraph
 from fedcore.results.settings import setting_key
 from fedcore.results.sweeps import sweep_families
 from fedcore.store import Recorder, Store
@@ -242,3 +245,34 @@ def test_a_new_field_leaves_the_keys_of_links_as_they_were() -> None:
     assert {setting_key(run) for run in runs.values()} == {"1bd8c3b8056d"}
     keys = {method: settings.row_key(run) for method, run in runs.items()}
     assert keys == ROW_KEYS, "name the new field and its default in LATER (fedcore/results/settings.py)"
+
+
+NEEDED = {"clients": 6, "alpha": 0.3, "classes_per_client": 1}
+
+
+def paragraph(db: Path, **changes: object) -> str:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    found = compare(Store(db), [fill.done(db, experiment.model_copy(update=changes))])
+    return setting_paragraph(Store(db), found.rows)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_partition_is_described(tmp_path: Path, kind: Kind) -> None:
+    text = paragraph(tmp_path / "runs.db", partition=PartitionConfig(kind=kind, **NEEDED))
+    assert "The federation has 6 clients " in text
+
+
+def test_protocol_and_shots_are_described(tmp_path: Path) -> None:
+    data = DataConfig(training_classes="base", class_order="name", shots=4, shots_scope="federation")
+    text = paragraph(tmp_path / "runs.db", data=data)
+    assert "train on the base classes, the first half in alphabetical order." in text
+    assert "All clients together train on 4 images of each class." in text
+    text = paragraph(tmp_path / "runs.db", data=data.model_copy(update={"shots_scope": "client"}))
+    assert "Each client trains on 4 images of each class." in text
+
+
+def test_the_domains_without_a_client_are_named(tmp_path: Path) -> None:
+    one = paragraph(tmp_path / "one.db", held_out=("0°",))
+    assert "The domain 0° has no client and is the unseen test set." in one
+    two = paragraph(tmp_path / "two.db", held_out=("0°", "15°"))
+    assert "Each of the domains 0°, 15° in turn has no client and is the unseen test set." in two

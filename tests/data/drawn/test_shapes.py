@@ -1,10 +1,12 @@
-"""Drawn data sets: the same pixels in every process, right labels, and the purpose of the large ones."""
+"""The embedded data sets, drawn shapes and rotated digits: labels, domains and keys of their images."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.drawn import drawing, shapes
+from fedcore.data.drawn import digits, drawing, shapes
 from fedcore.data.splits import split
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
@@ -102,3 +104,35 @@ def test_swapped_domains_show_one_class_under_the_name_of_another():
     row = images.keys.index(key)
     assert images.classes[images.labels[row]] == "heart"
     assert np.array_equal(np.asarray(images.read(row)), shapes.draw_key(key, one.swaps))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits.load()
+
+
+def test_every_image_is_in_one_domain(data):
+    assert len(data) == 1797 and len(set(data.keys)) == 1797
+    counts = np.bincount(data.domain, minlength=6)
+    assert counts.sum() == 1797 and counts.max() - counts.min() <= 6
+
+
+def test_domains_are_stratified_by_class(data):
+    table = np.zeros((6, 10), dtype=int)
+    np.add.at(table, (data.domain, data.labels), 1)
+    assert (table.max(0) - table.min(0)).max() <= 1
+
+
+def test_enlarge_turns_counter_clockwise():
+    bar = np.zeros((8, 8))
+    bar[0:4, 3:5] = 16  # the upper half of an upright bar
+    turned = np.asarray(digits.enlarge(bar, 90.0))[..., 0].astype(float)
+    assert turned[:, :32].sum() > 5 * turned[:, 32:].sum()  # the top goes to the left
+
+
+def test_the_file_holds_what_scikit_learn_loads():
+    from sklearn.datasets import load_digits
+
+    bunch, (pixels, labels) = load_digits(), digits._bundled()
+    assert np.array_equal(pixels, bunch.images) and np.array_equal(labels, bunch.target)
+    assert np.array_equal(digits.load().labels, labels)

@@ -1,4 +1,4 @@
-"""FedDEAP refuses settings that its equations do not fit."""
+"""FedDEAP's prompts: the settings that they need, and their text features."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedcore.clip.prompts import class_suffix, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap.networks import PromptedTexts
+from fedcore.seeds import torch_generator
 from tests.support.against import build
-from tests.support.tiny import tiny_federation
+from tests.support.tiny import tiny_backbone, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 
@@ -39,3 +42,43 @@ def test_prompts_without_room_name_the_class():
     with pytest.raises(FedLensError, match="a context of 68 leaves no room for class 'snow owl") as error:
         build("feddeap", federation, prompt_length=4, personal_length=64)
     assert error.value.field == "personal_length"
+
+
+@pytest.fixture
+def drawn():
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("cat", "very long fire engine", "owl", "snow owl"), "a photo of a {}.")
+    generator = torch_generator(0, "two prompts")
+    prompts = [torch.randn(3, 4, n, 16, dtype=torch.float64, generator=generator) for n in (3, 2)]
+    return backbone, suffix, [prompt.requires_grad_() for prompt in prompts]
+
+
+def test_features_and_gradients_are_those_of_one_sequence(drawn):
+    backbone, suffix, prompts = drawn
+    ours = PromptedTexts(backbone, suffix).encode(*prompts)
+    plain = encode_class_context(backbone, torch.cat(prompts, 2), suffix)
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-12)
+    towards = torch.randn(plain.shape, dtype=torch.float64, generator=torch_generator(0, "towards"))
+    for prompt in prompts:
+        (gradient,), (expected,) = (
+            torch.autograd.grad((text * towards).sum(), [prompt], retain_graph=True) for text in (ours, plain)
+        )
+        assert expected.abs().max() > 1e-3
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-10)
+
+
+def test_the_domain_prompts_gradient_does_not_enter_the_shared_prompt(drawn, monkeypatch):
+    backbone, suffix, (shared, own) = drawn
+    entered: list[int] = []
+
+    def watched(prefix: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        prefix.register_hook(lambda gradient: entered.append(len(gradient)))
+        return encode(prefix, *rest)
+
+    encode = backbone.text.encode
+    monkeypatch.setattr(backbone.text, "encode", watched)
+    text = PromptedTexts(backbone, suffix).encode(shared, own)
+    torch.autograd.grad(text.sum(), [own], retain_graph=True)
+    assert not entered
+    torch.autograd.grad(text.sum(), [shared])
+    assert sum(entered) == 3 * 4, "every client's prompt of every class once"

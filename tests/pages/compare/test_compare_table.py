@@ -1,4 +1,4 @@
-"""The summary of Compare can be filtered, sorted, cut and put into sections, which the address holds."""
+"""The table of the page Compare: filtered, sorted, saved, marked, and set against a baseline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.markup import elements, tables
-from tests.support.web.pages import Opened, html
+from tests.support.web.pages import Opened, html, widget
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +202,55 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     assert not app.exception
     app = next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
     assert not app.get("plotly_chart") and len(app.dataframe) == 5
+
+
+def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, tmp_path: Path) -> None:
+    """An added experiment has the same method with another value, so that labels name it."""
+    db = tmp_path / "runs.db"
+    methods = ("fedot", "promptfl")
+    fill.done(db, fill.an_experiment("One", methods=methods, seeds=(1,), rounds=2))
+    other = fill.an_experiment("Two", methods=("fedot",), seeds=(1,), rounds=2)
+    other = other.model_copy(
+        update={"methods": (other.methods[0].model_copy(update={"config": {"lr": 0.5}, "label": None}),)}
+    )
+    fill.done(db, other)
+    fill.done(db, fill.an_experiment("Three", methods=("promptfl",), seeds=(2,), rounds=3))
+    app = open_page("compare", ids=["1"])
+    chosen = widget(app, "Baseline", "selectbox")
+    label = next(o for o in chosen.options if "FedOT" in o)
+    app = chosen.select(label).run()
+
+    app = widget(app, "Experiments").set_value([1, 2]).run()
+    now = widget(app, "Baseline", "selectbox")
+    assert now.value is not None and now.value in now.options and now.value.startswith("FedOT ")
+
+    app = widget(app, "Experiments").set_value([3]).run()
+    assert widget(app, "Baseline", "selectbox").value is None
+    assert any("The baseline FedOT" in c.value and "has no row here" in c.value for c in app.caption)
+
+    app = widget(app, "Experiments").set_value([1]).run()
+    assert widget(app, "Baseline", "selectbox").value == label
+
+
+def two_runs(db: Path, read: tuple[str, str]) -> None:
+    """Two methods of one experiment; what the record of each says of the data that it read."""
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
+    for writer, data in zip(writers, read, strict=True):
+        fill.train(writer, environment={"data": data, "pixels": data})
+    fill.let_go(db, writers[0].claim.owner)
+
+
+@pytest.mark.parametrize("read", [("a", "a"), ("a", "b")], ids=["same", "changed"])
+@pytest.mark.parametrize("tab", ["Two runs", "Heatmaps"])
+def test_images_are_compared_only_where_both_runs_read_them(
+    open_page: Opened, tmp_path: Path, tab: str, read: tuple[str, str]
+) -> None:
+    two_runs(tmp_path / "runs.db", read)
+    app = open_page("compare", ids=["1"], baseline="PromptFL", tab=tab)
+    app.session_state["pictures_compare_gap_models_0_open"] = True
+    app = app.run()
+    assert not app.exception
+    refused = [i.value for i in app.info if "read different images" in i.value]
+    assert len(refused) == (read[0] != read[1]), [i.value for i in app.info]
+    asked = [b for b in app.button if b.label in ("Find the pictures", "Compute predictions")]
+    assert not refused or all(b.disabled for b in asked)

@@ -1,14 +1,16 @@
-"""What the form says about bad input: in its own words, beside the field."""
+"""What is typed wrong on the page New is named beside its field and beside Launch."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
 from pages.forms.fields import MAX_SEEDS, seeds_of
-from tests.support.web.pages import Opened, button
+from tests.support.web.pages import Opened, button, more_of_the_data, open_form, widget
 
 
 @pytest.mark.parametrize(
@@ -67,3 +69,73 @@ def test_an_error_of_the_form_names_the_field(
     assert len(error.value) < 250
     assert f"Not ready: see {beside}." in [c.value for c in app.caption]
     assert button(app, "Launch").disabled
+
+
+def not_ready(app: AppTest) -> str:
+    """Return what the page says beside Launch, which is not ready; empty where it is."""
+    said = [c.value.replace("\\", "") for c in app.caption if c.value.startswith("Not ready: see ")]
+    assert not app.exception
+    assert button(app, "Launch").disabled == bool(said) == bool(app.error)
+    return said[0].removeprefix("Not ready: see ").removesuffix(".") if said else ""
+
+
+WRONG = {
+    "Rounds": ("-1", "", "1.7", "ten", "99999999999999999999", "nan"),
+    "Seeds": ("1-",),
+    "Time limit": ("-1", "soon"),
+    "Clients per domain": ("0", "1e999"),
+    "Minimum samples": ("", "-1", "0x3"),
+    "Dirichlet alpha": ("0", "a"),
+    "Shots per class": ("0", "few"),
+    "Prompt": ("no place for the class",),
+    "Blocks": ("7", "", "2.5"),
+    "Learning rate": ("-1", "fast", "0,1"),
+}
+"""Labels of fields, and what cannot be their value; Participation is tried in Chromium."""
+OF_FEDOT = {"Blocks": "FedOT, blocks", "Learning rate": "FedOT, learning rate"}
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 6))])
+def test_what_is_typed_and_wrong_is_named_beside_launch(open_page: Opened, number: int) -> None:
+    """Each field has its first wrong value, and for ``make slow`` all others."""
+    app = open_form(more_of_the_data(open_page("new", preset="demo")), "FedOT")
+    assert not app.number_input, "Streamlit keeps a number outside its range from the page's program"
+    assert not_ready(app) == ""
+    for label, value in [(label, wrong[number]) for label, wrong in WRONG.items() if number < len(wrong)]:
+        field = next(w for w in app.text_input if w.label.startswith(label))
+        before = field.value
+        app = field.set_value(value).run()
+        assert not_ready(app).startswith(OF_FEDOT.get(label, label)), (label, value)
+        next(w for w in app.text_input if w.label.startswith(label)).set_value(before)
+    assert not_ready(app.run()) == ""
+
+
+def test_a_swept_value_that_is_wrong_is_named(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state[next(e for e in app.expander if e.label.startswith("Sweep")).key] = True
+    app = widget(app.run(), "Fields").set_value(["rounds"]).run()
+    for value in ("-1, 1", "few", "1, 1", ""):
+        app = next(w for w in app.text_input if w.label == "Rounds: values").set_value(value).run()
+        assert not_ready(app), value
+
+
+def test_column_names_that_are_wrong_are_named(open_page: Opened, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\n")
+    app = more_of_the_data(open_page("new", preset="demo"))
+    app = widget(app, "Data set", "selectbox").select("A CSV list of your own").run()
+    app = widget(app, "Folder on this machine", "text_input").set_value(str(tmp_path / "list.csv")).run()
+    app = more_of_the_data(app)
+    for value in ("label species", "colour = x"):
+        app = widget(app, "Column names", "text_input").set_value(value).run()
+        assert not_ready(app) == "Column names", value
+
+
+def test_a_file_that_cannot_be_used_is_not_ready_with_the_form_before_it(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state["toml_box"] = True
+    app.run()
+    for content in (b"rounds = 0", b"\xff\xfe", b"not toml"):
+        app = app.file_uploader[0].set_value(("mine.toml", content, "application/toml")).run()
+        assert not_ready(app) == "TOML file"
+    app = app.file_uploader[0].set_value(None).run()
+    assert not_ready(app) == ""

@@ -1,4 +1,4 @@
-"""A method file that an experiment names: the page New and the command line ask before they run it."""
+"""Methods of a user's own file, and the text that the documentation has of each method, on the page New."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedcore.cli.main import main
 from fedcore.config import dumps, parse
 from fedcore.methods import consent, registry
 from fedcore.store import Store
+from pages.forms.methods import guide
 from tests.support.web.pages import Opened, button
 
 SOURCE = """
@@ -82,3 +83,20 @@ def test_the_command_line_asks_only_a_person(
 def test_naming_a_file_is_agreeing_to_it(file: Path, tmp_path: Path) -> None:
     assert main(["data", "partition", str(tmp_path / "elsewhere.toml"), "--methods", str(file)]) == 0
     assert consent.is_agreed(file, registry.file_hash(file))
+
+
+BUILT_IN = [n for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")]
+
+
+def test_every_method_has_its_text():
+    for name in BUILT_IN:
+        text = guide(name)
+        assert len(text) > 100, name
+        for left in ("<!--", "](", "| field |", "\n## ", f"Name: `{name}`"):
+            assert left not in text, name
+        assert registry.get(name).about.summary not in text, "the form says that already"
+
+
+def test_a_method_without_a_page_has_no_text():
+    assert guide("my-method") == ""
+    assert guide("index") == "", "the page of what is common is no method's"
