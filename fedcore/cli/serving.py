@@ -73,17 +73,16 @@ def worker(
     """Serve the queue in this terminal.
 
     There is one worker per database; the dashboard starts one automatically when runs are queued. Without
-    --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over, one run
-    trains at a time.
+    --ray, the worker joins the cluster that was chosen on the page Experiments, if any. With --over and
+    without --ray, one run trains at a time.
     """
     from fedcore.cluster import choice
     from fedcore.jobs import cluster
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
     from fedcore.store import Store
 
-    useless = "--over trains one run at a time and sends no checkpoints; leave out "
-    refuse_if(over is not None and slots is not None, f"{useless}--slots", "over")
-    refuse_if(over is not None and shared is not None, f"{useless}--shared", "over")
+    whole = "with --over a run takes whole devices; leave out --slots"
+    refuse_if(over is not None and slots is not None, whole, "over")
     if ray is not None:
         return cluster.serve_on_cluster(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
@@ -179,12 +178,9 @@ def job(
     attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
     over: Annotated[int | None, typer.Option(help="Number of devices that train the run together")] = None,
-    ray: Annotated[str | None, typer.Option(help="The cluster that has these devices")] = None,
     db: Database = None,
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
-    from fedcore.cluster import choice
-    from fedcore.jobs.launcher import options_over
     from fedcore.jobs.process import run_process, spread_later
     from fedcore.store import database
     from fedcore.store.jobs import Claim
@@ -192,6 +188,4 @@ def job(
     claim = Claim(database.resolve(db), kind, number, owner, attempt)
     if over is None:
         return run_process(claim, device)
-    was_chosen = (choice.chosen(claim.db), choice.chosen_over(claim.db)) == (ray, over)
-    options = [] if was_chosen else options_over(over, ray)  # a new worker reads the page's choice itself
-    return run_process(claim, device, spread_later(over, ray), options)
+    return run_process(claim, device, spread_later(over), ["--over", str(over)])

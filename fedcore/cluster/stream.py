@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedcore.cache.durable import make_folder, publish
-from fedcore.cluster import node, transfer
+from fedcore.cluster import task, transfer
 from fedcore.cluster.connection import Node
+from fedcore.cluster.reservations import Reservation
+from fedcore.cluster.task import ACTOR_SHARE, Division, Failed, RunRequest, Sent
 from fedcore.cluster.transfer import Files, run_folder
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
@@ -20,7 +23,7 @@ from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
 from fedcore.errors import FedLensError
-from fedcore.methods import FedLensMethodError, registry
+from fedcore.methods import FedLensMethodError
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
 from fedcore.system_errors import Elsewhere, SystemFault, Transient
 
@@ -48,46 +51,35 @@ class NodeTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-@dataclass(frozen=True)
-class Share:
-    """The resources of its node that a run reserves.
-
-    Attributes:
-        gpus: a value below 1 is a share of one GPU.
-        memory: bytes of the machine's memory; 0 reserves none.
-    """
-
-    cpus: int
-    gpus: float = 0.0
-    memory: int = 0
-
-
 class RemoteEngine:
     """Trains one run on a node; call it like ``fedcore.engine.train.train``.
 
     Args:
         ray: the connected module.
-        place: the node.
-        share: the resources that the run reserves there.
+        reservation: what Ray has reserved for the run.
+        nodes: the nodes of the cluster.
         key: name of the run in Ray's list of tasks and in the node's temporary files.
         shared: the folder through which checkpoints travel; None: Ray's object store.
-        failed: called with a fault of the node before it is raised.
+        failed: called with a fault of the node before it is raised; not if the run is spread over several.
     """
 
-    task = staticmethod(node.train)
+    task = staticmethod(task.train)
     """The function that Ray executes on the node."""
 
     def __init__(
         self,
         ray: Any,
-        place: Node,
-        share: Share,
+        reservation: Reservation,
+        nodes: Sequence[Node],
         key: str,
         shared: Path | None = None,
         failed: Callable[[Elsewhere], None] = lambda fault: None,
     ) -> None:
-        self._ray, self._place, self._share, self._key, self._shared = ray, place, share, key, shared
+        self._ray, self._reservation, self._key, self._shared = ray, reservation, key, shared
         self._failed = failed
+        self.device = "cuda" if reservation.request.gpus else CPU
+        by_id = {node.id: node for node in nodes}
+        self._places = [by_id[node_id] for node_id in reservation.node_ids]
         self._began = False
         self._peak = 0
 
@@ -109,7 +101,7 @@ class RemoteEngine:
         """Train on the node; a round's checkpoint is in ``folder`` and verified before its event is yielded.
 
         Args:
-            device: torch's name of the device on the node.
+            device: not used, as the reservation has its own.
 
         Raises:
             NodeFault: when the run's process on the node is gone.
@@ -117,24 +109,33 @@ class RemoteEngine:
             FedLensError: for a user error.
             Stopped: when ``should_stop`` returned True; the task has ended by then.
         """
-        request = node.RunRequest(
+        first, parts, division = self._places[0], self._places, None
+        if len(parts) > 1:
+            division = Division(
+                len(parts),
+                sharers=max(Counter(part.id for part in parts).values()),
+                memory=min((part.memory for part in parts if part.memory), default=None),
+            )
+        request = RunRequest(
             config=run,
             key=self._key,
             environment=dict(environment or {}),
-            method_file=method_file(run),
-            device=device,
-            threads=self._share.cpus,
-            artifacts=str(artifacts) if self._place.is_local else None,
+            method_file=task.method_file(run),
+            device=self.device,
+            threads=max(1, self._reservation.request.cpus),
+            artifacts=str(artifacts) if first.is_local else None,
             working_folder=os.getcwd(),
+            division=division,
         )
         try:
             yield from self._events(request, folder, resume_from, should_stop)
         except Elsewhere as fault:
-            self._failed(fault)
+            if division is None:
+                self._failed(fault)
             raise
 
     def _events(
-        self, request: node.RunRequest, folder: Path, resume_from: str | None, should_stop: Callable[[], bool]
+        self, request: RunRequest, folder: Path, resume_from: str | None, should_stop: Callable[[], bool]
     ) -> Iterator[Event]:
         with run_folder(self._key, self._shared) if self._shared else nullcontext() as shared:
             request = replace(request, shared=None if shared is None else str(shared))
@@ -148,17 +149,19 @@ class RemoteEngine:
                     event, differs = _arrived(sent, folder), None
                     if isinstance(event, Started):
                         self._began = True
-                        differs = other_code(f"the node {self._place.name}", str(event.environment["code"]))
+                        differs = other_code(
+                            f"the node {self._places[0].name}", str(event.environment["code"])
+                        )
                     yield event
                     if differs is not None:
                         yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
 
     def _stream(
         self,
-        request: node.RunRequest,
+        request: RunRequest,
         content: Files | None,
         should_stop: Callable[[], bool],
-    ) -> Generator[node.Sent, None, None]:
+    ) -> Generator[Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(request, content)
         ended = False
@@ -169,7 +172,7 @@ class RemoteEngine:
                         raise Stopped
                     continue
                 item = self._ray.get(next(items))
-                if isinstance(item, node.Failed):
+                if isinstance(item, Failed):
                     ended = True
                     raise _raised(item)
                 yield item
@@ -183,25 +186,26 @@ class RemoteEngine:
             # The node, its process or the connection is gone, and Ray does not retry. If the run itself may
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
-            is_gone, what = _lost(error, self._place.name)
+            is_gone, what = _lost(error, self._places[0].name)
             raise (Elsewhere if is_gone or not self._began else NodeFault)(what) from error
         finally:
             if not ended:
                 self._cancel(items)
 
-    def _submit(self, request: node.RunRequest, content: Files | None) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    def _submit(self, request: RunRequest, content: Files | None) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
+        resources = self._reservation.request.resources(1 if request.division is None else ACTOR_SHARE)
         # Ray reuses processes. One that has run a user's method file is not used for anything else.
         made = self._ray.remote if request.method_file is None else self._ray.remote(max_calls=1)
         task = made(self.task).options(
             name=f"fedlens {request.key}",
             num_returns="streaming",
             max_retries=0,  # Ray would train all rounds again, from the first one
-            num_cpus=self._share.cpus,
-            num_gpus=self._share.gpus,
-            memory=self._share.memory or None,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(self._place.id, soft=False),
+            num_cpus=resources.get("CPU", 0),
+            num_gpus=resources.get("GPU", 0),
+            memory=resources.get("memory"),
+            scheduling_strategy=Strategy(self._reservation.group, placement_group_bundle_index=0),
             _generator_backpressure_num_objects=AHEAD,
         )
         return task.remote(request, content)
@@ -220,12 +224,7 @@ class RemoteEngine:
             return
 
 
-def method_file(run: RunConfig) -> bytes | None:
-    """Return the content of the user's method file, to which the user agreed on this machine."""
-    return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
-
-
-def _arrived(sent: node.Sent, folder: Path) -> Event:
+def _arrived(sent: Sent, folder: Path) -> Event:
     """Write the checkpoint of a round to the path that a local process would use, and verify its digest."""
     event = sent.event
     if not isinstance(event, RoundFinished) or sent.checkpoint is None:
@@ -245,7 +244,7 @@ def _arrived(sent: node.Sent, folder: Path) -> Event:
     return replace(event, checkpoint=str(path))
 
 
-def _raised(failed: node.Failed) -> Exception:
+def _raised(failed: Failed) -> Exception:
     """Return the error that a local process would have raised."""
     errors: dict[str, Callable[[], Exception]] = {
         "method": lambda: FedLensMethodError(failed.message, failed.field),
@@ -271,6 +270,7 @@ def _lost(error: Exception, name: str) -> tuple[bool, str]:
     }
     gone = {
         **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
+        "TaskPlacementGroupRemoved": f"the reservation of the run on the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
     sentences = ended | gone

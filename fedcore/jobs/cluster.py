@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster: each node is a pool, and a thread of the supervisor records the events of each run.
+"""Runs on a Ray cluster: Ray reserves devices, and a thread of the supervisor records the events of each run.
 
-``fedcore.cluster`` asks a node to train. Its events are recorded as those of a local process: by the same
-handler and ``job.execute``, with the same fencing and one transaction per round.
+A queued run is claimed once its devices are reserved. The events that its node sends are recorded as those of
+a local process: by the same handler and ``job.execute``, with the same fencing and one transaction per round.
 """
 
 from __future__ import annotations
@@ -10,194 +10,203 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fedcore import devices
 from fedcore.cluster import choice, connection
-from fedcore.cluster.connection import Node, list_nodes
-from fedcore.cluster.node import NodeReport
-from fedcore.cluster.stream import RemoteEngine, Share
-from fedcore.devices import Device
+from fedcore.cluster.connection import Node
+from fedcore.cluster.node import in_words
+from fedcore.cluster.reservations import Request, Reservation, Reservations
+from fedcore.cluster.stream import RemoteEngine
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, launcher_over
-from fedcore.jobs.pools import NODE_KINDS, TASK_POOL, Capacity, LocalPools, SpreadPools, claim_next, fits
+from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
+from fedcore.jobs.pools import (
+    CPU_OF_NODE,
+    GPU_OF_NODE,
+    NODE_KINDS,
+    NODES,
+    TASK_POOL,
+    UNMEASURED_SHARE,
+    LocalPools,
+    claim_next,
+)
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.store.queue import QueuedRun
 from fedcore.system_errors import Elsewhere
 
-GPU, CPU = NODE_KINDS
+POOL = "cluster"
+AHEAD = 16
+"""Reservations that wait at once, from which Ray's autoscaler learns how many nodes are needed."""
 RETRY_SECONDS = 30.0
 """Seconds between two attempts to join the chosen cluster."""
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class NodePool:
-    """The CPU or the GPUs of a node; runs there are written to the store as ``node/cpu`` or ``node/gpu``."""
-
-    node: Node
-    kind: str
-    report: NodeReport
-
-    @property
-    def name(self) -> str:
-        """The name of the pool in runs, slots and pages."""
-        return f"{self.node.name}/{self.kind}"
-
-    def capacity(self, slots: Mapping[str, int]) -> int:
-        """Return the number of runs at once: the slots that were set, times the node's GPUs."""
-        return slots.get(self.name, 1) * (self.node.gpus if self.kind == GPU else 1)
-
-    def share(self, slots: Mapping[str, int], memory: int = 0) -> Share:
-        """Return the share of the node that one run gets; ``memory``: peak bytes of runs of its setting."""
-        runs = self.capacity(slots)
-        cpus = max(1, self.node.cpus // runs) if self.node.cpus else 0
-        if self.kind == GPU:
-            return Share(cpus, 1 / slots.get(self.name, 1))
-        return Share(cpus, memory=min(memory, self.node.memory // runs))
-
-    def has_free(self, slots: Mapping[str, int]) -> bool:
-        """Return whether Ray can start a run now; another job of the cluster may hold the node."""
-        share = self.share(slots)
-        return self.node.free_cpus >= share.cpus and self.node.free_gpus >= share.gpus
-
-    def devices(self) -> list[Device]:
-        """Return the devices of the pool, as the node has reported them."""
-        return [d for d in self.report.devices if (d.id == devices.CPU) == (self.kind == CPU)]
-
-    def fits(self, store: Store, waiting: int) -> bool:
-        """Return whether a queued run fits into a device's memory beside those that run there."""
-        reported = self.devices()
-        if not reported:
-            return False
-        if self.kind == CPU:
-            return fits(store, replace(reported[0], id=self.name), waiting)
-        share = reported[0].memory_total // store.queue.slots().get(self.name, 1)
-        return (store.queue.needed_memory(waiting) or 0) <= share
-
-
-def cluster_capacity(states: Sequence[NodeState], only_free: bool = False) -> Capacity:
-    """Return the devices of a cluster's usable nodes.
+def request_of(
+    run: QueuedRun,
+    states: Sequence[NodeState],
+    slots: Mapping[str, int],
+    over: int | None,
+    failed_on: str | None,
+) -> Request | str:
+    """Return what a queued run asks of Ray, or why it has to wait for another node.
 
     Args:
-        only_free: leave out those that Ray has given to another job.
+        slots: settings of the number of runs at once, see ``pools.NODES``.
+        over: devices over which the run is spread; None: one device trains it.
+        failed_on: id of the node on which the run failed, which is left out if others can train it.
     """
-    usable = [state for state in states if state.problem is None]
-    gpus, cpus = sum(s.node.gpus for s in usable), sum(s.node.cpus for s in usable)
-    if only_free:
-        free = [
-            min(s.node.free_gpus, s.node.gpus) if gpus else min(s.node.free_cpus, s.node.cpus) for s in usable
+    usable = [state for state in states if state.problem is None and state.report is not None]
+    kind, having = _having(run.requested_device, usable)
+    able = [state for state in having if state.report and set(run.needs) <= set(state.report.readable)]
+    if having and not able:
+        lacking = {need for s in having if s.report for need in run.needs if need not in s.report.readable}
+        return f"a node that has {in_words(lacking)}"
+    if not having and run.requested_device not in ("auto", devices.CPU, "gpu", "cuda"):
+        return f"a node with the device {run.requested_device}"
+    able = [state for state in able if state.node.id != failed_on] or able
+    without = frozenset(state.node.id for state in states) - {state.node.id for state in able}
+    if kind == GPU_OF_NODE:
+        shared = 1 if over else slots.get(f"{NODES}/{kind}", 1)
+        cpus = min((s.node.cpus // (s.node.gpus * shared) for s in able), default=1)
+        return Request(cpus, _gpu_share(run, able, shared), parts=over or 1, without=without)
+    if over is not None:
+        return Request(1, parts=over, without=without)
+    cpus = min((s.node.cpus // slots.get(f"{NODES}/{kind}", 1) for s in able), default=1)
+    smallest = min((s.node.memory for s in able), default=0)
+    unmeasured = int(UNMEASURED_SHARE * smallest)
+    memory = unmeasured if run.needed_memory is None else min(run.needed_memory, smallest)
+    return Request(max(1, cpus), memory=memory, without=without)
+
+
+def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeState]]:
+    """Return the kind of device that a run gets, and the nodes that have it."""
+    gpus, cpus = [s for s in usable if s.node.gpus], [s for s in usable if s.node.cpus]
+    if asked in ("gpu", "cuda") or (asked == "auto" and gpus):
+        return GPU_OF_NODE, gpus
+    if asked in ("auto", devices.CPU):
+        return CPU_OF_NODE, cpus
+    for kind, found in ((GPU_OF_NODE, gpus), (CPU_OF_NODE, cpus)):
+        named = [
+            s
+            for s in found
+            if asked in (s.node.name, f"{s.node.name}/{kind}")
+            or (kind == GPU_OF_NODE and s.report and asked in [d.id for d in s.report.devices])
         ]
-        return replace(cluster_capacity(states), count=sum(map(int, free)))
-    readable = [set(s.report.readable if s.report else ()) for s in usable]
-    common = set.intersection(*readable) if readable else set()
-    return Capacity(gpus or cpus, gpus > 0, "the cluster", common)
+        if named:
+            return kind, named
+    return CPU_OF_NODE, []
 
 
-class ClusterPools:
-    """The pools of the nodes, and the pool of the tasks, which run on this machine."""
-
-    def __init__(self, watch: ClusterWatch) -> None:
-        self._watch = watch
-        self._failed_on: dict[int, str] = {}
-        self._served: list[int] = []
-
-    def failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
-        """Let a node rest after a fault, and leave the run that met it to other nodes."""
-        self._failed_on[run_id] = place.id
-        self._watch.rest(place.id, fault.reason)
-        logger.warning("the node %s rests: %s", place.name, fault.reason)
-
-    def pools(self) -> dict[str, NodePool]:
-        """Return the pools of the nodes that can be used now, by name; GPUs first."""
-        found = [
-            NodePool(state.node, kind, state.report)
-            for kind in NODE_KINDS
-            for state in self._watch.states()
-            if state.problem is None
-            and state.report
-            and (state.node.gpus if kind == GPU else state.node.cpus)
-        ]
-        return {pool.name: pool for pool in found}
-
-    def names(self) -> Sequence[str]:
-        return (*self.pools(), TASK_POOL)
-
-    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run whose data and weights the node can read and for which it has enough memory.
-
-        A run stays queued until a report of the node says whether it can read them. One that failed on the
-        node is left to another one that can train it.
-        """
-        if pool == TASK_POOL:
-            return claim_next(store, pool, running, None)
-        slots, found = store.queue.slots(), self.pools().get(pool)
-        if found is None or running >= found.capacity(slots) or not found.has_free(slots):
-            return None
-        others = [self._served_by(other) for other in self.pools().values() if other.node.id != found.node.id]
-        failed = [run_id for run_id, place in self._failed_on.items() if place == found.node.id]
-        limits = self._served_by(found)
-        limits["without"] = [
-            run_id for run_id in failed if any(store.jobs.next_run(**o, number=run_id) for o in others)
-        ]
-        # Of the experiments whose runs have the highest priority, the one served least lately comes next.
-        turns = store.jobs.next_experiments(**limits)
-        if not turns:
-            return None
-        turn = min(turns, key=lambda e: self._served.index(e) if e in self._served else -1)
-        waiting = store.jobs.next_run(**limits, experiment_id=turn)
-        if waiting is None or (running and not found.fits(store, waiting)):
-            return None
-        self._served = [*(e for e in self._served if e != turn), turn]
-        return store.jobs.claim(new_owner(), pool, RUNS, **limits, experiment_id=turn)
-
-    def _served_by(self, pool: NodePool) -> dict[str, Any]:
-        """Return which runs a pool serves: the devices that they may ask for, and what they may read."""
-        has_gpu = any(other.kind == GPU for other in self.pools().values())
-        accepts = cluster_nodes.accepts(pool.node.name, pool.kind, pool.report.devices, has_gpu)
-        return {"accepts": accepts, "readable": pool.report.readable}
+def _gpu_share(run: QueuedRun, able: Sequence[NodeState], shared: int) -> float:
+    """Return the share of a GPU that a run gets: an equal one, or more if its memory needs more."""
+    cards = [d.memory_total for s in able if s.report for d in s.report.devices if d.id != devices.CPU]
+    if shared == 1 or not cards:
+        return 1.0
+    needed = UNMEASURED_SHARE if run.needed_memory is None else run.needed_memory / min(cards)
+    return round(min(1.0, max(1 / shared, needed)), 4)
 
 
-class ClusterLauncher:
-    """Starts runs on nodes, and tasks as processes of this machine.
+class Cluster:
+    """The pools and the launcher of a supervisor on a cluster: runs there, tasks on this machine.
 
     Args:
-        ray: the connected module.
-        engine: trains a run on a node.
+        watch: of the cluster's nodes.
+        over: devices over which each run is spread; None: one device trains each run.
+        engine: trains a run on reserved devices.
         shared: the folder through which checkpoints travel; None: Ray's object store.
     """
 
     def __init__(
         self,
-        pools: ClusterPools,
-        ray: Any,
-        local: LocalLauncher | None = None,
+        store: Store,
+        watch: ClusterWatch,
+        over: int | None = None,
         engine: type[RemoteEngine] = RemoteEngine,
         shared: Path | None = None,
     ) -> None:
-        self._pools, self._ray, self._engine, self._shared = pools, ray, engine, shared
-        self._local = local or LocalLauncher()
+        self._store, self._watch, self._over, self._engine, self._shared = store, watch, over, engine, shared
+        self.reservations = Reservations(watch.ray)
+        self._local = LocalLauncher()
+        self._wanted: list[tuple[QueuedRun, Request]] = []
+        self._taken: dict[str, Reservation] = {}
+        self._failed_on: dict[int, str] = {}
+        self._served: list[int] = []
+        watch.listen = self._look
+
+    def _look(self, states: Sequence[NodeState]) -> None:
+        """Ask Ray for what the next runs need, and tell the pages; called by the watch, in its thread."""
+        slots, wanted, waits = self._store.queue.slots(), list[tuple[QueuedRun, Request]](), dict[int, str]()
+        for run in self._next_runs():
+            request = request_of(run, states, slots, self._over, self._failed_on.get(run.id))
+            if isinstance(request, str):
+                waits[run.id] = request
+            elif len(wanted) < AHEAD:
+                wanted.append((run, request))
+            else:
+                break
+        self._wanted = wanted
+        self.reservations.reconcile([request for _, request in wanted])
+        some = any(state.problem is None for state in states)
+        for run, request in wanted:
+            waits[run.id] = self.reservations.waits_for(request) if some else "a node that can be used"
+        cluster_nodes.write(self._store, states, self._over, self._shared, waits)
+
+    def _next_runs(self) -> Iterator[QueuedRun]:
+        order = self._store.queue.in_turns(self._served)
+        while ids := list(islice(order, AHEAD)):
+            yield from self._store.queue.runs(ids)
+
+    def names(self) -> Sequence[str]:
+        return (POOL, TASK_POOL)
+
+    def claim(self, store: Store, pool: str, running: int) -> Claim | None:
+        """Claim the next run for which Ray has reserved devices."""
+        if pool == TASK_POOL:
+            return claim_next(store, pool, running, None)
+        usable = {state.node.id: state.node for state in self._watch.states() if state.problem is None}
+        for run, request in self._wanted:
+            reservation = self.reservations.take(request, usable)
+            if reservation is None:
+                continue
+            kind = GPU_OF_NODE if request.gpus else CPU_OF_NODE
+            device = f"{usable[reservation.node_ids[0]].name}/{kind}"
+            asked = (run.requested_device,)
+            claim = store.jobs.claim(new_owner(), device, RUNS, accepts=asked, number=run.id)
+            if claim is None:  # it was stopped, or claimed after the last look
+                self.reservations.give_back(reservation)
+                continue
+            self._served = [*(e for e in self._served if e != run.experiment_id), run.experiment_id]
+            self._taken[claim.owner] = reservation
+            return claim
+        return None
 
     def launch(self, claim: Claim, pool: str) -> LaunchedJob:
         if pool == TASK_POOL:
             return self._local.launch(claim, pool)
-        found = self._pools.pools().get(pool)
-        if found is None:
-            raise ConnectionResetError(f"the node of {pool} has left")
-        store = Store(claim.db)
-        share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        failed = partial(self._pools.failed, claim.id, found.node)
-        key = f"run-{claim.id}-{claim.attempt}"
-        return ClusterJob(claim, found, self._engine(self._ray, found.node, share, key, self._shared, failed))
+        reservation = self._taken.pop(claim.owner)
+        try:
+            nodes = [state.node for state in self._watch.states()]
+            places = [node for i in reservation.node_ids for node in nodes if node.id == i]
+            if len(places) < len(reservation.node_ids):
+                raise ConnectionResetError("a node of its reservation has left")
+            failed = partial(self._failed, claim.id, places[0])
+            key = f"run-{claim.id}-{claim.attempt}"
+            engine = self._engine(self._watch.ray, reservation, places, key, self._shared, failed)
+            return ClusterJob(claim, places[0], engine, partial(self.reservations.give_back, reservation))
+        except BaseException:
+            self.reservations.give_back(reservation, is_over=True)
+            raise
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a task of this machine; runs on nodes end with the supervisor that records them."""
@@ -206,12 +215,22 @@ class ClusterLauncher:
         # process that has left the cluster: nothing is left that could be adopted.
         return self._local.adopt(store, row)
 
+    def _failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
+        """Let a node rest after a fault, and leave the run that met it to other nodes."""
+        self._failed_on[run_id] = place.id
+        self._watch.rest(place.id, fault.reason)
+        logger.warning("the node %s rests: %s", place.name, fault.reason)
+
 
 class ClusterJob:
-    """A run on a node, and the thread that records its events."""
+    """A run on a node, and the thread that records its events.
 
-    def __init__(self, claim: Claim, pool: NodePool, engine: RemoteEngine) -> None:
-        self._claim, self._pool, self._engine = claim, pool, engine
+    Args:
+        release: called at the end; ``is_over`` if nobody else may use its reservation.
+    """
+
+    def __init__(self, claim: Claim, place: Node, engine: RemoteEngine, release: Callable[..., None]) -> None:
+        self._claim, self._place, self._engine, self._release = claim, place, engine, release
         self._ending = threading.Event()
         hold(claim.db, claim.owner)
         self._thread = threading.Thread(target=self._record, name=f"run {claim.id}", daemon=True)
@@ -237,12 +256,13 @@ class ClusterJob:
                     claim,
                     heartbeat,
                     handler=partial(training.train, engine=self._engine),
-                    device=devices.CPU if self._pool.kind == CPU else self._pool.name,
+                    device=self._engine.device,
                     terminated=self._ending.is_set,
                     remote_memory=self._engine.peak_memory,
                 )
-            logger.info("run %d on %s: %s", claim.id, self._pool.name, outcome)
+            logger.info("run %d on %s: %s", claim.id, self._place.name, outcome)
         finally:
+            self._release(is_over=outcome != "done")
             let_go(claim.db, claim.owner, keep_file=outcome == "unrecorded")
 
 
@@ -263,47 +283,31 @@ def serve_on_cluster(
 
     Args:
         address: of the cluster's head, or ``auto`` for the cluster of this machine.
-        slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
+        slots: runs at once on the CPU of a node, and on each GPU; None: as stored.
         idle: seconds without work after which it leaves; None: never.
         on_finish: command or address that is notified when an experiment has ended.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
-        over: devices over which each run is spread, one run at a time; None: one device trains each run.
+        over: devices over which each run is spread; None: one device trains each run.
         options: of ``Supervisor``.
     """
     store = Store(db)
     store.prepare()
-    serving = threading.Event()
-    watch = ClusterWatch(
-        address,
-        needs=lambda: tuple(store.queue.needs()),
-        listen=lambda states: cluster_nodes.write(store, states, over, shared) if serving.is_set() else None,
-        shared=shared,
-    )
-    pools = ClusterPools(watch)
-
-    shared_before = cluster_nodes.read_shared(store)
+    watch = ClusterWatch(address, needs=lambda: tuple(store.queue.needs()), shared=shared)
+    before = cluster_nodes.read(store)
 
     def make(store: Store, **options: Any) -> Supervisor:
-        serving.set()
-        if shared_before is not None and shared is None:
+        if before is not None and before.shared is not None and shared is None:
             logger.warning(
                 "the worker before this one sent checkpoints through %s; this one has no --shared and sends "
-                "them through Ray", shared_before,
+                "them through Ray", before.shared,
             )  # fmt: skip
-        if over is not None:
-            spread = SpreadPools(over, lambda: cluster_capacity(watch.states(), only_free=True))
-            return Supervisor(store, pools=spread, launcher=launcher_over(over, address), **options)
         if slots is not None:
-            for node in list_nodes(watch.ray):
-                for kind in NODE_KINDS:
-                    store.queue.set_slots(f"{node.name}/{kind}", slots)
-        return Supervisor(
-            store, pools=pools, launcher=ClusterLauncher(pools, watch.ray, shared=shared), **options
-        )
+            for kind in NODE_KINDS:
+                store.queue.set_slots(f"{NODES}/{kind}", slots)
+        cluster = Cluster(store, watch, over, shared=shared)
+        return Supervisor(store, pools=cluster, launcher=cluster, **options)
 
     try:
-        if over is not None:
-            cluster_capacity([NodeState(node, problem=None) for node in list_nodes(watch.ray)]).check(over)
         patience = math.inf if idle is None else idle
         return serve(db, make=make, wait=True, on_finish=on_finish, idle=patience, **options)
     finally:
@@ -328,9 +332,7 @@ def serve_choice(db: str | Path | None, address: str, *, idle: float, **given: A
 
     end = time.monotonic() + RETRY_SECONDS
     try:
-        ray = connection.connect(address)
-        if over is not None:
-            cluster_capacity([NodeState(node, problem=None) for node in list_nodes(ray)]).check(over)
+        connection.connect(address)
     except FedLensError as error:
         choice.record_problem(store.path, address, str(error))
         logger.warning("%s", error)

@@ -10,25 +10,24 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedcore import devices
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
-from fedcore.cluster.node import NodeReport, in_words
+from fedcore.cluster.node import NodeReport
 from fedcore.cluster.transfer import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import first_line
 from fedcore.jobs.pools import NODE_KINDS
 from fedcore.store import Store
-from fedcore.store.queue import QueuedRun
 from fedcore.system_errors import Elsewhere
 
 NAME = "nodes.json"
@@ -80,21 +79,23 @@ class ClusterWatch:
         address: of the head, or ``auto``.
         needs: returns the folders and weights that queued runs will read.
         shared: the shared folder for checkpoints, which nodes must be able to write; None: none is used.
-        listen: called with the states after each update, in the thread.
+
+    Attributes:
+        listen: called with the states after each look, in the thread.
     """
 
     def __init__(
         self,
         address: str,
         needs: Callable[[], tuple[str, ...]] = tuple,
-        listen: Callable[[list[NodeState]], None] = lambda states: None,
         shared: Path | None = None,
     ) -> None:
         with ExitStack() as opened:
             self._marker = opened.enter_context(marked(shared)) if shared else None
             self.ray = connection.connect(address)
             self._opened = opened.pop_all()
-        self._needs, self._listen = needs, listen
+        self._needs = needs
+        self.listen: Callable[[list[NodeState]], None] = lambda states: None
         self._ours = node.versions()
         self._states: dict[str, NodeState] = {}
         self._asked: dict[str, tuple[float, tuple[str, ...], bool, Any]] = {}
@@ -150,7 +151,7 @@ class ClusterWatch:
         for node_id in nodes:
             self._receive(node_id, needs)
         self._looked = time.monotonic()
-        self._listen(self.states())
+        self.listen(self.states())
 
     def _receive(self, node_id: str, needs: tuple[str, ...]) -> None:
         """Take the report of a node if it has arrived, and request the next one if it is due.
@@ -231,34 +232,42 @@ class NodeView:
 
 
 @dataclass(frozen=True)
-class _Content:
-    """The content of the file; ``written`` is in seconds since 1970."""
+class ClusterView:
+    """A cluster as pages show it.
+
+    Attributes:
+        written: time, in seconds since 1970.
+        nodes: by name.
+        over: devices over which the worker spreads each run; None: one device trains it.
+        shared: folder through which checkpoints travel; None: through Ray.
+        waits: what the next queued runs wait for, by id; the others wait for these.
+    """
 
     written: float
     nodes: list[NodeView]
-    over: int | None
+    over: int | None = None
     shared: str | None = None
+    waits: dict[int, str] = field(default_factory=dict)
 
 
-_CONTENT = TypeAdapter(_Content)
+_VIEW = TypeAdapter(ClusterView)
 
 
 def write(
-    store: Store, states: Sequence[NodeState], over: int | None = None, shared: Path | None = None
+    store: Store,
+    states: Sequence[NodeState],
+    over: int | None = None,
+    shared: Path | None = None,
+    waits: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
-    """Write the states of the nodes; a full disk is ignored, since pages then only show less.
-
-    Args:
-        over: devices over which each run is spread, if any.
-        shared: folder through which checkpoints travel, if any.
-    """
-    views = [_view(state) for state in states]
-    content = _Content(time.time(), views, over, None if shared is None else str(shared))
+    """Write a ``ClusterView``; a full disk is ignored, since pages then only show less."""
+    folder = None if shared is None else str(shared)
+    view = ClusterView(time.time(), [_view(state) for state in states], over, folder, dict(waits))
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(_CONTENT.dump_json(content))
+        part.write_bytes(_VIEW.dump_json(view))
         part.replace(path)
 
 
@@ -268,86 +277,18 @@ def clear(store: Store) -> None:
         _path(store).unlink()
 
 
-def read(store: Store, now: float | None = None) -> list[NodeView] | None:
-    """Return the nodes by name; None if no worker serves a cluster now.
+def read(store: Store, now: float | None = None) -> ClusterView | None:
+    """Return the cluster; None if no worker serves one now.
 
     Args:
         now: seconds since 1970, default: the present.
     """
-    content = _read(store)
-    if content is None or abs((time.time() if now is None else now) - content.written) > FRESH_SECONDS:
-        return None
-    return content.nodes
-
-
-def read_over(store: Store) -> int | None:
-    """Return the number of devices over which the worker on a cluster spreads each run; None: it does not."""
-    content = _read(store)
-    return None if content is None else content.over
-
-
-def read_shared(store: Store) -> str | None:
-    """Return the folder through which the worker on a cluster sends checkpoints; None: through Ray."""
-    content = _read(store)
-    return None if content is None else content.shared
-
-
-def _read(store: Store) -> _Content | None:
     try:
-        return _CONTENT.validate_json(_path(store).read_bytes())
+        view = _VIEW.validate_json(_path(store).read_bytes())
     except (OSError, ValueError):
         return None
-
-
-def waits_for(run: QueuedRun, nodes: Sequence[NodeView], over: int | None = None) -> str:
-    """Return what a queued run waits for, in a few words for the page.
-
-    Args:
-        over: devices over which each run is spread, if any.
-    """
-    usable = [node for node in nodes if node.problem is None]
-    if not usable:
-        return "a node that can be used"
-    gpu = any(node.gpus for node in usable)
-    if over is not None:
-        return _waits_over(run, usable, over, gpu)
-    pools = {
-        f"{node.name}/{kind}": node
-        for node in usable
-        for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True)
-        if number and run.requested_device in accepts(node.name, kind, node.devices, gpu)
-    }
-    if not pools:
-        return f"a node with the device {run.requested_device}"
-    with_data = [pool for pool, node in pools.items() if not set(run.needs) & set(node.missing)]
-    if not with_data:
-        lacking = {need for node in pools.values() for need in node.missing} & set(run.needs)
-        return f"a node that has {in_words(lacking)}"
-    return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
-
-
-def _waits_over(run: QueuedRun, usable: Sequence[NodeView], over: int, gpu: bool) -> str:
-    """Return what a run that is spread over several devices waits for."""
-    available = sum(node.gpus for node in usable) or sum(node.cpus for node in usable)
-    if available < over:
-        return f"{over} {'GPUs' if gpu else 'CPUs'}; the nodes have {available}"
-    if run.requested_device not in (("auto", "gpu", "cuda") if gpu else ("auto", CPU)):
-        return f"a worker that gives whole runs to the device {run.requested_device}"
-    if lacking := {need for node in usable for need in node.missing} & set(run.needs):
-        return f"{in_words(lacking)} on every node"
-    return "the run before it"
-
-
-def accepts(node: str, kind: str, reported: Sequence[Device], has_gpu: bool) -> tuple[str, ...]:
-    """Return the values of ``requested_device`` that a node's GPUs or its CPU serve.
-
-    Args:
-        has_gpu: whether any node has a GPU, so that CPUs serve only the runs that ask for one.
-    """
-    pool = f"{node}/{kind}"
-    gpus = [d.id for d in reported if d.id != CPU] if kind == "gpu" else []
-    device = CPU if kind == CPU else pool
-    return (*devices.accepts(device, "gpu" if has_gpu else None), pool, node, *gpus)
+    is_fresh = abs((time.time() if now is None else now) - view.written) <= FRESH_SECONDS
+    return view if is_fresh else None
 
 
 def _path(store: Store) -> Path:

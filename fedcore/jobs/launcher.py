@@ -162,18 +162,9 @@ class LocalLauncher:
         return LocalJob(store, row)
 
 
-def launcher_over(over: int, ray: str | None) -> LocalLauncher:
-    """Return a launcher of runs that are each spread over several devices.
-
-    Args:
-        ray: address of the cluster that has the devices; None: this machine.
-    """
-    return LocalLauncher(partial(start_process, more=options_over(over, ray)))
-
-
-def options_over(over: int, ray: str | None) -> list[str]:
-    """Return the options of a worker, and of a run's process, that spread runs over devices."""
-    return ["--over", str(over), *([] if ray is None else ["--ray", ray])]
+def launcher_over(over: int) -> LocalLauncher:
+    """Return a launcher of runs that are each spread over several devices of this machine."""
+    return LocalLauncher(partial(start_process, more=["--over", str(over)]))
 
 
 class LocalJob:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
 from fedcore import devices
@@ -18,8 +17,10 @@ TASK_POOL, TASK_SLOTS = "tasks", 2
 """Tasks have a separate pool, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
-NODE_KINDS = ("gpu", "cpu")
-"""Kinds of pools on a node of a cluster, in the order of filling; the pool's name is ``node/kind``."""
+NODE_KINDS = GPU_OF_NODE, CPU_OF_NODE = ("gpu", "cpu")
+"""Kinds of devices of a cluster's nodes; the device of a run on the node ``alpha`` is ``alpha/gpu``."""
+NODES = "nodes"
+"""In the settings of the number of runs at once, ``nodes/gpu`` is each GPU of a cluster."""
 
 
 def is_on_a_node(device: str | None) -> bool:
@@ -93,43 +94,21 @@ def fits(store: Store, device: Device, waiting: int) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """The devices over which a run can be spread now: GPUs, or CPUs if there are none.
+class SpreadPools:
+    """One pool for runs, each of which is spread over devices of this machine, and the pool of the tasks.
 
-    Attributes:
-        where: the subject of messages, "this machine" or "the cluster".
-        readable: folders of data sets that all machines can read; None: not checked.
+    Without a GPU, ``over`` processes share the CPU.
+
+    Raises:
+        FedLensError: field ``over``, if there are fewer GPUs.
     """
 
-    count: int
-    has_gpus: bool
-    where: str
-    readable: Collection[str] | None = None
-
-    def check(self, over: int) -> None:
-        """Refuse a request for more devices than there are.
-
-        Raises:
-            FedLensError: field ``over``.
-        """
-        if self.count < over:
-            devices_found = counted(self.count, "GPU" if self.has_gpus else "CPU")
-            fewer = f"choose at most {self.count} devices per run" if self.count > 1 else "choose whole runs"
-            raise FedLensError(f"{self.where} has {devices_found}, not {over}; {fewer}", "over")
-
-
-def local_capacity(over: int) -> Capacity:
-    """Return this machine's GPUs; without any, ``over`` processes share its CPU."""
-    gpus = sum(d.id != devices.CPU for d in devices.list_devices())
-    return Capacity(gpus or over, gpus > 0, "this machine")
-
-
-class SpreadPools:
-    """One pool for runs, each of which is spread over all devices, and the pool of the tasks."""
-
-    def __init__(self, over: int, room: Callable[[], Capacity]) -> None:
-        self._over, self._room = over, room
+    def __init__(self, over: int) -> None:
+        gpus = sum(d.id != devices.CPU for d in devices.list_devices())
+        if 0 < gpus < over:
+            fewer = f"choose at most {gpus} devices per run" if gpus > 1 else "choose whole runs"
+            raise FedLensError(f"this machine has {counted(gpus, 'GPU')}, not {over}; {fewer}", "over")
+        self._accepts = ("auto", "gpu", "cuda") if gpus else ("auto", devices.CPU)
         self._device = devices.default_device()
 
     def names(self) -> Sequence[str]:
@@ -137,11 +116,7 @@ class SpreadPools:
         return (self._device, TASK_POOL)
 
     def claim(self, store: Store, pool: str, running: int) -> Claim | None:
-        """Claim the next run once no other trains and there are enough devices for it."""
+        """Claim the next run once no other trains."""
         if pool == TASK_POOL:
             return claim_next(store, pool, running, None)
-        room = self._room()
-        if running or room.count < self._over:
-            return None
-        accepts = ("auto", "gpu", "cuda") if room.has_gpus else ("auto", devices.CPU)
-        return store.jobs.claim(new_owner(), pool, RUNS, accepts=accepts, readable=room.readable)
+        return None if running else store.jobs.claim(new_owner(), pool, RUNS, accepts=self._accepts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -204,20 +204,19 @@ def run_local(
     return created.experiment_id, outcomes
 
 
-def spread_over(count: int, device: str | None, ray: str | None, without: Collection[str] = ()) -> Handler:
+def spread_over(count: int, device: str | None = None, ray: str | None = None) -> Handler:
     """Return the handler that trains each run on several devices at once, for ``run_local``.
 
     Args:
         device: ``cpu`` to use processes on the CPU even if there are GPUs.
         ray: address of a cluster that has the devices, or ``auto``; None: this machine.
-        without: names of the cluster's nodes that cannot be used.
     """
     from fedcore.engine.parallel import over_devices
 
     if ray is not None:
-        from fedcore.cluster.executor import over_nodes
+        from fedcore.cluster.task import over_nodes
 
-        spread = over_nodes(ray, count, device, without)
+        spread = over_nodes(ray, count, device)
     else:
         gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
         if gpus and count > len(gpus):
@@ -241,16 +240,6 @@ def spread_over(count: int, device: str | None, ray: str | None, without: Collec
     return handler
 
 
-def spread_later(count: int, ray: str | None) -> Handler:
-    """Return a handler like that of ``spread_over`` that looks for the devices only when a run begins.
-
-    Nodes of a cluster on which the worker starts no runs get no part of it.
-    """
-
-    def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
-        from fedcore.jobs.cluster_nodes import read
-
-        refused = [node.name for node in read(job.store) or () if node.problem]
-        return (yield from spread_over(count, None, ray, refused)(job))
-
-    return handler
+def spread_later(count: int) -> Handler:
+    """Return a handler like that of ``spread_over`` that looks for the devices only when a run begins."""
+    return lambda job: spread_over(count)(job)

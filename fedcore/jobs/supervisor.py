@@ -24,7 +24,7 @@ from fedcore.file_lock import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
-from fedcore.jobs.pools import LocalPools, Pools, SpreadPools, local_capacity
+from fedcore.jobs.pools import LocalPools, Pools, SpreadPools
 from fedcore.jobs.tuning import advance
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
@@ -304,10 +304,8 @@ def serve(
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     if over is not None:
-        capacity = local_capacity(over)
-        capacity.check(over)
-        options["pools"] = SpreadPools(over, lambda: capacity)
-        options["launcher"] = launcher.launcher_over(over, None)
+        options["pools"] = SpreadPools(over)
+        options["launcher"] = launcher.launcher_over(over)
     store = Store(db)
     room = _has_room(store)
     finish = _finish_watch(store, on_finish)

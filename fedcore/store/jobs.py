@@ -270,8 +270,6 @@ class Jobs:
         accepts: tuple[str, ...] = ("auto",),
         experiment_id: int | None = None,
         number: int | None = None,
-        readable: Collection[str] | None = None,
-        without: Collection[int] = (),
     ) -> Claim | None:
         """Take the next queued job of a table, by its order; None when there is none.
 
@@ -280,11 +278,8 @@ class Jobs:
             accepts: values of a run's ``requested_device`` that this device serves.
             experiment_id: only runs of this experiment, and only while no other run has a higher priority.
             number: only the job with this id.
-            readable: folders and weights that can be read (see ``NEEDS``); runs that need others stay queued.
-                None: not checked.
-            without: runs that are left to other devices.
         """
-        condition, values = _waiting(table, accepts, experiment_id, number, readable, without)
+        condition, values = _waiting(table, accepts, experiment_id, number)
         values |= {"owner": owner, "device": device, "now": time.time()}
         with self._file.writing() as database:
             row = database.execute(
@@ -298,21 +293,11 @@ class Jobs:
             ).fetchone()
         return Claim(self._file.path, row["kind"], row["id"], owner, row["attempt"]) if row else None
 
-    def next_run(self, accepts: tuple[str, ...], **limits: Any) -> int | None:
-        """Return the id of the run that ``claim`` would take with these limits."""
-        condition, values = _waiting(RUNS, accepts, **limits)
+    def next_run(self, accepts: tuple[str, ...]) -> int | None:
+        """Return the id of the run that ``claim`` would take."""
+        condition, values = _waiting(RUNS, accepts)
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
-
-    def next_experiments(self, accepts: tuple[str, ...], **limits: Any) -> list[int]:
-        """Return the experiments whose runs come first by priority, among those that ``claim`` may take."""
-        condition, values = _waiting(RUNS, accepts, **limits)
-        rows = self._file.rows(
-            f"SELECT DISTINCT experiment_id FROM runs WHERE {condition} AND priority="
-            f"(SELECT max(priority) FROM runs WHERE {condition}) ORDER BY experiment_id",
-            values,
-        )
-        return [row["experiment_id"] for row in rows]
 
     def any_queued(self) -> bool:
         """Return whether any job is queued."""
@@ -399,20 +384,11 @@ def _waiting(
     accepts: tuple[str, ...],
     experiment_id: int | None = None,
     number: int | None = None,
-    readable: Collection[str] | None = None,
-    without: Collection[int] = (),
 ) -> tuple[str, dict[str, object]]:
     """Return the SQL condition and values that select the queued rows a process may claim."""
     queued = "status='queued'"
     if table is RUNS:
         queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
-    if readable is not None:
-        queued += (
-            f" AND NOT EXISTS(SELECT 1 FROM ({NEEDS}) WHERE need IS NOT NULL "
-            "AND need NOT IN (SELECT value FROM json_each(:readable)))"
-        )
-    if without:
-        queued += " AND id NOT IN (SELECT value FROM json_each(:without))"
     condition = queued
     if experiment_id is not None:
         condition += (
@@ -424,8 +400,5 @@ def _waiting(
         "accepts": json.dumps(accepts),
         "experiment": experiment_id,
         "number": number,
-        "without": json.dumps(sorted(without)),
     }
-    if readable is not None:
-        values["readable"] = json.dumps(sorted(readable))
     return condition, values

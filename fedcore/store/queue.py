@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
@@ -16,7 +17,7 @@ Place = Literal["top", "up", "down", "bottom"]
 MAX_SLOTS = 16
 """Maximum number of runs at once on one device."""
 
-QUEUE = "SELECT id, experiment_id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
+QUEUE = "SELECT id, experiment_id, priority FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
 LIST = f"(SELECT json_group_array(need) FROM ({NEEDS}) WHERE need IS NOT NULL)"
 """SQL: the needs of a run as a JSON list."""
@@ -55,17 +56,37 @@ class Queue:
         """Return the ids of the queued runs in the order of their start."""
         return [row["id"] for row in self._file.rows(QUEUE)]
 
-    def runs(self) -> list[QueuedRun]:
-        """Return the queued runs in the order of their start."""
-        return [
+    def in_turns(self, served: Sequence[int]) -> Iterator[int]:
+        """Yield the ids of the queued runs by priority; the experiments of one priority take turns.
+
+        Args:
+            served: experiments whose runs have started, the last one at the end.
+        """
+        for _, block in groupby(self._file.rows(QUEUE), key=lambda row: row["priority"]):
+            runs: dict[int, list[int]] = {}
+            for row in block:
+                runs.setdefault(row["experiment_id"], []).append(row["id"])
+            order = sorted(runs, key=lambda e: served.index(e) if e in served else -1)
+            for turn in zip_longest(*(runs[experiment] for experiment in order)):
+                yield from (run for run in turn if run is not None)
+
+    def runs(self, ids: Sequence[int] | None = None) -> list[QueuedRun]:
+        """Return the queued runs in the order of their start, or some of them in the given order."""
+        found = [
             QueuedRun(*(*row[:-1], tuple(json.loads(row[-1]))))
-            for row in self._file.rows(f"""
+            for row in self._file.rows(
+                f"""
                 SELECT r.id, e.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
                   {NEEDED_MEMORY} AS needed_memory, {LIST} AS needs
                 FROM runs JOIN runs r ON r.id=runs.id JOIN experiments e ON e.id=r.experiment_id
-                WHERE runs.status='queued' ORDER BY r.priority DESC, r.id
-                """)
+                WHERE runs.status='queued'
+                AND (:ids IS NULL OR r.id IN (SELECT value FROM json_each(:ids)))
+                ORDER BY r.priority DESC, r.id
+                """,
+                {"ids": None if ids is None else json.dumps(ids)},
+            )
         ]
+        return found if ids is None else sorted(found, key=lambda run: ids.index(run.id))
 
     def needs(self) -> list[str]:
         """Return the folders and weights that queued runs read, as their configs name them."""

@@ -12,7 +12,8 @@ from fedcore.cluster.connection import AUTO, HOW_TO_INSTALL, is_installed
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, supervisor
-from fedcore.jobs.cluster_nodes import NodeView
+from fedcore.jobs.cluster_nodes import ClusterView, NodeView
+from fedcore.jobs.pools import NODES
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.progress import counted
 from fedcore.results.statistics import group_by
@@ -23,6 +24,7 @@ from pages.widgets import markup, session
 
 MOVES: dict[Place, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 TABLE = "queue_table"
+NODE_TITLES = {"gpu": "each GPU of the nodes", "cpu": "the CPU of each node"}
 POLL_SECONDS = 3
 HEADER = [
     ("Node", "name"),
@@ -44,11 +46,11 @@ def section() -> None:
     )
     if not box.open:
         return
-    nodes = cluster_nodes.read(store)
+    joined = cluster_nodes.read(store)
     with box:
-        cluster(nodes)
-        if nodes is None or cluster_nodes.read_over(store) is None:
-            _slots(nodes or ())
+        cluster(joined is not None)
+        if joined is None or joined.over is None:
+            _slots(joined)
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
@@ -59,10 +61,10 @@ def section() -> None:
         if unit == "Experiments":
             _experiments(waiting)
         else:
-            _runs(waiting, nodes)
+            _runs(waiting, joined)
 
 
-def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> None:
+def _runs(waiting: Sequence[QueuedRun], joined: ClusterView | None) -> None:
     """Draw the queued runs and the buttons that move them."""
     rows: dict[str, Sequence[object]] = {
         "Position": list(range(1, len(waiting) + 1)),
@@ -74,9 +76,8 @@ def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> Non
         "Device": [w.requested_device for w in waiting],
         "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 1e9 for w in waiting],
     }
-    if nodes is not None:
-        over = cluster_nodes.read_over(session.store())
-        rows["Waits for"] = [cluster_nodes.waits_for(w, nodes, over) for w in waiting]
+    if joined is not None:
+        rows["Waits for"] = [joined.waits.get(w.id, "the runs before it") for w in waiting]
     memory = st.column_config.NumberColumn(
         format="%.1f", help="Peak memory of earlier runs with this setting"
     )
@@ -102,13 +103,17 @@ def _experiments(waiting: Sequence[QueuedRun]) -> None:
     _moves(selected, chosen, session.store().queue.move_experiments)
 
 
-def _slots(nodes: Sequence[NodeView]) -> None:
-    """Draw the number of runs that may share each device, of the nodes or of this machine."""
+def _slots(joined: ClusterView | None) -> None:
+    """Draw the number of runs that may share a device, of the nodes or of this machine."""
     store = session.store()
     stored = store.queue.slots()
-    titles = {pool: pool for node in nodes for pool in node.pools}
+    if joined is None:
+        titles = {d.id: d.name for d in devices.list_devices()}
+    else:
+        kinds = {pool.rpartition("/")[2] for node in joined.nodes for pool in node.pools}
+        titles = {f"{NODES}/{kind}": title for kind, title in NODE_TITLES.items() if kind in kinds}
     with st.container(horizontal=True):
-        for device, title in (titles or {d.id: d.name for d in devices.list_devices()}).items():
+        for device, title in titles.items():
             key = f"slots_{device}"
             st.number_input(
                 f"Runs at once on {title}",
@@ -156,12 +161,12 @@ def _moves(
         )
 
 
-def cluster(nodes: Sequence[NodeView] | None) -> None:
+def cluster(joined: bool) -> None:
     """Draw the nodes, which update themselves, and the controls that join or leave a cluster."""
-    if nodes is not None:
+    if joined:
         _table()
     if not is_installed():
-        if nodes is None:
+        if not joined:
             st.caption(
                 f"To train on more machines: `{HOW_TO_INSTALL}`, then start the dashboard again "
                 "(docs/cluster.md)."
@@ -169,8 +174,8 @@ def cluster(nodes: Sequence[NodeView] | None) -> None:
         return
     address = choice.chosen(session.store().path)
     if address is not None:
-        _chosen(address, joined=nodes is not None)
-    elif nodes is None:
+        _chosen(address, joined)
+    elif not joined:
         _connect()
 
 
@@ -183,8 +188,8 @@ def _connect() -> None:
         )  # fmt: skip
         over = st.number_input(
             "Devices per run", 1, choice.MAX_OVER, key="cluster_over", width=150,
-            help="1: each device trains whole runs. More: runs train one at a time, each spread over this "
-            "many GPUs (or CPUs, if no node has a GPU); the results are the same.",
+            help="1: each device trains whole runs. More: each run is spread over this many GPUs (CPUs, if no "
+            "node has a GPU); the results are the same.",
         )  # fmt: skip
         connect = st.form_submit_button("Connect", icon=":material/hub:", disabled=not session.writable())
     if not connect:
@@ -239,27 +244,26 @@ def _chosen(address: str, joined: bool) -> None:
 @st.fragment(run_every=POLL_SECONDS)
 def _table() -> None:
     store = session.store()
-    nodes = cluster_nodes.read(store)
-    if nodes is None:
+    joined = cluster_nodes.read(store)
+    if joined is None:
         st.caption("The worker has left the Ray cluster.")
         return
     running: dict[str, list[int]] = {}
     for row in store.jobs.live(RUNS):
         running.setdefault(row["device"], []).append(row["id"])
-    over = cluster_nodes.read_over(store)
-    none = "none" if over is None else "see below"
+    none = "none" if joined.over is None else "see below"
     rows = []
-    for node in nodes:
+    for node in joined.nodes:
         for pool in node.pools:
-            runs = running.get(pool, [])
+            runs = running.get(pool, []) if joined.over is None else []
             reported: Sequence[Device | None] = node.devices_of(pool) or [None]
             for device in reported:
                 rows.append(_row(node, pool, device, runs, none))
                 runs = []  # the runs of a pool stand beside its first device
     st.html(markup.table_html(HEADER, rows, "Nodes"))
-    if over is not None:
+    if joined.over is not None:
         now = ", ".join(f"run {run}" for runs in running.values() for run in runs)
-        st.caption(f"Each run is spread over {over} devices, one run at a time; now: {now or 'none'}.")
+        st.caption(f"Each run is spread over {joined.over} devices; now: {now or 'none'}.")
 
 
 def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:

@@ -15,13 +15,10 @@ from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import training
-from fedcore.jobs.cluster import cluster_capacity
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.launcher import force_stop, launcher_over
-from fedcore.jobs.pools import SpreadPools
+from fedcore.jobs.launcher import force_stop
 from fedcore.jobs.process import run_local
-from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
@@ -147,13 +144,8 @@ def test_killing_a_run_does_not_wait_for_its_node(db, watch):
 def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, watch):
     chosen = parse({"rounds": 2, "methods": [{"name": "fedot", "config": {"optimiser_state": "kept"}}]})
     (run_id,) = Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
-    address = watch.ray.get_runtime_context().gcs_address
-    pools = SpreadPools(2, lambda: cluster_capacity(watch.states()))
-    supervisor = Supervisor(Store(db), pools=pools, launcher=launcher_over(2, address), device_ids=["cpu"])
-    try:
+    with supervisor_of(db, watch, over=2) as supervisor:
         step_until(supervisor, lambda: row(db, run_id).ended)
-    finally:
-        supervisor._end_children()
     assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
     assert any("2 processes train its clients" in notice.message for notice in row(db, run_id).notices)
     environment = Store(db).runs.environment(run_id)

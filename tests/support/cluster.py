@@ -16,7 +16,7 @@ import psutil
 
 from fedcore.cluster.connection import SETTINGS
 from fedcore.cluster.stream import RemoteEngine
-from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
+from fedcore.jobs.cluster import Cluster
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.paths import PROJECT
@@ -47,9 +47,9 @@ def two_nodes(cache: Path) -> Iterator[Any]:
     }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster as RayCluster
 
-    cluster: Any = Cluster(
+    cluster: Any = RayCluster(
         initialize_head=True,
         head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False},
     )
@@ -107,16 +107,21 @@ def ray_start(
 
 @contextmanager
 def supervisor_of(
-    db: Path, watch: ClusterWatch, engine: type[RemoteEngine] = RemoteEngine, shared: Path | None = None
+    db: Path,
+    watch: ClusterWatch,
+    engine: type[RemoteEngine] = RemoteEngine,
+    shared: Path | None = None,
+    over: int | None = None,
 ) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
-    pools = ClusterPools(watch)
-    launcher = ClusterLauncher(pools, watch.ray, engine=engine, shared=shared)
-    supervisor = Supervisor(Store(db), pools=pools, launcher=launcher, device_ids=["cpu"])
+    used = Cluster(Store(db), watch, over, engine, shared)
+    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"])
     try:
         yield supervisor
     finally:
         supervisor._end_children()
+        watch.listen = lambda states: used.reservations.reconcile([])
+        wait_for(lambda: not (used.reservations._idle or used.reservations._over))
 
 
 def step_until(supervisor: Supervisor, condition: Any, seconds: float = 800.0) -> None:

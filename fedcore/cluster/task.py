@@ -1,0 +1,339 @@
+"""What Ray executes on a node: the task that trains a run, and actors that train chunks of a run's clients.
+
+The task yields the engine's events. Nothing here opens the database.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from fedcore import devices
+from fedcore.cluster import transfer
+from fedcore.cluster.connection import connect, list_nodes
+from fedcore.cluster.node import can_read, in_words
+from fedcore.cluster.reservations import Request
+from fedcore.cluster.transfer import Files, Payload, run_folder
+from fedcore.config import RunConfig, backbones
+from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
+from fedcore.data.slow_work import cache_folder
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
+from fedcore.errors import FedLensError, first_line
+from fedcore.methods import FedLensMethodError, registry
+from fedcore.progress import Progress, counted
+from fedcore.records.events import Event, RoundFinished
+from fedcore.system_errors import Elsewhere, SystemFault, Transient, explain
+
+if TYPE_CHECKING:
+    import torch
+
+PROGRESS_SECONDS = 0.5
+ACTOR_SHARE = 0.5
+"""Share of a reserved part that its actor takes; the first part also holds the task, which averages."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a run is spread over the parts of its reservation.
+
+    Attributes:
+        width: number of parts; each has an actor.
+        sharers: largest number of parts on one node, whose memory they share.
+        memory: bytes of the node with the least memory; None: not known.
+    """
+
+    width: int
+    sharers: int
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Everything that a node needs to train a run.
+
+    Attributes:
+        key: name of the run in the node's temporary files.
+        environment: the values that an earlier attempt resolved, see ``fedcore.engine.train.train``.
+        method_file: content of the user's method file, to which the user has agreed.
+        device: torch's name.
+        threads: maximum number of CPU threads of a run that begins.
+        artifacts: folder of the encodings if the node shares the supervisor's disk; None: the node's cache
+            (``FEDLENS_CACHE``).
+        working_folder: the supervisor's; relative paths of the config start there.
+        shared: the run's folder for checkpoints in transit; None: they travel in Ray's object store.
+        division: over which parts of its reservation the run is spread; None: one device trains it.
+    """
+
+    config: RunConfig
+    key: str
+    environment: dict[str, Any]
+    method_file: bytes | None
+    device: str
+    threads: int
+    artifacts: str | None
+    working_folder: str
+    shared: str | None = None
+    division: Division | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An event that a node sends to the supervisor.
+
+    Attributes:
+        checkpoint: the content of a finished round's checkpoint.
+        peak_memory: peak memory of the run on the node so far, in bytes.
+    """
+
+    event: Event
+    checkpoint: Payload | None
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The end of a run that met an error on its node.
+
+    Attributes:
+        kind: ``method`` (a fault of the method), ``input`` (a user error), ``machine``, ``moment``
+            (a transient fault of the machine) or ``defect``.
+    """
+
+    kind: str
+    message: str
+    field: str | None
+    traceback: str
+
+
+def method_file(run: RunConfig) -> bytes | None:
+    """Return the content of the user's method file, to which the user agreed on this machine."""
+    return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
+
+
+def train(request: RunRequest, checkpoint: Files | None = None) -> Iterator[Sent | Failed]:
+    """Train a run on this node, and yield its events as they happen; an error is the last item.
+
+    Args:
+        checkpoint: names and content of the files from which the run goes on.
+    """
+    place = Path()
+    try:
+        place = Path(tempfile.gettempdir())
+        devices.reset_peak_memory(request.device)  # Ray reuses this process for one run after another
+        with run_folder(request.key) as folder:
+            place = folder
+            yield from _train(request, folder, checkpoint)
+    except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
+        yield _failure(error, place)
+
+
+def prepare(request: RunRequest) -> Path:
+    """Prepare this process for a run before torch is loaded; returns the folder of the encodings."""
+    cores = psutil.cpu_count(logical=False) or request.threads
+    threads = min(request.threads, cores)  # never more than the physical cores, as torch chooses them
+    os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})
+    if request.device == devices.CPU:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if os.path.isdir(request.working_folder):
+        os.chdir(request.working_folder)
+    config = request.config
+    registry.forget_received()
+    if request.method_file is not None and config.method.file is not None:
+        registry.receive(config.method.file, request.method_file)
+    if lacking := [need for need in _needs(config) if not can_read(need, request.working_folder)]:
+        raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")
+    return Path(request.artifacts) if request.artifacts else cache_folder()
+
+
+def _train(request: RunRequest, folder: Path, checkpoint: Files | None) -> Iterator[Sent]:
+    artifacts = prepare(request)
+    from fedcore.engine.train import train as engine
+
+    resume_from = None
+    if checkpoint is not None:
+        resume_from = folder / checkpoint[0][0]
+        for name, file in checkpoint:
+            transfer.receive(file, folder / name)
+    next_progress = 0.0
+    events = engine(
+        request.config,
+        artifacts=artifacts,
+        folder=folder,
+        device=request.device,
+        resume_from=None if resume_from is None else str(resume_from),
+        environment=request.environment or None,
+        spread=None if request.division is None else _over_parts(request, request.division),
+        whole_checkpoints=True,
+    )
+    with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
+        for event in events:
+            if isinstance(event, Progress):
+                now = time.monotonic()
+                if now < next_progress and event.done != event.total:
+                    continue
+                next_progress = now + PROGRESS_SECONDS
+            content = None
+            if isinstance(event, RoundFinished) and event.checkpoint is not None:
+                content = transfer.send(Path(event.checkpoint), request.shared)
+                for path in folder.glob("round-*.safetensors"):
+                    if path != Path(event.checkpoint):  # earlier ones have been sent
+                        path.unlink()
+            yield Sent(event, content, devices.peak_memory(request.device))
+
+
+class Actor(Serving):
+    """A Ray actor that trains chunks of a run's clients.
+
+    Args:
+        home: id of the node whose disk holds the request's folder of encodings.
+    """
+
+    def __init__(self, request: RunRequest, home: str) -> None:
+        def make() -> Worker:
+            import ray
+
+            is_home = ray.get_runtime_context().get_node_id() == home
+            asked = request if is_home else replace(request, artifacts=None)
+            try:
+                return worker_of(request.config, prepare(asked), request.device, request.environment)
+            except SystemFault as fault:
+                raise Elsewhere(f"on the node {platform.node()}: {fault}") from fault
+
+        super().__init__(make)
+
+
+@contextmanager
+def _actors(
+    ray: Any,
+    group: Any,
+    width: int,
+    request: Callable[[RunConfig], RunRequest],
+    run: RunConfig,
+    artifacts: Path,
+    environment: Mapping[str, Any],
+    wanted: torch.device,
+) -> Iterator[Parallel]:
+    """Start an actor in each part of a placement group; they end with the block.
+
+    Args:
+        request: makes the request of a run; the arguments after it are those of ``Spread.start``.
+    """
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
+
+    asked = replace(
+        request(run),
+        environment=dict(environment),
+        threads=int(environment["threads"]),
+        artifacts=str(artifacts.resolve()),
+    )
+    on_cpu = asked.device == devices.CPU
+    started: list[Any] = []
+    try:
+        for part in range(width):
+            options = ray.remote(Actor).options(
+                num_cpus=ACTOR_SHARE if on_cpu else 0,
+                num_gpus=0 if on_cpu else ACTOR_SHARE,
+                max_restarts=0,  # a restarted actor would have lost its clients' local parameters
+                max_task_retries=0,
+                scheduling_strategy=Strategy(group, placement_group_bundle_index=part),
+            )
+            started.append(options.remote(asked, ray.get_runtime_context().get_node_id()))
+        yield Parallel([submit_to(actor) for actor in started], wanted, ray.exceptions.RayError, Elsewhere)
+    finally:
+        for actor in started:
+            ray.kill(actor)
+
+
+def _over_parts(request: RunRequest, division: Division) -> Spread:
+    """Return a ``Spread`` of a run over the parts of the reservation in which this task runs."""
+    import ray
+
+    group = ray.util.get_current_placement_group()
+    start = partial(_actors, ray, group, division.width, lambda run: request)
+    return Spread(
+        division.width, start, request.device, division.sharers, division.memory, "processes of the cluster"
+    )
+
+
+def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
+    """Return a ``Spread`` of runs of this process over a cluster: on GPUs if there are any.
+
+    Args:
+        address: of the head, or ``auto``.
+        device: ``cpu`` to use CPUs even if there are GPUs.
+
+    Raises:
+        FedLensError: field ``over``, if the cluster has fewer devices.
+    """
+    ray = connect(address)
+    nodes = list_nodes(ray)
+    on_gpus = device != devices.CPU and any(n.gpus for n in nodes)
+    numbers = [n.gpus if on_gpus else n.cpus for n in nodes]
+    found = sum(numbers)
+    if found < count:
+        fewer = f"the cluster has {counted(found, 'GPU' if on_gpus else 'CPU')}, not {count}"
+        raise FedLensError(f"{fewer}; give --over {max(1, found)}", "over")
+    device = "cuda" if on_gpus else devices.CPU
+    wanted = Request(0 if on_gpus else 1, gpus=float(on_gpus), parts=count)
+
+    def request(run: RunConfig) -> RunRequest:
+        return RunRequest(run, "part of a run", {}, method_file(run), device, 1, None, os.getcwd())
+
+    @contextmanager
+    def start(*given: Any) -> Iterator[Parallel]:
+        group = wanted.reserve(ray)
+        try:
+            with _actors(ray, group, count, request, *given) as parallel:  # Ray starts them once it has room
+                yield parallel
+        finally:
+            ray.util.remove_placement_group(group)
+
+    memory = min((n.memory for n in nodes if n.memory), default=None)
+    what = f"free {'GPUs' if on_gpus else 'CPUs'} of the cluster"
+    return Spread(count, start, device, min(count, max(numbers)), memory, what)
+
+
+def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
+    """Return a function that sends to an actor and returns a future of its answer."""
+
+    def submit(content: bytes) -> Future[bytes]:
+        future: Future[bytes] = actor.answer.remote(content).future()
+        return future
+
+    return submit
+
+
+def _needs(config: RunConfig) -> list[str]:
+    """Return the folders and weights that a run reads, without those that come with FedLens."""
+    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
+    folders = [config.data.root, *(data.root for data in others)]
+    weights = (f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained)
+    return [*filter(None, folders), *weights]
+
+
+def _failure(error: Exception, folder: Path) -> Failed:
+    text = traceback.format_exc()
+    fault = explain(error, folder)
+    if fault is None and isinstance(error, OSError):  # the folder cannot be made, or is read-only
+        fault = SystemFault(f"{error.filename or folder} cannot be used ({error.strerror or error})")
+    # An actor's fault names its own node already.
+    where = "" if isinstance(error, Elsewhere) else f"on the node {platform.node()}: "
+    if isinstance(fault, SystemFault):
+        return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)
+    if isinstance(error, FedLensError):
+        kind = "method" if isinstance(error, FedLensMethodError) else "input"
+        return Failed(kind, str(error), error.field, text)
+    return Failed("defect", first_line(error), None, text)
