@@ -56,8 +56,8 @@ def request_of(
     run: QueuedRun,
     states: Sequence[NodeState],
     slots: Mapping[str, int],
-    over: int | None,
-    failed_on: str | None,
+    over: int | None = None,
+    failed_on: str | None = None,
 ) -> Request | str:
     """Return what a queued run asks of Ray, or why it has to wait for another node.
 

@@ -188,8 +188,8 @@ def _connect() -> None:
         )  # fmt: skip
         over = st.number_input(
             "Devices per run", 1, choice.MAX_OVER, key="cluster_over", width=150,
-            help="1: each device trains whole runs. More: each run is spread over this many GPUs (CPUs, if no "
-            "node has a GPU); the results are the same.",
+            help="1: each device trains whole runs. More: each run is spread over this many GPUs, or CPUs if "
+            "no node has a GPU; the results are the same.",
         )  # fmt: skip
         connect = st.form_submit_button("Connect", icon=":material/hub:", disabled=not session.writable())
     if not connect:

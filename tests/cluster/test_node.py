@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedcore.cluster import node, stream, transfer
+from fedcore.cluster import node, stream, task, transfer
+from fedcore.cluster.reservations import Request, Reservation
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
@@ -27,6 +28,8 @@ from fedcore.system_errors import Elsewhere, SystemFault, Transient
 from tests.cluster.test_view import SMALL
 from tests.support.cluster import OWN_METHOD
 
+RESERVED = Reservation(Request(1), group=None, node_ids=(SMALL.node.id,))
+
 
 @pytest.fixture(autouse=True)
 def as_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,8 +37,8 @@ def as_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")  # so that they are restored
 
 
-def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> node.RunRequest:
-    return node.RunRequest(
+def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> task.RunRequest:
+    return task.RunRequest(
         config=run,
         key="run-1-1",
         environment={},
@@ -51,27 +54,27 @@ def planned(**values: object) -> RunConfig:
     return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], **values})).runs[0]
 
 
-def rounds(items: Iterator[node.Sent | node.Failed]) -> list[RoundFinished]:
+def rounds(items: Iterator[task.Sent | task.Failed]) -> list[RoundFinished]:
     sent = list(items)
-    assert all(isinstance(item, node.Sent) for item in sent), sent[-1]
+    assert all(isinstance(item, task.Sent) for item in sent), sent[-1]
     assert isinstance(sent[-1].event, Finished)
     return [item.event for item in sent if isinstance(item.event, RoundFinished)]
 
 
 def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    sent = list(node.train(order(planned(), tmp_path)))
+    sent = list(task.train(order(planned(), tmp_path)))
     contents = [i.checkpoint for i in sent if isinstance(i.event, RoundFinished)]
     assert len(contents) == 3 and all(content is not None and content.nbytes for content in contents)
     whole = rounds(iter(sent))
-    again = rounds(node.train(order(planned(), tmp_path), [("round-1.safetensors", contents[1])]))
+    again = rounds(task.train(order(planned(), tmp_path), [("round-1.safetensors", contents[1])]))
     assert [event.round for event in again] == [2]
     assert (again[0].cells, again[0].train_loss) == (whole[2].cells, whole[2].train_loss)
 
 
 def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = next(i for i in node.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
+    first = next(i for i in task.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
     event = stream._arrived(first, tmp_path / "run-1")
     assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
 
@@ -86,7 +89,7 @@ def test_a_checkpoint_can_arrive_through_a_folder_that_both_see(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     with transfer.run_folder("run-1-1", tmp_path) as shared:
         asked = replace(order(planned(), tmp_path), shared=str(shared))
-        finished = (i for i in node.train(asked) if isinstance(i.event, RoundFinished))
+        finished = (i for i in task.train(asked) if isinstance(i.event, RoundFinished))
         first, second = next(finished), next(finished)
         finished.close()
         assert Path(first.checkpoint).parent == Path(second.checkpoint).parent == shared
@@ -124,16 +127,16 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     file.write_text(OWN_METHOD)
     registry.load_file(file)
     run = planned(methods=[{"name": "sent-bias", "file": str(file)}])
-    content = stream.method_file(run)
+    content = task.method_file(run)
     assert content == OWN_METHOD.encode()
     file.unlink()  # the node has no such file
-    assert len(rounds(node.train(order(run, tmp_path, content)))) == 3
+    assert len(rounds(task.train(order(run, tmp_path, content)))) == 3
 
     monkeypatch.setattr(registry, "_RECEIVED", {})
     monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: False)
     file.write_text(OWN_METHOD)
     with pytest.raises(consent.NotAgreed):
-        stream.method_file(run)
+        task.method_file(run)
 
 
 def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp_path, monkeypatch):
@@ -144,9 +147,9 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
         content = OWN_METHOD.replace("sent-bias", "of-one-name").encode()
         run = planned(rounds=1)
         own = run.method.model_copy(update={"name": "of-one-name", "file": str(file), "config": {}})
-        trained.append(rounds(node.train(order(run.model_copy(update={"method": own}), tmp_path, content))))
+        trained.append(rounds(task.train(order(run.model_copy(update={"method": own}), tmp_path, content))))
     assert [len(events) for events in trained] == [2, 2]
-    node.prepare(order(planned(), tmp_path))
+    task.prepare(order(planned(), tmp_path))
     assert "of-one-name" not in registry.registered()
 
 
@@ -159,7 +162,7 @@ def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
     )
     run = planned(rounds=1)
     own = run.method.model_copy(update={"name": "sent-bias", "file": str(file), "config": {}})
-    *_, failed = node.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
+    *_, failed = task.train(order(run.model_copy(update={"method": own}), tmp_path, content.encode()))
     with pytest.raises(FedLensMethodError, match=r"faulty\.py:\d+, in train_step: no loss moves 'bias'"):
         raise stream._raised(failed)
 
@@ -227,8 +230,8 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = planned()
     run = run.model_copy(update={"data": run.data.model_copy(update={"root": "/nowhere"})})
-    (failed,) = node.train(order(run, tmp_path))
-    assert isinstance(failed, node.Failed) and failed.kind == "machine", "another node may have it"
+    (failed,) = task.train(order(run, tmp_path))
+    assert isinstance(failed, task.Failed) and failed.kind == "machine", "another node may have it"
     assert failed.message == (
         f"on the node {platform.node()}: the folder /nowhere cannot be read; copy or mount that there, "
         "then resume"
@@ -261,7 +264,7 @@ def test_a_node_that_cannot_train_says_why(tmp_path, monkeypatch):
     [
         (tempfile, OSError(errno.ENOSPC, "no space"), "the disk that holds {} is full"),
         (tempfile, OSError(errno.EROFS, "Read-only file system"), "cannot be used (Read-only file system)"),
-        (node.devices, RuntimeError("CUDA driver initialization failed"), "or its driver does not answer at"),
+        (task.devices, RuntimeError("CUDA driver initialization failed"), "or its driver does not answer at"),
     ],
 )
 def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
@@ -271,8 +274,8 @@ def test_a_fault_of_the_node_before_its_run_begins_is_told_in_our_words(
         raise error
 
     monkeypatch.setattr(place, "mkdtemp" if place is tempfile else "reset_peak_memory", fail)
-    (failed,) = node.train(order(planned(), tmp_path))
-    assert isinstance(failed, node.Failed) and failed.kind == "machine"
+    (failed,) = task.train(order(planned(), tmp_path))
+    assert isinstance(failed, task.Failed) and failed.kind == "machine"
     assert said.format(tempfile.gettempdir()) in failed.message
     raised = stream._raised(failed)
     assert isinstance(raised, Elsewhere) and "resume" not in raised.reason
@@ -284,26 +287,26 @@ class Lost:
     class exceptions:
         RayError = OSError
 
-    def __init__(self, *before: node.Sent) -> None:
+    def __init__(self, *before: task.Sent) -> None:
         self.items = iter(before)
 
     def wait(self, *_: object, **__: object) -> tuple[list[int], list[int]]:
         return [1], []
 
-    def get(self, item: node.Sent) -> node.Sent:
+    def get(self, item: task.Sent) -> task.Sent:
         return item
 
 
 def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_path, monkeypatch):
-    started = node.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
+    started = task.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
     for before, expected in (((), Elsewhere), ((started,), stream.NodeFault)):
 
-        def items(*_: object, before: tuple[node.Sent, ...] = before) -> Iterator[node.Sent]:
+        def items(*_: object, before: tuple[task.Sent, ...] = before) -> Iterator[task.Sent]:
             yield from before
             raise OSError("its process was killed")
 
         told: list[Elsewhere] = []
-        engine = stream.RemoteEngine(Lost(), SMALL.node, stream.Share(1), "run-1-1", failed=told.append)
+        engine = stream.RemoteEngine(Lost(), RESERVED, [SMALL.node], "run-1-1", failed=told.append)
         monkeypatch.setattr(engine, "_submit", items)
         with pytest.raises(expected) as raised:
             list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
@@ -320,7 +323,7 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
     try:
         raise error
     except type(error) as caught:
-        raised = stream._raised(node._failure(caught, tmp_path))
+        raised = stream._raised(task._failure(caught, tmp_path))
     assert type(raised) is expected
     assert "Traceback" in str(raised.__cause__)
     if expected is FedLensError:
@@ -329,8 +332,8 @@ def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, exp
 
 def test_other_code_trains_only_with_the_users_word_and_marks_the_run(tmp_path, monkeypatch):
     started = Started(entities=(), rounds_total=1, environment={"code": "0123"})
-    engine = stream.RemoteEngine(None, SMALL.node, stream.Share(1), "run-1-1")
-    monkeypatch.setattr(engine, "_stream", lambda *_: (node.Sent(e, None, 0) for e in (started, Finished(1))))
+    engine = stream.RemoteEngine(None, RESERVED, [SMALL.node], "run-1-1")
+    monkeypatch.setattr(engine, "_stream", lambda *_: (task.Sent(e, None, 0) for e in (started, Finished(1))))
     with pytest.raises(SystemFault, match=r"^the node small has other code of FedLens \(0123 instead of"):
         list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
     monkeypatch.setenv(MIXED_CODE, "1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +11,8 @@ import pytest
 
 from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
-from fedcore.cluster.stream import Share
-from fedcore.engine.plan import plan
 from fedcore.jobs import cluster_nodes
-from fedcore.jobs.cluster import ClusterLauncher, ClusterPools
+from fedcore.jobs.cluster import Cluster
 from fedcore.jobs.cluster_nodes import ClusterWatch, Rest
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
@@ -22,6 +20,7 @@ from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from fedcore.system_errors import Elsewhere
+from tests.cluster.test_requests import Ray
 from tests.cluster.test_view import LARGE, SMALL
 from tests.support import fake_engine
 from tests.support.jobs import row, wait_for
@@ -33,11 +32,10 @@ FULL = "on the node small: the disk that holds /tmp is full; free some space"
 class Engine:
     """Trains on every node but ``small``, which has a full disk."""
 
-    def __init__(
-        self, ray: Any, place: connection.Node, share: Share, key: str, shared: Any,
-        failed: Callable[[Elsewhere], None],
-    ) -> None:  # fmt: skip
-        self._place, self._failed = place, failed
+    device = "cpu"
+
+    def __init__(self, ray: Any, reservation: Any, places: Any, key: str, shared: Any, failed: Any) -> None:
+        (self._place,), self._failed = places, failed
 
     def peak_memory(self) -> int:
         return 0
@@ -63,6 +61,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         exceptions=SimpleNamespace(RayError=OSError),
         wait=lambda pending, timeout: (pending, []),
         get=lambda pending: pending,
+        util=Ray([SMALL, replace(LARGE, node=NODES[1])], room=1).util,
     )
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", lambda ray, before: NODES)
@@ -87,10 +86,8 @@ def problem(watch: ClusterWatch, name: str = "small") -> str | None:
 
 def test_no_run_is_lost_to_a_node_that_fails_each_of_them(db, queued, watch):
     runs = queued(seeds=(1, 2, 3), rounds=1)
-    pools = ClusterPools(watch)
-    supervisor = Supervisor(
-        Store(db), pools=pools, launcher=ClusterLauncher(pools, None, engine=Engine), device_ids=["cpu"]
-    )
+    used = Cluster(Store(db), watch, engine=Engine)
+    supervisor = Supervisor(Store(db), pools=used, launcher=used, device_ids=["cpu"])
     wait_for(lambda: (supervisor.step(), all(row(db, run).ended for run in runs))[1])
     rows = [row(db, run) for run in runs]
     assert [(run.state, run.device) for run in rows] == [("done", "large/cpu")] * 3
@@ -126,23 +123,6 @@ def test_a_trial_is_no_answer_to_a_fault_that_came_after_it(watch, monkeypatch):
     looked = watch._looked
     wait_for(lambda: watch._looked > looked + 0.05)
     assert problem(watch) == "rests after a fault: its GPU fell off"
-
-
-def test_a_run_goes_back_to_the_node_that_failed_only_if_no_other_can_train_it(db, make, watch, monkeypatch):
-    monkeypatch.setattr(cluster_nodes, "FIRST_REST", 0.0)
-    store, pools = Store(db), ClusterPools(watch)
-    anywhere, here = (
-        store.experiments.create(chosen, plan(chosen).runs, device=device).run_ids[0]
-        for chosen, device in ((make(), "auto"), (make(), "small"))
-    )
-    for run in (anywhere, here):
-        pools.failed(run, NODES[0], Elsewhere("the node small is gone"))
-    assert pools.claim(store, "small/cpu", 0) is None, "Ray may list it as alive for another second"
-    wait_for(lambda: problem(watch) is None)
-    claimed = pools.claim(store, "small/cpu", 0)
-    assert claimed is not None and claimed.id == here
-    claimed = pools.claim(store, "large/cpu", 0)
-    assert claimed is not None and claimed.id == anywhere
 
 
 def test_a_run_without_a_new_round_is_not_queued_a_second_time(db, queued):

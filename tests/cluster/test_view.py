@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
@@ -36,7 +33,7 @@ def test_pages_read_what_the_worker_wrote(db: Path):
     store = Store(db)
     assert cluster_nodes.read(store) is None
     cluster_nodes.write(store, [SMALL, LARGE])
-    small, large = cluster_nodes.read(store) or []
+    small, large = cluster_nodes.read(store).nodes
     assert small.pools == ("small/cpu",) and small.missing == ("/data/pacs",)
     assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
     assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
@@ -46,47 +43,9 @@ def test_pages_read_what_the_worker_wrote(db: Path):
 
 def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
     store = Store(db)
-    cluster_nodes.write(store, [SMALL])
+    cluster_nodes.write(store, [SMALL], over=2, waits={7: "4 CPUs"})
+    view = cluster_nodes.read(store)
+    assert (view.over, view.waits) == (2, {7: "4 CPUs"})
     written = cluster_nodes._path(store).stat().st_mtime
     assert cluster_nodes.read(store, now=written + 1) is not None
     assert cluster_nodes.read(store, now=written + 60) is None
-
-
-@pytest.mark.parametrize(
-    ("run", "states", "expected"),
-    [
-        (RUN, [SMALL], "a free slot on small/cpu"),
-        (RUN, [SMALL, LARGE], "a free slot on large/gpu"),  # the CPU is for those who ask for it
-        (RUN._replace(requested_device="cpu"), [SMALL, LARGE], "a free slot on small/cpu or large/cpu"),
-        (RUN._replace(requested_device="GPU-1"), [SMALL, LARGE], "a free slot on large/gpu"),
-        (RUN._replace(requested_device="GPU-9"), [SMALL, LARGE], "a node with the device GPU-9"),
-        (RUN._replace(needs=("/data/pacs",)), [SMALL], "a node that has the folder /data/pacs"),
-        (RUN, [replace(SMALL, problem="it has not reported yet")], "a node that can be used"),
-    ],
-)
-def test_what_a_queued_run_waits_for(db: Path, run: QueuedRun, states: list[NodeState], expected: str):
-    cluster_nodes.write(Store(db), states)
-    assert cluster_nodes.waits_for(run, cluster_nodes.read(Store(db)) or []) == expected
-
-
-@pytest.mark.parametrize(
-    ("run", "states", "expected"),
-    [
-        (RUN, [SMALL], "the run before it"),
-        (RUN, [SMALL, LARGE], "2 GPUs; the nodes have 1"),
-        (
-            RUN._replace(requested_device="small"),
-            [SMALL],
-            "a worker that gives whole runs to the device small",
-        ),
-        (RUN._replace(needs=("/data/pacs",)), [SMALL], "the folder /data/pacs on every node"),
-    ],
-)
-def test_what_a_run_over_two_devices_waits_for(
-    db: Path, run: QueuedRun, states: list[NodeState], expected: str
-):
-    store = Store(db)
-    assert cluster_nodes.read_over(store) is None
-    cluster_nodes.write(store, states, over=2)
-    assert cluster_nodes.read_over(store) == 2
-    assert cluster_nodes.waits_for(run, cluster_nodes.read(store) or [], 2) == expected

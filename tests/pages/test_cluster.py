@@ -72,5 +72,5 @@ def test_without_ray_the_page_says_how_to_get_it(
 def test_a_run_that_is_spread_over_the_nodes_is_named_below_them(open_page: Opened, filled: Path):
     cluster_nodes.write(Store(filled), [SMALL], over=2)
     app = open_page("experiments", queue="true")
-    assert "Each run is spread over 2 devices, one run at a time; now: " in said(app)
+    assert "Each run is spread over 2 devices; now: " in said(app)
     assert not [n for n in app.number_input if n.label.startswith("Runs at once")]

@@ -70,13 +70,19 @@ class Cluster:
 
     def state(self, node: str) -> str:
         """Return what the page says about a node."""
-        views = [view for view in cluster_nodes.read(self.store) or [] if view.name == node]
+        seen = cluster_nodes.read(self.store)
+        views = [view for view in seen.nodes if view.name == node] if seen else []
         return "; ".join(view.problem or "; ".join(("ready", *view.notes)) for view in views)
 
     def says(self, node: str, words: str) -> str:
         """Wait until the page says something about a node."""
         wait_for(lambda: words in self.state(node), f"{node}: '{self.state(node)}', not '{words}'", SECONDS)
         return self.state(node)
+
+    def waits(self, run_id: int = RUN) -> str:
+        """Return what a run waits for, as the page says it."""
+        seen = cluster_nodes.read(self.store)
+        return seen.waits.get(run_id, "") if seen else ""
 
     def finish(self, *nodes: str) -> None:
         """Wait until all runs are done, on these nodes, and compare their rows with those of this machine."""
@@ -175,10 +181,8 @@ def spread(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A run that is to be spread over both commits waits."""
     with cluster(lab, folder, {"PYTHONPATH": other_code(folder)}, 1, ("--over", "2")) as made:
         said = made.says("beta", "has other code of FedLens")
-        (waiting,) = made.store.queue.runs()
-        words = cluster_nodes.waits_for(waiting, cluster_nodes.read(made.store) or [], 2)
-        if words != "2 CPUs; the nodes have 1":
-            raise Defect(f"the queued run waits for {words}")
+        expected = "2 times 1 CPU, which no node has that can train it"
+        wait_for(lambda: made.waits() == expected, f"it waits for {made.waits()}", SECONDS)
     return Verdict(Outcome.REFUSED, said)
 
 
@@ -208,19 +212,11 @@ def weights(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         with mock.patch.dict(os.environ, HF_HUB_CACHE=str(folder)):
             run_id = made.store.experiments.create(missing).run_ids[0]
 
-        def words() -> str:
-            waiting = [run for run in made.store.queue.runs() if run.id == run_id]
-            return (
-                cluster_nodes.waits_for(waiting[0], cluster_nodes.read(made.store) or [])
-                if waiting
-                else "nothing"
-            )
-
         expected = "a node that has the weights ViT-B-32 openai"
-        wait_for(lambda: words() == expected, f"it waits for {words()}", SECONDS)
+        wait_for(lambda: made.waits(run_id) == expected, f"it waits for {made.waits(run_id)}", SECONDS)
         wait_for(lambda: made.store.runs.get([RUN])[0].ended, "no end of the other run", SECONDS)
-        if words() != expected:
-            raise Defect(f"the run waits for {words()}")
+        if made.waits(run_id) != expected:
+            raise Defect(f"the run waits for {made.waits(run_id)}")
     return Verdict(Outcome.REFUSED, expected)
 
 
