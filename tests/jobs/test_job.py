@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from fedcore.cluster import choice
 from fedcore.errors import FedLensError
 from fedcore.jobs import job, process, training
 from fedcore.jobs.job import Heartbeat
@@ -176,17 +175,7 @@ def test_a_run_that_is_spread_over_devices_is_followed_by_none(db, queued, monke
     assert sorted(row(db, i).status for i in mine) == ["done", "queued"]
 
 
-@pytest.mark.parametrize(
-    ("on_the_page", "options"),
-    [
-        (None, ["--over", "2", "--ray", "10.0.0.1:6379"]),
-        (3, ["--over", "2", "--ray", "10.0.0.1:6379"]),
-        (2, []),
-    ],
-)
-def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatch, on_the_page, options):
-    if on_the_page:
-        choice.choose(Store(db).path, "10.0.0.1:6379", over=on_the_page)
+def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatch):
     started: list[list[str]] = []
 
     def work(claim, device, *, revive, **_):
@@ -196,8 +185,8 @@ def test_a_worker_that_a_spread_run_replaces_is_started_as_it_was(db, monkeypatc
     monkeypatch.setattr(process, "work", work)
     monkeypatch.setattr(process, "ensure_worker", lambda store, command: started.append(list(command)))
     told = ["--kind", "train", "--id", 1, "--owner", "somebody", "--attempt", 1, "--db", db]
-    assert run("job", *told, "--over", 2, "--ray", "10.0.0.1:6379") == run("job", *told) == 0
-    assert started == [["fedcore", "worker", *options, "--db"], ["fedcore", "worker", "--db"]]
+    assert run("job", *told, "--over", 2) == run("job", *told) == 0
+    assert started == [["fedcore", "worker", "--over", "2", "--db"], ["fedcore", "worker", "--db"]]
 
 
 def test_a_process_that_can_start_no_thread_leaves_its_run_interrupted(db, queued, monkeypatch):
