@@ -22,12 +22,6 @@ COVERED = """() => {
   const plot = document.querySelector('.nsewdrag').getBoundingClientRect();
   return bar.bottom > plot.top + 1;
 }"""
-ROWS = """rows => {
-  const texts = [...document.querySelectorAll('.annotation-text')];
-  const titles = texts.filter(e => /FedOT|PromptFL/.test(e.textContent));
-  const tops = new Set(titles.map(e => Math.round(e.getBoundingClientRect().y / 20)));
-  return titles.length === 2 && tops.size === rows;
-}"""
 
 
 def test_compare_fits_a_telephone_follows_the_scheme_and_is_worked_by_pointer(
@@ -76,15 +70,3 @@ def headings_sort(page: Page, means: dict[str, float]) -> None:
         expect(table.locator(f"th[aria-sort={state}]")).to_have_count(1)
         first = sorted(means, key=means.__getitem__, reverse=falling)[0]
         expect(table.locator("tbody tr").first).to_contain_text(first)
-
-
-@pytest.mark.slow
-def test_a_narrow_window_of_a_desktop_has_one_panel_per_row(filled_server: Server, tab: Tab) -> None:
-    page = tab.page
-    page.set_viewport_size({"width": 390, "height": 1600})
-    page.goto(f"{filled_server.url}/compare?ids=1&tab=Heatmaps")
-    page.wait_for_function(ROWS, arg=2)
-    page.set_viewport_size({"width": 1200, "height": 1600})
-    page.wait_for_function(ROWS, arg=1)
-    page.set_viewport_size({"width": 390, "height": 1600})
-    page.wait_for_function(ROWS, arg=2)

@@ -120,36 +120,6 @@ def test_without_news_nothing_is_drawn_and_a_new_round_keeps_zoom_and_hover(
     assert again.split(" on ")[0] == label.split(" on ")[0], "the label stays on its model"
 
 
-@pytest.mark.slow
-def test_three_tabs_do_not_disturb_one_another(server: Server, tab: Tab) -> None:
-    runs = []
-    for name in ("first", "second", "third"):
-        run = Recorder(
-            server.db, method=name, seed=1, dataset="rotated-digits", experiment=name, rounds_total=9
-        )
-        run.round(1, counts(1))
-        runs.append(run)
-    pages = [tab.page, tab.page.context.new_page(), tab.page.context.new_page()]
-    traffic = [Traffic(page) for page in pages]
-    for page, run in zip(pages, runs, strict=True):
-        page.goto(f"{server.url}/live?id={run.experiment_id}")
-    title = f"{GRID} .annotation-text"
-    for page, name in zip(pages, ("first", "second", "third"), strict=True):
-        expect(page.locator(title).first).to_have_text(f"{name}: round 1/9")
-    for each in traffic:
-        each.wait_for_rest()
-    drawn = [page.locator(GRID).evaluate(STATE)["drawn"] for page in pages]
-    runs[1].round(2, counts(2))
-    expect(pages[1].locator(title).first).to_have_text("second: round 2/9")
-    for i, name in ((0, "first"), (2, "third")):
-        traffic[i].wait_for_pulses(2)
-        expect(pages[i].locator(title).first).to_have_text(f"{name}: round 1/9")
-        assert pages[i].locator(GRID).evaluate(STATE)["drawn"] == drawn[i]
-        assert pages[i].url.endswith(f"id={runs[i].experiment_id}")
-    for run in runs:
-        run.finish()
-
-
 RECORD_TITLES = """selector => {
   window.titles = [];
   let last = document.querySelector(selector).textContent;

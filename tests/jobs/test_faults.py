@@ -22,7 +22,7 @@ from fedcore.paths import PROJECT
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
-from tests.support.jobs import execute_next, kill_processes, recorded, row, wait_for
+from tests.support.jobs import execute_next, recorded, row, wait_for
 
 LOCK = """
 import sqlite3, sys
@@ -284,43 +284,6 @@ def test_a_revived_supervisor_sees_what_the_first_one_saw(monkeypatch):
         "OMP_NUM_THREADS": "4",
         launcher.ENVIRONMENT_BEFORE: None,
     }
-
-
-DASHBOARD = """
-import sys, time
-from fedcore.store import Store
-from tests.support import fake_engine
-store = Store(sys.argv[1])
-while not all(run.status == "done" for run in store.runs.of_experiments([1, 2])):
-    store.jobs.reconcile()
-    fake_engine.revive(store)
-    time.sleep(0.01)
-"""
-
-
-@pytest.mark.slow
-def test_two_dashboards_on_one_database_train_each_run_once(db, queued):
-    ids = queued(rounds=3, seeds=(1, 2, 3)) + queued(rounds=3)
-    pages = [subprocess.Popen([sys.executable, "-c", DASHBOARD, str(db)], cwd=PROJECT) for _ in range(2)]
-    try:
-        assert [page.wait(120) for page in pages] == [0, 0]
-        assert [row(db, i).attempt for i in ids] == [1, 1, 1, 1]
-        log = (db.parent / "artifacts" / "logs" / "worker.log").read_text()
-        assert log.count("Ctrl-C ends it") == 1
-    finally:
-        for page in pages:
-            page.kill()
-        kill_processes(db)
-
-
-@pytest.mark.slow
-def test_a_clone_during_a_run_gives_the_same_rows(db, queued, supervise):
-    (run_id,) = queued(**SLOW)
-    supervise()
-    in_the_middle(db, run_id)
-    (copy,) = Store(db).experiments.clone(1).run_ids
-    wait_for(lambda: {row(db, i).status for i in (run_id, copy)} == {"done"})
-    assert recorded(db, run_id) == recorded(db, copy)
 
 
 # --- a time limit

@@ -119,20 +119,6 @@ def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, 
     assert Store(db).jobs.reconcile(stale=0) == [run_id]
 
 
-@pytest.mark.slow
-def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, step_until):
-    expected = uninterrupted(db, queued)
-    (run_id,) = queued(**SLOW)
-    step_until()
-    in_the_middle(db, run_id)
-    assert Store(db).runs.stop([run_id]) == [run_id]
-    step_until(lambda: row(db, run_id).status == "stopped")
-    assert row(db, run_id).rounds_done < ROUNDS
-    Store(db).runs.resume([run_id])
-    step_until(lambda: row(db, run_id).status == "done")
-    assert recorded(db, run_id) == expected
-
-
 def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     """The job dies between saving a round and recording it: the round is trained again."""
     expected = uninterrupted(db, queued)

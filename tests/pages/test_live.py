@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
@@ -21,19 +19,10 @@ from pages.live_view import chart as live_chart
 from pages.live_view import settings as live_settings
 from pages.widgets import session
 from tests.support import fill
-from tests.support.web.live import widget
+from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, button, html
 
 NOTE_LETTERS = 12
-
-
-def charts(app: AppTest) -> list[dict[str, Any]]:
-    """What the browser is told of each chart."""
-    return [json.loads(message) for message in messages(app)]
-
-
-def messages(app: AppTest) -> list[bytes]:
-    return [e.proto.bytes for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
 
 
 def titles(figure: dict[str, Any]) -> list[str]:

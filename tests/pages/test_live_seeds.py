@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from fedcore.store import Store
 from pages.live_view.settings import variant_offers
 from tests.support import fill
-from tests.support.web.live import widget
+from tests.support.web.live import charts, widget
 from tests.support.web.pages import Opened, html
-
-
-def drawn(app: AppTest) -> list[dict[str, Any]]:
-    """What the browser is told of each chart."""
-    parts = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
-    return [json.loads(part.bytes) for part in parts]
 
 
 @pytest.fixture
@@ -34,7 +25,7 @@ def unequal(tmp_path: Path) -> Path:
 
 def test_all_seeds_are_one_line_with_a_band(open_page: Opened, unequal: Path) -> None:
     app = open_page("live", id="1", live_variant_1="all seeds")
-    grid, accuracy, *_ = drawn(app)
+    grid, accuracy, *_ = charts(app)
     first, second, _ = Store(unequal).runs.of_experiments([1])
     per_run: dict[int, dict[int, float]] = {first.id: {}, second.id: {}}
     for row in Store(unequal).rounds.mean_accuracy([first.id, second.id]):
@@ -60,14 +51,14 @@ def test_a_single_seed_is_shown_unless_all_are_chosen(open_page: Opened, unequal
     choice = widget(app.selectbox, "live_variant_1")
     assert choice.options == ["all seeds", "seed 1", "seed 2", "seed 3"]
     assert choice.value == "seed 2", "the one that trains"
-    assert not any(t.get("fill") for t in drawn(app)[1]["figure"]["data"])
+    assert not any(t.get("fill") for t in charts(app)[1]["figure"]["data"])
 
 
 def test_all_held_out_domains_are_shown_at_once(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment("held", ("fedot",), (1, 2), 1, held_out=fill.CLIENTS[:2]))
     app = open_page("live", id="1", live_variant_1="all seeds, all held-out domains")
-    grid, accuracy, *_ = drawn(app)
+    grid, accuracy, *_ = charts(app)
     (heat,) = (t for t in grid["figure"]["data"] if t["type"] == "heatmap")
     assert heat["z"]["shape"] == "2, 6", "a row per held-out domain"
     names = [t["name"] for t in accuracy["figure"]["data"] if not t.get("fill")]
@@ -88,7 +79,7 @@ def test_all_held_out_domains_are_shown_at_once(open_page: Opened, tmp_path: Pat
     app = open_page(
         "live", id="1", live_variant_1="seed 1, all held-out domains", live_view="Client by round"
     )
-    titles = [a["text"] for a in drawn(app)[0]["figure"]["layout"]["annotations"]]
+    titles = [a["text"] for a in charts(app)[0]["figure"]["layout"]["annotations"]]
     assert any("FedOT, without 15°: round 1/1" in title for title in titles)
 
 

@@ -80,43 +80,16 @@ def test_a_plan_of_many_runs_asks_first(open_page: Opened) -> None:
     assert not button(app, "Launch").disabled
 
 
-def test_a_method_file_has_its_form(
-    open_page: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = """
-from pydantic import Field
-from fedcore.methods import About, Method, MethodConfig, method
-
-class MineConfig(MethodConfig):
-    warmth: float = Field(0.5, ge=0, le=2, description="How warm")
-
-@method
-class Mine(Method):
-    name, about, Config = "mine", About("Mine", "a test", "Mine."), MineConfig
-"""
-    path = tmp_path / "mine.py"
-    path.write_text(source)
-    monkeypatch.setenv("FEDLENS_METHODS", str(path))
-    app = open_page("new", preset="demo")
-    methods = next(m for m in app.multiselect if m.label == "Methods")
-    assert "Mine" in methods.options
-    app = open_form(methods.set_value([*methods.value, "mine"]).run(), "Mine")
-    warmth = next(w for w in app.text_input if w.label == "Warmth")
-    assert warmth.value == "0.5" and "≥ 0, ≤ 2" in warmth.help
-
-
-def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
+def test_names_are_text_on_live(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(NASTY, methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": NASTY})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
-    run = Store(db).runs.of_experiments([number])[0]
-    for page in ("experiments", "live", "compare", "run"):
-        app = open_page(page, id=str(run.id if page == "run" else number), ids=[str(number)])
-        assert "<b onclick" not in html(app)
-        for element in [*app.markdown, *app.caption, *app.title]:
-            unescaped = re.search(r"(?<!\\)(<b onclick|:red|\*a\*|\$)", element.value)
-            assert not unescaped, element.value
+    app = open_page("live", id=str(number))
+    assert "<b onclick" not in html(app)
+    for element in [*app.markdown, *app.caption, *app.title]:
+        unescaped = re.search(r"(?<!\\)(<b onclick|:red|\*a\*|\$)", element.value)
+        assert not unescaped, element.value
 
 
 def test_a_read_only_database_can_be_looked_at(

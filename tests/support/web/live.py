@@ -14,5 +14,11 @@ def clock(app: AppTest) -> dict[str, Any] | None:
     return json.loads(found[0].json) if found else None
 
 
+def charts(app: AppTest) -> list[dict[str, Any]]:
+    """Return what the browser is told of each chart."""
+    parts = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
+    return [json.loads(part.bytes) for part in parts]
+
+
 def widget(found: list, key: str) -> Any:
     return next(w for w in found if w.key == key)
