@@ -25,8 +25,9 @@ import numpy as np
 import psutil
 import typer
 
-from fedcore.cluster import node
-from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.cluster.reservations import Request, Reservation
+from fedcore.cluster.stream import RemoteEngine
+from fedcore.cluster.task import RunRequest, Sent
 from fedcore.config import Experiment, parse
 from fedcore.engine.environment import code
 from fedcore.engine.plan import plan
@@ -128,12 +129,12 @@ def experiment(seeds: int, rounds: int, method: str = "fedot") -> tuple[Experime
     return chosen, plan(chosen).runs
 
 
-def wait_through(order: node.RunRequest, checkpoint: object = None) -> Iterator[node.Sent]:
+def wait_through(order: RunRequest, checkpoint: object = None) -> Iterator[Sent]:
     """Yield the events of a run that waits, as a process does whose GPU computes."""
     for event in rounds(order.config.rounds):
         if isinstance(event, RoundFinished):
             time.sleep(WAITING_SECONDS)
-        yield node.Sent(event, None, 0)
+        yield Sent(event, None, 0)
 
 
 class Waiting(RemoteEngine):
@@ -297,9 +298,12 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
         waited = delivery(watch.ray, beta.id, size)
         print(f"a round with {size / MEGABYTE:g} MB: {waited * 1000:.0f} ms from the node to the supervisor")
     _, (config, *_) = experiment(1, SHORT_ROUNDS)
-    remote = RemoteEngine(watch.ray, beta, Share(1), "bench")
+    request = Request(1, without=frozenset(s.node.id for s in watch.states()) - {beta.id})
+    group = request.reserve(watch.ray)
+    remote = RemoteEngine(watch.ray, Reservation(request, group, (beta.id,)), [beta], "bench")
     cold = first_event(remote, config, folder)
     warm = first_event(remote, config, folder)
+    watch.ray.util.remove_placement_group(group)
     from fedcore.engine.train import train
 
     first_event(train, config, folder)

@@ -47,9 +47,8 @@ def make_worker(*given: object) -> Worker:
 @contextmanager
 def on_two_nodes(make: Callable[[], Worker], count: int) -> Iterator[Parallel]:
     """Start a cluster of two nodes here, with actors on both in turn; prints their CPU-seconds at the end."""
-    from fedcore.cluster.executor import submit_to
-
     from fedcore.cluster.connection import connect, disconnect
+    from fedcore.cluster.task import submit_to
     from tests.support.cluster import two_nodes
 
     class Actor(Serving):
