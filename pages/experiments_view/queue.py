@@ -24,7 +24,7 @@ from pages.widgets import markup, session
 
 MOVES: dict[Place, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 TABLE = "queue_table"
-NODE_TITLES = {"gpu": "each GPU of the nodes", "cpu": "the CPU of each node"}
+NODE_TITLES = {"gpu": "each GPU", "cpu": "each node's CPU"}
 POLL_SECONDS = 3
 HEADER = [
     ("Node", "name"),
