@@ -11,11 +11,13 @@ from fedcore import jobs
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
 from fedcore.plots import heatmaps
+from fedcore.plots.chart import WIDE_PIXELS
 from fedcore.progress import duration
 from fedcore.results import curves, diagnostics
-from fedcore.results.panels.run_panels import run_panel
+from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.run_panels import PanelView, run_panel
 from fedcore.results.run_files import run_toml
-from fedcore.store import RunRow
+from fedcore.store import RunRow, Store
 from pages.forms import drafts
 from pages.run_view import analyses, record
 from pages.widgets import background, charts, marks, markup, session
@@ -143,6 +145,21 @@ def accuracy(run: RunRow) -> None:
     lines(run)
 
 
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def panel_of(
+    store: Store, _run: RunRow, version: tuple[object, ...], view: PanelView, until: int | None = None
+) -> Panel:
+    """Return a panel of a run; it is computed again when the run has another ``RunRow.version``."""
+    return run_panel(store, _run, view, until=until)
+
+
+def draw_panel(panel: Panel, key: str, width: int = WIDE_PIXELS) -> None:
+    """Draw a heatmap, or its numbers."""
+    table = heatmaps.panel_table(panel) if st.session_state.get("as_tables") else None
+    chart = heatmaps.heatmap_grid([panel], session.theme(), 1, width=width)
+    charts.draw(chart, key, table, panel.title)
+
+
 def matrices(run: RunRow) -> None:
     """Draw the accuracy matrix of a chosen round, and every client's accuracy over the rounds."""
     store = session.store()
@@ -151,15 +168,16 @@ def matrices(run: RunRow) -> None:
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
     shown = [
-        replace(run_panel(store, run, until=chosen), title=f"Model by test set, round {chosen}"),
-        replace(run_panel(store, run, "clients"), title="Clients' own accuracy by round"),
+        replace(
+            panel_of(store, run, run.version, "matrix", chosen), title=f"Model by test set, round {chosen}"
+        ),
+        replace(panel_of(store, run, run.version, "clients"), title="Clients' own accuracy by round"),
     ]
     columns = st.columns(1 if session.is_narrow() else 2)
     width = session.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
-            chart = heatmaps.heatmap_grid([panel], session.theme(), 1, width=width)
-            charts.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel), panel.title)
+            draw_panel(panel, f"run_heat_{i}", width)
 
 
 def lines(run: RunRow) -> None:
@@ -193,10 +211,9 @@ def recorded(run: RunRow) -> None:
         note = diagnostics.chart_note(described, series)
         curve(columns[i % 2], described.heading, series, described.unit == "%", note)
     for i, matrix in enumerate(recorded_matrices, len(recorded_lines)):
-        panel = replace(run_panel(store, run, matrix.name), title=matrix.title)
+        panel = replace(panel_of(store, run, run.version, matrix.name), title=matrix.title)
         with columns[i % 2]:
-            chart = heatmaps.heatmap_grid([panel], session.theme(), 1)
-            charts.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
+            draw_panel(panel, f"run_{matrix.name}")
 
 
 def page() -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedcore.results.statistics import group_by, mean_known
-from fedcore.store import EntityRow, MeanAccuracy, NamedCell, RunRow, Store
+from fedcore.store import MeanAccuracy, NamedCell, RunRow, Store
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -391,11 +391,11 @@ def local_accuracy(cells: Sequence[NamedCell]) -> float | None:
     return mean_known(mean_known(c.correct / c.total for c in same) for same in by_data.values())
 
 
-def metrics_by_round(test_sets: Iterable[EntityRow]) -> set[Metric]:
-    """Return the metrics that have a curve in a run with these test sets."""
-    entities = list(test_sets)
-    kinds = {e.kind for e in entities}
-    if any(e.kind == "base" and e.domain for e in entities):  # as ``local_accuracy`` has it
+def metrics_by_round(test_sets: Iterable[tuple[str, str | None]]) -> set[Metric]:
+    """Return the metrics that have a curve in a run with test sets of these kinds and domains."""
+    known = set(test_sets)
+    kinds = {kind for kind, _ in known}
+    if any(kind == "base" and domain for kind, domain in known):  # as ``local_accuracy`` has it
         kinds.add("local")
     return {metric for metric in BY_ROUND if METRICS[metric].column or METRICS[metric].curve_on in kinds}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
@@ -102,6 +103,20 @@ class Cells:
             {"run": run_id},
         )
         return list(map(EntityRow._make, rows))
+
+    def kinds(self, run_ids: Iterable[int]) -> dict[int, dict[tuple[str, str | None], int]]:
+        """Return how many models and test sets of each kind and domain each run has."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, kind, domain, count(*) FROM entities WHERE run_id IN {ID_LIST}
+            GROUP BY run_id, kind, domain
+            """,
+            {"ids": as_json(run_ids)},
+        )
+        kinds: dict[int, dict[tuple[str, str | None], int]] = {}
+        for run_id, kind, domain, count in rows:
+            kinds.setdefault(run_id, {})[kind, domain] = count
+        return kinds
 
     def class_counts(self, run_id: int) -> dict[int, tuple[int, ...]]:
         """Return the training samples by class of each client of a run by its code."""
@@ -226,6 +241,6 @@ def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> str:
 
 def _with_samples(cells: list[AnyCell]) -> list[AnyCell]:
     """Refuse cells without samples, which the schema forbids: they have no accuracy."""
-    if any(cell.total < 1 for cell in cells):
+    if min(map(attrgetter("total"), cells), default=1) < 1:
         raise FedLensError("a recorded accuracy has no samples; `fedlens doctor` says what is damaged", "db")
     return cells

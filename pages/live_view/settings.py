@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -145,8 +145,9 @@ class Settings:
 def choose_settings(runs: list[RunRow]) -> Settings:
     """Draw the choices for the charts, kept in the URL, and return them."""
     store = session.store()
+    kinds = store.cells.kinds(r.id for r in runs)
     with st.popover("View", icon=":material/tune:"):
-        view = _view(runs)
+        view = _view(runs, kinds.values())
         split = session.choose(st.radio, "Evaluated on", SPLITS, "live_split")
         stage = session.choose(st.radio, "Models", STAGE_TITLES, "live_stage")
         offered = {AUTOMATIC: "Automatic", **{str(n): str(n) for n in range(1, 5)}}
@@ -159,7 +160,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         )
         order = session.choose(st.selectbox, "Order of rows", ORDERS, "live_rows")
         described = diagnostics.recorded_charts(store, runs)
-        by_round = metrics_by_round(store.cells.entities(runs[0].id) if runs else ())
+        by_round = metrics_by_round(kinds.get(runs[0].id, ()) if runs else ())
         titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
         titles |= {c.key: c.heading for c in described}
         charts = st.multiselect(
@@ -200,12 +201,12 @@ def count_lines(runs: list[RunRow]) -> int:
     return len({(r.label, r.group_hash, r.held_out) for r in runs})
 
 
-def _view(runs: list[RunRow]) -> PanelView:
-    """Let the reader choose among the heatmaps that these runs have."""
+def _view(runs: list[RunRow], kinds: Iterable[Mapping[tuple[str, str | None], int]]) -> PanelView:
+    """Let the reader choose among the heatmaps that these runs have (``Cells.kinds``)."""
     store = session.store()
-    clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in runs]
+    clients = [{domain: n for (kind, domain), n in of_run.items() if kind == "client"} for of_run in kinds]
     views: list[PanelView] = ["matrix", "clients", "helps"]
-    if any(e.domain for each in clients for e in each):
+    if any(domain for of_run in clients for domain in of_run):
         views.append("domains")
     if any(r.held_out is not None for r in runs):
         views.append("held_out")
@@ -217,7 +218,7 @@ def _view(runs: list[RunRow]) -> PanelView:
         return chosen
     if len({r.held_out for r in runs}) > 1:
         return "held_out"
-    return default_view(max(map(len, clients), default=0))
+    return default_view(max((sum(of_run.values()) for of_run in clients), default=0))
 
 
 def _until(runs: list[RunRow], split: int, stage: int) -> int | None:

@@ -46,14 +46,14 @@ def draw_figure(figure: Figure, key: str, with_alt: bool = False) -> None:
     Args:
         with_alt: write the text alternative below the chart.
     """
-    chart, numbers = figure.chart(session.theme(), session.figure_width()), figure.numbers()
-    if len(numbers) == 1:
+    chart = figure.chart(session.theme(), session.figure_width())
+    if not st.session_state.get("as_tables"):
+        draw(chart, key)
+    elif len(numbers := figure.numbers()) == 1:
         title, columns = numbers[0]
         draw(chart, key, columns, title)
-    elif st.session_state.get("as_tables"):
-        draw_tables(numbers)
     else:
-        draw(chart, key)
+        draw_tables(numbers)
     if with_alt:
         st.caption(markup.md(chart.alt))
 

@@ -75,6 +75,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.personal_curves": lambda store: store.rounds.personal_curves([1, 2]),
     "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
+    "cells.kinds": lambda store: store.cells.kinds([1, 2]),
     "cells.class_counts": lambda store: store.cells.class_counts(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
     "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
