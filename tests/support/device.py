@@ -57,11 +57,13 @@ class CountingDevice(TorchDispatchMode):
 
     Attributes:
         noted: "to device", "to host" or "read", with the operation -> how often.
+        launches: operations that compute something there, each of which is at least one kernel on a GPU.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.noted: Counter[str] = Counter()
+        self.launches = 0
         self._lists = _FromLists()
 
     def __enter__(self) -> CountingDevice:
@@ -83,6 +85,8 @@ class CountingDevice(TorchDispatchMode):
         if wanted is not None:
             kwargs["device"] = torch.device("cpu")
         self._note(name, args, here, there, wanted)
+        if there and not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
+            self.launches += 1  # the others are views
         result = func(*tree_map(_real, args), **tree_map(_real, kwargs))
         known = {id(t.held): t for t in there}
         stays = wanted.type == DEVICE.type if wanted is not None else bool(there)

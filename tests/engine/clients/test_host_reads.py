@@ -1,4 +1,4 @@
-"""What passes between the host and a device in local training does not grow with the steps of a round.
+"""Copies to and from a device do not grow with the steps of a round, nor its operations with the clients.
 
 A GPU is not needed: a device that only counts takes its place (``tests/support/device.py``).
 """
@@ -23,10 +23,50 @@ IN_STEPS = {
 }
 """Methods whose steps have to read something, and what."""
 
+LAUNCHES = {
+    "fedalign": 311,
+    "feddeap": 893,
+    "fedot": 72,
+    "sdfed": 383,
+    "clip-adapter": 76,
+    "clip-fc": 40,
+    "cocoop": 311,
+    "coop": 252,
+    "dp-fpl": 294,
+    "facmic": 307,
+    "fedakt": 138,
+    "fedapt": 264,
+    "fedavg-lora": 228,
+    "fedavg-vision": 810,
+    "fedclip": 191,
+    "fedgh": 40,
+    "fedmaple": 446,
+    "fedmgp": 501,
+    "fedotp": 1689,
+    "fedpgp": 318,
+    "fedpha": 402,
+    "fedprox-lora": 241,
+    "fedtpg": 485,
+    "ivlp": 428,
+    "kgcoop": 289,
+    "pfedmma": 272,
+    "pfedmoap": 252,
+    "plot": 481,
+    "proda": 1047,
+    "prograd": 399,
+    "promptfl": 252,
+    "promptfolio": 482,
+    "promptsrc": 608,
+    "taskres": 74,
+    "tip-adapter-f": 70,
+    "vpt": 191,
+}
+"""Operations of a step on a device, each at least one kernel of a GPU; the towers have three and two layers."""
 
-def traffic(name: str, federation, backbone) -> list[dict[str, int]]:
-    """Return what is noted of a round with one step and with two, after a first one."""
-    everyone, noted = torch.arange(len(federation.problem.clients)), []
+
+def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]:
+    """Return what is noted of a round with one step and with two, after a first; and a step's launches."""
+    everyone, noted, launches = torch.arange(len(federation.problem.clients)), [], []
     with device.CountingDevice() as counting:
         there = device.move_samples(federation, device.move(backbone))
         method = build(name, there, batch_size=2, **SMALL.get(name, {}))
@@ -39,9 +79,11 @@ def traffic(name: str, federation, backbone) -> list[dict[str, int]]:
             params = {**received, **state.personal, **state.local}
             data, optimiser = there.local_data(everyone), ClientOptimiser(method.config, len(everyone))
             counting.noted.clear()
+            counting.launches = 0
             train_clients(method, params, data, 1, optimiser, max_steps=steps)
             noted.append(dict(counting.noted))
-    return noted[1:]
+            launches.append(counting.launches)
+    return noted[1:], launches[2] - launches[1]
 
 
 QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap", *IN_STEPS)
@@ -54,7 +96,13 @@ QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap", *IN_STEPS)
 def test_traffic_does_not_grow_with_the_steps(name):
     backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, SMALL.get(name, {})), backbone.spec)
-    few, many = traffic(name, tiny_federation(backbone, reads, samples=(7, 5, 6)), backbone)
+    (few, many), launches = traffic(name, tiny_federation(backbone, reads, samples=(7, 5, 6)), backbone)
+    assert launches <= LAUNCHES[name], (
+        "a GPU waits for the launches of small towers, not for their arithmetic"
+    )
+    if name != "fedavg-vision":  # its statistics are those of one client after the other
+        more = tiny_federation(backbone, reads, samples=(7, 5, 6, 7, 5))
+        assert traffic(name, more, backbone)[1] == launches, "clients are an axis, not a loop"
     known = IN_STEPS.get(name)
     assert known is None or many.pop(known) > few.pop(known)
     assert many == few
