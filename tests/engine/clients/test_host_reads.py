@@ -61,7 +61,7 @@ LAUNCHES = {
     "tip-adapter-f": 70,
     "vpt": 191,
 }
-"""Operations of a step on a device, each at least one kernel of a GPU; the towers have three and two layers."""
+"""Operations of a step on a device, each at least one kernel of a GPU; towers of three and two layers."""
 
 
 def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]:
@@ -100,7 +100,7 @@ def test_traffic_does_not_grow_with_the_steps(name):
     assert launches <= LAUNCHES[name], (
         "a GPU waits for the launches of small towers, not for their arithmetic"
     )
-    if name != "fedavg-vision":  # its statistics are those of one client after the other
+    if name != "fedavg-vision":  # its networks are called client by client
         more = tiny_federation(backbone, reads, samples=(7, 5, 6, 7, 5))
         assert traffic(name, more, backbone)[1] == launches, "clients are an axis, not a loop"
     known = IN_STEPS.get(name)
