@@ -47,6 +47,8 @@ from fedcore.system_errors import Elsewhere
 POOL = "cluster"
 AHEAD = 16
 """Reservations that wait at once, from which Ray's autoscaler learns how many nodes are needed."""
+IDLE_SECONDS = 5.0
+"""A supervisor that has not asked for so long, since it hands over or its disk is full, reserves nothing."""
 RETRY_SECONDS = 30.0
 """Seconds between two attempts to join the chosen cluster."""
 logger = logging.getLogger(__name__)
@@ -142,12 +144,14 @@ class Cluster:
         self._taken: dict[str, Reservation] = {}
         self._failed_on: dict[int, str] = {}
         self._served: list[int] = []
+        self._asked = time.monotonic()
         watch.listen = self._look
 
     def _look(self, states: Sequence[NodeState]) -> None:
         """Ask Ray for what the next runs need, and tell the pages; called by the watch, in its thread."""
         slots, wanted, waits = self._store.queue.slots(), list[tuple[QueuedRun, Request]](), dict[int, str]()
-        for run in self._next_runs():
+        starts = time.monotonic() - self._asked < IDLE_SECONDS
+        for run in self._next_runs() if starts else ():
             request = request_of(run, states, slots, self._over, self._failed_on.get(run.id))
             if isinstance(request, str):
                 waits[run.id] = request
@@ -174,6 +178,7 @@ class Cluster:
         """Claim the next run for which Ray has reserved devices."""
         if pool == TASK_POOL:
             return claim_next(store, pool, running, None)
+        self._asked = time.monotonic()
         usable = {state.node.id: state.node for state in self._watch.states() if state.problem is None}
         for run, request in self._wanted:
             reservation = self.reservations.take(request, usable)

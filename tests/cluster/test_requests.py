@@ -166,6 +166,18 @@ def test_a_reservation_that_no_run_needs_is_withdrawn(db, queued):
     assert watch.ray.groups == []
 
 
+def test_a_supervisor_that_starts_nothing_holds_nothing(db, queued):
+    """It hands over to another one, or its disk is full; the devices are then free for others."""
+    queued()
+    made, watch = cluster(db, SMALL)
+    made._asked -= 10
+    watch.look()
+    assert watch.ray.groups == []
+    assert made.claim(Store(db), POOL, 0) is None
+    watch.look()
+    assert made.claim(Store(db), POOL, 0) is not None
+
+
 def test_pages_say_what_ray_answers(db, queued):
     (run_id,) = queued()
     cluster(db, SMALL, over=2, room=0)
