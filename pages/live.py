@@ -332,7 +332,7 @@ def status_strip(experiment: ExperimentRow) -> str:
 
 
 def show_draws_as_runs(experiment: ExperimentRow) -> bool:
-    """Draw what a search has led to, and the choice to see its draws with the charts of any other runs."""
+    """Draw the outcome of a search, and the choice to see its draws with the charts of other runs."""
     search.outcome(experiment)
     with st.container(horizontal=True, vertical_alignment="center"):
         as_runs = st.toggle(
@@ -340,7 +340,7 @@ def show_draws_as_runs(experiment: ExperimentRow) -> bool:
             key="live_draws",
             bind="query-params",
             help="Heatmaps, curves and logs of the draws, as of other runs. Their test accuracies select "
-            "nothing and are no results.",
+            "nothing, and they are not results.",
         )
         if not as_runs:
             actions.buttons(experiment)

@@ -1,4 +1,4 @@
-"""``methods``, ``presets`` and ``published``: what FedLens comes with, and the papers' values beside ours."""
+"""``methods``, ``presets`` and ``published``: built-in methods and experiments, and the papers' values."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def check(
     columns: DataColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
 ) -> int:
-    """Decode every image of a data set and list what is odd.
+    """Decode every image of a data set and list irregularities.
 
     The exit status is 2 if the data set cannot be used as it is.
     """

@@ -19,15 +19,15 @@ def doctor(
     mend: Annotated[
         bool,
         typer.Option(
-            "--mend", help="Delete what belongs to nothing or is damaged beyond use, and end dead jobs"
+            "--mend", help="Delete leftovers and files that are damaged beyond use, and end dead jobs"
         ),
     ] = False,
     db: Database = None,
 ) -> int:
     """Check the database and the files beside it.
 
-    It lists what is damaged, left over, or marked as running without a process. Recorded results are never
-    changed. The exit status is 1 while something remains to be done.
+    It lists damage, leftovers, and jobs that are marked as running without a process. Recorded results are
+    never changed. The exit status is 1 while something remains to be done.
     """
     from fedcore.jobs.doctor import examine
     from fedcore.store import Store

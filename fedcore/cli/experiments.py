@@ -150,7 +150,7 @@ def train_here(
 
 
 def _searched(store: Store, run_ids: Iterable[int]) -> list[str]:
-    """Return what the searches among some runs have selected, a line per method."""
+    """Return the values that the searches among some runs have selected, a line per method."""
     from fedcore.results.search import methods_of
 
     experiments = dict.fromkeys(run.experiment_id for run in store.runs.get(run_ids))

@@ -296,7 +296,7 @@ def hub(
 ) -> int:
     """Write one result in the YAML form of model hubs.
 
-    The file belongs into the folder .eval_results/ of a model's repository.
+    The file belongs in the folder .eval_results/ of a model's repository.
     """
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.results import sharing

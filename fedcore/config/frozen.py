@@ -27,7 +27,7 @@ class Version(NamedTuple):
     """One number of a protocol.
 
     Attributes:
-        erratum: what was wrong with the number before; empty for the first.
+        erratum: the mistake in the preceding number; empty for the first.
     """
 
     number: int

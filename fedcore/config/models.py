@@ -537,7 +537,7 @@ class Experiment(Part):
 
 
 WEIGHTS = "weights:"
-"""Prefix that distinguishes a backbone's name and weights from a folder, where both are what a run reads."""
+"""Prefix that distinguishes a backbone's name and weights from a folder in a list of what a run reads."""
 
 
 def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:

@@ -32,7 +32,7 @@ DIGITS = 4
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what a search cannot be combined with, and runs with the seed of a search before them.
+    """Refuse fields that a search cannot be combined with, and the seed of an earlier search.
 
     Raises:
         FedLensError: with the field that has to change.
@@ -78,7 +78,7 @@ def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     require_sampler(tuning)
     names = [base_label(entry) for entry in experiment.methods]
     if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
-        raise FedLensError(f"two methods are called '{twice}'; give each a label of its own", "methods")
+        raise FedLensError(f"two methods are called '{twice}'; give each its own label", "methods")
     draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
     entries, positions = [], []
     for i, entry in enumerate(experiment.methods):

@@ -61,7 +61,7 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def cached_by_paper(function: Callable[[str], R]) -> Callable[[str], R]:
-    """Cache what a function reads from the files of one paper; those of a paper that ships do not change."""
+    """Cache a function of one paper's files; those of a paper that ships do not change."""
     of_shipped, of_added = cache(function), cached(function)
 
     @wraps(function)
@@ -161,7 +161,7 @@ class Paper(_PaperPart):
             as one source.
         own: names of the source's own methods; its values of all other methods are of baselines.
         names: printed name -> normal name, where it means something else than in ``names.csv``.
-        left_out: what was not transcribed, or left out as doubtful, and why.
+        left_out: values that were not transcribed, or left out as doubtful, and why.
     """
 
     key: str = ""

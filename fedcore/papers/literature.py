@@ -51,7 +51,7 @@ def dataset(value: PublishedValue) -> str:
 
 
 def quantity(value: PublishedValue) -> str:
-    """Return what a value measures, in the same words for all sources."""
+    """Return the quantity that a value measures, in the same words for all sources."""
     return library.find(value.paper).metric(value.metric).quantity or value.metric
 
 

@@ -160,7 +160,7 @@ def _local_test(reader: RunReader, published: PublishedValue, result: RunResult)
 
 
 def local_performance(published: PublishedValue) -> LocalPerformance:
-    """Return what the metric ``local`` is in a value, by the ``runs.toml`` of its paper."""
+    """Return the meaning of the metric ``local`` in a value, by the ``runs.toml`` of its paper."""
     rules = runs(library.find(published.paper).work).local
     return next((rule for rule in rules if rule.is_about(published)), LocalPerformance())
 

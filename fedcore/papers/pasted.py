@@ -34,7 +34,7 @@ AVERAGE = "avg"
 _HEADINGS: dict[str, Role] = {
     "data": "dataset", "setting": "setting", "backbone": "backbone", "domain": "target", "metric": "metric",
 }  # fmt: skip
-"""Words in the heading of a column of texts -> what it names."""
+"""Word in the heading of a column of texts -> the role of the column."""
 _GROUPS = {"base": "base", "seen": "base", "new": "new", "novel": "new", "unseen": "new"}
 """First word of the heading of a column of values -> the group of classes."""
 _EMPTY = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "n/a", "N/A", "--")

@@ -168,7 +168,7 @@ def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
 
 def _fields(name: str, given: PrintedRuns, where: str, seen: tuple[str, ...]) -> dict[str, Any]:
     if name not in given.presets or name in seen:
-        raise FedLensError(f"{where}: 'like' names '{name}', which is no other preset; correct it", "like")
+        raise FedLensError(f"{where}: 'like' names '{name}', which is not another preset; correct it", "like")
     fields = given.presets[name].model_dump(exclude_unset=True)
     parent = fields.pop("like", None)
     return fields if parent is None else _merged(_fields(parent, given, where, (*seen, name)), fields)
@@ -194,7 +194,7 @@ def _replaced(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _naming(work: str) -> list[PrintedRuns]:
-    """Return what names data sets, domains and cohorts for a paper: papers that ship, then the paper itself.
+    """Return the files that name data sets, domains and cohorts for a paper: those that ship, then its own.
 
     An added paper names nothing for others, whose numbers would change.
     """

@@ -74,7 +74,7 @@ class PublishedValue:
 
 
 WHOLE_SETS = ("avg", "all", "base", "new")
-"""Targets that are no domain: a mean over domains or clients, all classes, and the two groups of classes."""
+"""Targets that are not domains: a mean over domains or clients, all classes, and both groups of classes."""
 COLUMNS = ("table", "dataset", "setting", "backbone", "method", "target", "metric", "value", "std")
 """Columns of ``values.csv``; ``dataset``, ``setting``, ``backbone`` and ``std`` may be empty."""
 OPTIONAL = ("dataset", "setting", "backbone", "std")

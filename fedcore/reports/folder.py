@@ -114,7 +114,7 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
                 path = part / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            if place.exists():  # somebody's shell may stand in it, so it is not exchanged for another folder
+            if place.exists():  # it may be the working folder of a shell, so it is not replaced
                 for made in part.iterdir():
                     made.rename(place / made.name)
                 part.rmdir()
@@ -122,7 +122,7 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
                 part.rename(place)
         except OSError:
             shutil.rmtree(part, ignore_errors=True)
-            with suppress(OSError):  # a folder may hold what others have put there meanwhile
+            with suppress(OSError):  # others may have put files there meanwhile
                 for parent in new_folders:
                     parent.rmdir()
             raise

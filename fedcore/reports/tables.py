@@ -34,7 +34,7 @@ class TextCell:
 
     Attributes:
         value: the number behind the text, unrounded, for readers that are programs.
-        help: what a pointer on the cell shows.
+        help: shown while the pointer is on the cell.
         mark: how the text is set: ``best``, ``second``, or as usual.
     """
 
@@ -193,7 +193,7 @@ def runs_table(report: Report) -> TextTable:
 
 
 def notices(report: Report) -> list[str]:
-    """Return what a reader must know: of the comparison, then of single runs."""
+    """Return the notes for a reader: on the comparison, then on single runs."""
     said = [(n.message, run.id) for run in report.comparison.runs for n in run.notices]
     said += [
         (f"{run.state}: {run.status_text}", run.id)

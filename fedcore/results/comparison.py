@@ -243,7 +243,7 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
 
 
 def _without_draws(runs: Sequence[RunRow], configs: Mapping[int, RunConfig]) -> tuple[list[RunRow], int]:
-    """Return the runs that are results and the number of draws; draws alone are what a reader asks for."""
+    """Return the runs without draws of a search, and the number of draws; draws alone are all returned."""
     results = [run for run in runs if not is_draw(configs[run.id])]
     return (results, len(runs) - len(results)) if results else (list(runs), 0)
 

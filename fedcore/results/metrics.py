@@ -36,7 +36,7 @@ class MetricFacts:
 
     Attributes:
         heading: of its column in a table.
-        leads: what a finding writes after *leads*.
+        leads: the words of a finding after *leads*.
         column: its field of ``MeanAccuracy``, if it is recorded for every round and so has a curve.
         curve_on: kind of test set from which any other metric has a curve, see ``metrics_by_round``.
         on_request: it has a column only in a table that compares by it, as other columns say the same.

@@ -222,7 +222,7 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
 
 
 def _candidates(experiment: ExperimentRow) -> list[RunRow]:
-    """Return the runs of which the best are shown: none of a search, since its draws are no results."""
+    """Return the runs among which the best is sought; none of a search, whose draws are not results."""
     if experiment.config.tuning is not None:
         return []
     # imported runs may have been evaluated on other clients, so they are shown only if there are no others

@@ -92,7 +92,7 @@ class Reaching:
 def reaching(
     store: Store, comparison: Comparison, setting: str, metric: Metric, shares: Sequence[int]
 ) -> list[Reaching]:
-    """Return what each row of a setting needed to reach each share of its best mean; empty without curves.
+    """Return the cost of each row of a setting to reach shares of its best mean; empty without curves.
 
     Args:
         shares: per cent of the best. Rows that were evaluated on other test sets are left out.

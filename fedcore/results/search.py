@@ -32,7 +32,7 @@ def budget_text(config: RunConfig) -> str:
     if tuned is not None:
         return counted(tuned.draws, "draw")
     load_methods()
-    method = registry.registered().get(config.method.name)  # None: a method of one's own, not loaded here
+    method = registry.registered().get(config.method.name)  # None: a user's method, not loaded here
     return NOT_TUNED if method is None or search_ranges(method.Config) else ""
 
 

@@ -82,7 +82,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
 
 
 def _tested_on(other: TransferConfig) -> str | dict[str, Any]:
-    """Return what identifies the test part of another data set; its name alone if all else is as usual."""
+    """Return the identity of another data set's test part; its name alone if all else is as usual."""
     changed = other.model_dump(mode="json", exclude={"root"}, exclude_defaults=True)
     return other.name if changed == {"name": other.name} else changed
 

@@ -68,11 +68,11 @@ class SummaryRow:
 
     Attributes:
         means: of every metric that the row has; tables have columns for some of them only.
-        printed: what papers print for the row.
+        printed: values that papers print for the row.
         differences: from the baseline, by tested metric; empty if the table has no baseline.
         seeds: the number of seeds in each mean: one number, or one per column if they differ.
         rounds: the rounds done, ``20`` or ``7 of 20``.
-        remarks: what a reader must know of the row, and why it is not compared with the baseline.
+        remarks: notes for the reader on the row, and why it is not compared with the baseline.
     """
 
     row: ComparisonRow

@@ -61,7 +61,7 @@ def draw(shown: ShownComparison) -> None:
 
 
 def _reached(found: Reaching, setting: str) -> None:
-    """Draw what each row needed to reach a share of the best."""
+    """Draw each row's cost to reach a share of the best."""
     st.markdown(f"**{markup.md(found.title)}**")
     columns = reach_table(found)
     methods = [markup.method_html(reach.row.label, reach.row.method) for reach in found.rows]
@@ -72,7 +72,7 @@ def _reached(found: Reaching, setting: str) -> None:
     st.html(markup.table_html(header, rows, f"{found.title} on {setting}"))
     st.caption(
         "Counted to the first evaluated round in which the test accuracy is at least this high, as mean ± "
-        "sample standard deviation over the seeds that reach it; where no seed does, there is no cost."
+        "sample standard deviation over the seeds that reach it; if none does, no cost is given."
     )
 
 

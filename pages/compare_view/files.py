@@ -46,7 +46,7 @@ FOR_PAPERS = ("figures/", "summary.tex", "citation.bib")
 
 
 def draw(shown: ShownComparison) -> None:
-    """Draw the files by intention: for a paper, for pandas, and for somebody who reads."""
+    """Draw the files by their purpose: for a paper, for pandas, and for readers."""
     st.subheader("For my paper", anchor=False)
     wanted, choice = True, shown.choice
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -50,7 +50,7 @@ class SummaryColumn:
     """A column of the summary.
 
     Attributes:
-        help: what its values are; shown when the pointer rests on the heading.
+        help: the meaning of its values, shown when the pointer rests on the heading.
         cell: row -> HTML.
         value: row -> the value to sort by; rows with None come last.
     """

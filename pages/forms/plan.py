@@ -168,7 +168,7 @@ def _count(experiment: Experiment, plan: Plan) -> str:
 
 
 def _product(experiment: Experiment, plan: Plan) -> str:
-    """Return what the number of runs is a product of: ``2 methods x 3 seeds =``."""
+    """Return the factors of the number of runs: ``2 methods x 3 seeds =``."""
     factors = [counted(len(experiment.methods), "method"), counted(len(experiment.seeds), "seed")]
     if experiment.held_out:
         factors.append(counted(len({r.held_out for r in plan.runs}), "held-out domain"))

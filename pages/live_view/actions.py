@@ -141,7 +141,7 @@ def confirm_kill(stuck: list[RunRow]) -> None:
 
 
 def next_steps(experiment: ExperimentRow) -> None:
-    """Offer what follows the end of an experiment: enough seeds for a test, and the report."""
+    """Offer the next steps after an experiment: enough seeds for a test, and the report."""
     store = session.store()
     with st.container(horizontal=True):
         runs = more_seeds(store, experiment)

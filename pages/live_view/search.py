@@ -55,7 +55,7 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State)
 
 
 def state(experiment: ExperimentRow) -> State:
-    """Return what the page above the search is drawn from."""
+    """Return the state from which the page above the search is drawn."""
     return actions.button_flags(experiment), final_of(experiment)
 
 
@@ -65,7 +65,7 @@ def final_of(experiment: ExperimentRow) -> str | None:
 
 
 def outcome(experiment: ExperimentRow) -> None:
-    """Say what the search has led to, and offer the experiment with the selected values."""
+    """Show the outcome of the search, and offer the experiment with the selected values."""
     store, identity = session.store(), final_of(experiment)
     if identity is None:
         if all(run.state == "failed" for run in experiment.runs):

@@ -133,5 +133,5 @@ def request(experiment: Experiment, version: str = "") -> Future[PlanResult]:
 
 @st.cache_data(show_spinner=False, ttl=20, hash_funcs={Store: repr})
 def precedents(store: Store) -> forecast.Precedents:
-    """Return what the runs recorded on this machine needed, from which a plan's cost is estimated."""
+    """Return the cost of the runs recorded on this machine, from which a plan's cost is estimated."""
     return forecast.precedents(store.path)

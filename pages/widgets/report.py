@@ -26,7 +26,7 @@ def report_button(
         "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
     ):
         # A form, because the click that ends the typing of a title would otherwise draw the page again, and
-        # a file that is asked for during that is now and then never handed out.
+        # a download that is requested meanwhile sometimes never arrives.
         with st.form(f"{key}_words", border=False):
             title = st.text_input(
                 "Title", key="report_title", placeholder=", ".join(e.name for e in experiments)

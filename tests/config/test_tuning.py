@@ -68,7 +68,7 @@ def test_whole_numbers_and_choices_are_drawn_evenly_and_a_special_table_wins():
         ({"sweep": {"rounds": [1, 2]}}, "tuning", "remove the sweep"),
         ({"held_out": ["0°"]}, "tuning", "held-out domain"),
         ({"methods": [{"name": "zero-shot"}]}, "tuning", "none of these methods"),
-        ({"methods": [{"name": "fedot"}, {"name": "fedot"}]}, "methods", "a label of its own"),
+        ({"methods": [{"name": "fedot"}, {"name": "fedot"}]}, "methods", "each its own label"),
         ({"tuning": {"space": {"fedot": {"lr": {"low": 0, "high": 1, "log": True}}}}},
          "tuning.space.fedot.lr", "begins above 0"),
         ({"tuning": {"space": {"fedot": {"lr": {"low": 1}}}}}, "tuning.space.fedot.lr", "low and high"),

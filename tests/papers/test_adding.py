@@ -187,7 +187,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     for wrong, said in (
         (
             RUNS.replace('like = "general"', 'like = "table1"'),
-            "'like' names 'table1', which is no other preset",
+            "'like' names 'table1', which is not another preset",
         ),
         (RUNS.replace('methods = ["Prompt FL"]', 'methods = ["X"]'), "no method 'X' in [entries]; add it"),
         (RUNS.replace("rounds = 3", "rounds = -3"), "preset 'general'"),

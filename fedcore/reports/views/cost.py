@@ -17,7 +17,7 @@ AGAINST: dict[CostAxis, str] = {"megabytes": "traffic", "seconds": "time"}
 
 @dataclass(frozen=True)
 class CostFigure(ChartFigure):
-    """The chart of costs; ``reached`` are further tables, of what the rows needed to reach a target."""
+    """The chart of costs; ``reached`` are further tables, of the costs to reach a target."""
 
     reached: Sequence[Reaching] = ()
 
@@ -26,7 +26,7 @@ class CostFigure(ChartFigure):
 
 
 def reach_table(found: Reaching) -> dict[str, list[object]]:
-    """Return what each row needed to reach a share of the best, as a table."""
+    """Return each row's cost to reach a share of the best, as a table."""
     columns: dict[str, list[object]] = {
         "method": [reach.row.label for reach in found.rows],
         "seeds that reach it": [reach.text for reach in found.rows],

@@ -25,7 +25,7 @@ class Curves:
     Attributes:
         best: number of lines to show, those with the best last values; None: all of them.
         logarithmic: axes with a logarithmic scale.
-        band: what the bands of the lines are.
+        band: meaning of the bands around the lines.
         highlighted: label of the line that stands out.
     """
 

@@ -87,8 +87,8 @@ def _lines_figure(
 def figures(source: ViewSource, setting: str) -> list[Figure]:
     """Return all methods over one field, each other over the first of its fields, and all combinations.
 
-    Values of a swept field such as shots are settings of their own: what is over several settings is drawn
-    with the first of them. Without a sweep, rows of different settings are no family.
+    Each value of a swept field such as shots is a setting, and a figure over several settings is drawn with
+    the first of them. Without a sweep, rows of different settings do not form a family.
     """
     comparison, metric = source.comparison, source.metric
     order = list(comparison.settings)

@@ -1,4 +1,4 @@
-"""Transfer between clients: what a client's model gains on another client's test samples."""
+"""Transfer between clients: the gain of a client's model on another client's test samples."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class PFedMoAP(Prompted):
     def _distances(self, prompts: Tensor, taken: Tensor, generator: Generators) -> Tensor:
         """Return the distance of each client's prompt from the others', or random numbers; inf for its own.
 
-        Prompts that were never sent are no experts. Shape: prompts (clients, M, m), taken (clients,) ->
+        A prompt that was never sent is not an expert. Shape: prompts (clients, M, m), taken (clients,) ->
         (clients, clients).
         """
         if self.config.selection == "nearest":
