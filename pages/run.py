@@ -88,12 +88,9 @@ def confirm_stop(run: RunRow) -> None:
     """Ask before stopping a run, naming it."""
     st.markdown(f"**{markup.md(short_label(run))}, seed {run.seed}**")
     st.caption("Its finished rounds are kept and it can be resumed; the current round is discarded.")
-    with st.container(horizontal=True):
-        if st.button("Stop", type="primary", key="run_stop_confirmed"):
-            session.store().runs.stop([run.id])
-            st.rerun()
-        if st.button("Cancel", key="run_stop_cancelled"):
-            st.rerun()
+    if markup.confirmed("Stop", "run_stop"):
+        session.store().runs.stop([run.id])
+        st.rerun()
 
 
 def actions(run: RunRow) -> None:

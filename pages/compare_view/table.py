@@ -184,11 +184,7 @@ def table_html(
             cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
             body += f"<tr>{cells}</tr>"
         body += "</tbody>"
-    return (
-        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{markup.esc(label)}">'
-        f'<table class="fl-table" aria-label="{markup.esc(label)}"><thead><tr>{head}</tr></thead>{body}'
-        "</table></div>"
-    )
+    return markup.scrolled_table(f"<thead><tr>{head}</tr></thead>{body}", label)
 
 
 def sections(rows: Sequence[SummaryRow], name: str) -> Mapping[str, list[SummaryRow]]:

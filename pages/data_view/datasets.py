@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,10 @@ def show_report(task: TaskRow, root: str) -> None:
         icon=":material/add:",
         disabled=not session.writable(),
     ):
-        _fill_new_form(result["name"], root, task.args.get("columns") or {})
+        name, columns = result["name"], dict(task.args.get("columns") or {})
+        data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=columns)
+        changes = {"name": Path(root).name[:500] or name, "data": data}
+        drafts.fill(experiments.preset(experiments.DEMO).model_copy(update=changes), "folder")
         st.switch_page("pages/new.py", query_params={})
     sheet = task.arrays().get("sheet")
     layout = "One row per domain, one column per class"
@@ -179,13 +182,6 @@ def draw_pictures_and_counts(
     right.dataframe(table, hide_index=True, key=key)
 
 
-def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:
-    """Fill the New page's form with the demonstration's methods on this data set."""
-    demo = experiments.preset(experiments.DEMO)
-    data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=dict(columns))
-    drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")
-
-
 def embedded_sets() -> None:
     """Show the pictures and counts of a data set that comes with FedLens."""
     st.header("Built-in data sets")
@@ -205,7 +201,10 @@ def embedded_sets() -> None:
 def supported_sets() -> None:
     """List the data sets of the catalog."""
     st.header("Supported data sets")
-    checked = _checked_folders()
+    checked: dict[str, list[str]] = {}
+    for task in session.store().tasks.recent("check"):
+        if task.status == "done" and task.result and not task.result["report"]["error"]:
+            checked.setdefault(task.result["name"], []).append(task.result["report"]["root"])
     entries = [*(e for e in catalog.entries() if e.embedded), *catalog_sets()]
     columns = {
         "Name": [e.title for e in entries],
@@ -217,15 +216,6 @@ def supported_sets() -> None:
     }
     cells = {title: list(map(markup.md_with_code, texts)) for title, texts in columns.items()}
     markup.table(cells, "Data sets")
-
-
-def _checked_folders() -> dict[str, list[str]]:
-    """Return the folders that passed a check, by data set name."""
-    folders: dict[str, list[str]] = {}
-    for task in session.store().tasks.recent("check"):
-        if task.status == "done" and task.result and not task.result["report"]["error"]:
-            folders.setdefault(task.result["name"], []).append(task.result["report"]["root"])
-    return folders
 
 
 def availability(entry: Entry, roots: list[str]) -> str:

@@ -84,12 +84,9 @@ def confirm_stop(items: Items) -> None:
     ids = run_ids(items, background.can_stop)
     _name_runs(items, ids)
     st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
-    with st.container(horizontal=True):
-        if st.button("Stop", type="primary", key="stop_confirmed"):
-            session.store().runs.stop(ids)
-            st.rerun()
-        if st.button("Cancel", key="stop_cancelled"):
-            st.rerun()
+    if markup.confirmed("Stop", "stop"):
+        session.store().runs.stop(ids)
+        st.rerun()
 
 
 @st.dialog("Restart the failed runs?")
@@ -101,12 +98,9 @@ def confirm_retry(items: Items) -> None:
         "Their records are deleted, and they start again from round 0. To continue after the last finished "
         "round, use *Resume* instead."
     )
-    with st.container(horizontal=True):
-        if st.button("Restart", type="primary", key="retry_confirmed"):
-            session.store().runs.retry(ids)
-            st.rerun()
-        if st.button("Cancel", key="retry_cancelled"):
-            st.rerun()
+    if markup.confirmed("Restart", "retry"):
+        session.store().runs.retry(ids)
+        st.rerun()
 
 
 def _name_runs(items: Items, ids: Sequence[int]) -> None:

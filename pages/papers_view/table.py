@@ -15,7 +15,7 @@ from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import about, counted
 from pages.widgets import browser
-from pages.widgets.markup import esc
+from pages.widgets.markup import esc, scrolled_table
 
 FULL_GAP, STRONGEST = 5.0, 38
 """Difference in points at which the colour of a cell is strongest, and its strength there in per cent."""
@@ -64,10 +64,8 @@ def _panel(table: str, number: int, panel: PrintedPanel, cell_html: Callable[...
     label = ", ".join(filter(None, (table, panel.title)))
     rows = "".join(_rows(number, panel, cell_html))
     title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
-    return (
-        f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
-        f'<table aria-label="{esc(label)}"><thead>{_head(panel)}</thead><tbody>{rows}</tbody></table></div>'
-    )
+    content = f"<thead>{_head(panel)}</thead><tbody>{rows}</tbody>"
+    return title + scrolled_table(content, label, "scroll", "")
 
 
 def _head(panel: PrintedPanel) -> str:

@@ -65,6 +65,15 @@ def errors_shown() -> Iterator[None]:
         show_error(error)
 
 
+def confirmed(action: str, key: str) -> bool:
+    """Draw the buttons that confirm or cancel a dialog, and return whether the action was confirmed."""
+    with st.container(horizontal=True):
+        sure = st.button(action, type="primary", key=f"{key}_confirmed")
+        if st.button("Cancel", key=f"{key}_cancelled"):
+            st.rerun()
+    return sure
+
+
 def show_finding(texts: Sequence[str]) -> None:
     """Show what was found, in words, the same way on every page; the texts are Markdown."""
     if texts:
@@ -173,8 +182,12 @@ def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]],
         + "</tr>"
         for row in rows
     )
-    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return scrolled_table(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", label)
+
+
+def scrolled_table(content: str, label: str, css: str = "fl-scroll", table_css: str = "fl-table") -> str:
+    """Return the rows of a table as HTML that can be scrolled sideways, with the keyboard too."""
     return (
-        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
-        f'<table class="fl-table" aria-label="{esc(label)}">{table}</table></div>'
+        f'<div class="{css}" tabindex="0" role="region" aria-label="{esc(label)}">'
+        f'<table class="{table_css}" aria-label="{esc(label)}">{content}</table></div>'
     )

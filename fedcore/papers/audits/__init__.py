@@ -5,7 +5,7 @@ An audit does not prove a mistake. It explains in a sentence what is impossible 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fedcore.papers import library
 from fedcore.papers.audits import across, fractions, parts
@@ -23,7 +23,10 @@ def findings() -> dict[PublishedValue, tuple[Finding, ...]]:
         found += _inside_paper(paper)
     found += across.identical(load_all())
     found += across.far_apart(load_all())
-    return _by_value(found)
+    by_value: dict[PublishedValue, tuple[Finding, ...]] = {}
+    for finding in found:
+        by_value[finding.value] = (*by_value.get(finding.value, ()), finding)
+    return by_value
 
 
 @library.cached_by_paper
@@ -47,10 +50,3 @@ def inside(values: Sequence[PublishedValue]) -> list[Finding]:
 def findings_of(value: PublishedValue) -> tuple[Finding, ...]:
     """Return the findings about a value."""
     return findings().get(value, ())
-
-
-def _by_value(found: Iterable[Finding]) -> dict[PublishedValue, tuple[Finding, ...]]:
-    by_value: dict[PublishedValue, tuple[Finding, ...]] = {}
-    for finding in found:
-        by_value[finding.value] = (*by_value.get(finding.value, ()), finding)
-    return by_value
