@@ -160,11 +160,7 @@ def audit(
 
 
 def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:
-    """Return the values of a table with some printed names, column by column.
-
-    Raises:
-        FedLensError: for a name that the table does not print.
-    """
+    """Return the values of a table with some printed names, column by column."""
     for column, names in named.items():
         printed = dict.fromkeys(getattr(value, column) for value in table.values)
         for name in names or ():

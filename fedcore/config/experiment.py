@@ -56,11 +56,7 @@ MOST_TABLES = 2
 
 
 def parse(content: dict[str, Any]) -> Experiment:
-    """Return the experiment that plain values describe, with its sweep checked.
-
-    Raises:
-        FedLensError: with the first invalid field.
-    """
+    """Return the experiment that plain values describe, with its sweep checked."""
     if isinstance(content, dict) and content.get("sweep"):
         content = sweeps.normalised(content)
     try:
@@ -135,20 +131,12 @@ def named_errors(field: str = "") -> Iterator[None]:
 
 
 def load(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file.
-
-    Raises:
-        FedLensError: if the file is missing, is not TOML, or has an invalid field.
-    """
+    """Read an experiment from a TOML file."""
     return loads(read_text(path, "an experiment file", None), str(path))
 
 
 def loads(text: str, where: str = "the TOML text") -> Experiment:
-    """Read an experiment from TOML text.
-
-    Raises:
-        FedLensError: if the text is not TOML or has an invalid field.
-    """
+    """Read an experiment from TOML text."""
     if _LONG_KEY.search(text):
         raise FedLensError(f"{where} is not valid: a key has {KEY_PARTS} parts or more")
     try:

@@ -32,11 +32,7 @@ DIGITS = 4
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse fields that a search cannot be combined with, and the seed of an earlier search.
-
-    Raises:
-        FedLensError: with the field that has to change.
-    """
+    """Refuse fields that a search cannot be combined with, and the seed of an earlier search."""
     tuning = experiment.tuning
     for entry in experiment.methods:
         if entry.tuned is not None and entry.tuned.seed in experiment.seeds:
@@ -68,9 +64,6 @@ def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     """Return the search as an experiment with a method per draw, and the position of each draw's method.
 
     It has the draws that can be made before any has ended: all random ones, the first batch of TPE.
-
-    Raises:
-        FedLensError: if the search is invalid for this experiment.
     """
     tuning = experiment.tuning
     assert tuning is not None, "callers ask for experiments with a search"

@@ -94,11 +94,7 @@ def _check_edition(paper: Paper, others: Mapping[str, Paper]) -> None:
 
 
 def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
-    """Read and check all files of a paper's folder.
-
-    Raises:
-        FedLensError: naming the file, the line and the column, and what to do.
-    """
+    """Read and check all files of a paper's folder."""
     paper = library.read_paper(folder)
     if paper.key in library.shipped():
         raise FedLensError(f"{folder}: '{paper.key}' comes with FedLens; rename the folder", "folder")

@@ -109,11 +109,7 @@ def choices(work: str) -> tuple[Choice, ...]:
 
 
 def read_choices(paper: Paper) -> tuple[Choice, ...]:
-    """Read the ``choices.toml`` of a paper's folder.
-
-    Raises:
-        FedLensError: naming the file, the choice and the field, and what to do.
-    """
+    """Read the ``choices.toml`` of a paper's folder."""
     file = paper.folder / CHOICES_FILE
     if not file.exists():
         return ()
@@ -141,11 +137,7 @@ def read_choices(paper: Paper) -> tuple[Choice, ...]:
 
 
 def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
-    """Refuse choices about no printed value, and alternatives that fit no experiment of their tables.
-
-    Raises:
-        FedLensError: naming the file, the choice and the alternative, and what to do.
-    """
+    """Refuse choices about no printed value, and alternatives that fit no experiment of their tables."""
     given = experiments(paper)
     checked: list[Choice] = []
     for choice in read_choices(paper):

@@ -89,11 +89,7 @@ def reasons(work: str) -> tuple[Reason, ...]:
 
 
 def read_reasons(paper: Paper) -> tuple[Reason, ...]:
-    """Read the ``reasons.csv`` of a paper's folder; without the file there are none.
-
-    Raises:
-        FedLensError: naming the file, the line and the column, and what to do.
-    """
+    """Read the ``reasons.csv`` of a paper's folder; without the file there are none."""
     file = paper.folder / REASONS_FILE
     if not file.exists():
         return ()

@@ -1,7 +1,8 @@
 """The papers with printed values: a folder each, shipped with FedLens or added by a user.
 
 A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
-(``comparability``) and ``runs.toml`` (``printed_runs``). docs/papers.md describes the format.
+(``comparability``), ``runs.toml`` (``printed_runs``) and ``choices.toml`` (``choices``). docs/papers.md
+describes the format. The readers of these files raise a ``FedLensError`` that names the file, the place and the remedy.
 """
 
 from __future__ import annotations
@@ -253,11 +254,7 @@ def matches(printed: str, patterns: tuple[str, ...]) -> bool:
 
 
 def read_paper(folder: Path) -> Paper:
-    """Read the ``paper.toml`` of a folder.
-
-    Raises:
-        FedLensError: naming the file and the field or line, and what to do.
-    """
+    """Read the ``paper.toml`` of a folder."""
     file = folder / PAPER_FILE
     if not KEY.fullmatch(folder.name):
         raise FedLensError(

@@ -69,11 +69,7 @@ class PastedTable:
 
 
 def read(text: str) -> PastedTable:
-    """Read a table that was copied from a page, a spreadsheet, Markdown, LaTeX or a CSV file.
-
-    Raises:
-        FedLensError: naming the line and what to do.
-    """
+    """Read a table that was copied from a page, a spreadsheet, Markdown, LaTeX or a CSV file."""
     lines = [line.rstrip("\r\n") for line in text.strip("\n").splitlines() if line.strip()]
     if len(lines) < 2:
         raise FedLensError("paste a line of headings and at least one line of values", "table")
@@ -159,9 +155,6 @@ def values(
     Args:
         columns: what each column holds.
         common: ``table``, and ``dataset``, ``setting``, ``backbone``, ``metric`` unless a column names them.
-
-    Raises:
-        FedLensError: naming the line and column, and what to do.
     """
     if table.is_long:
         file = io.StringIO()

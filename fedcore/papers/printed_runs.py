@@ -124,11 +124,7 @@ def runs(work: str) -> PrintedRuns:
 
 
 def read_runs(paper: Paper) -> PrintedRuns:
-    """Read the ``runs.toml`` of a paper's folder.
-
-    Raises:
-        FedLensError: naming the file and the field, and what to do.
-    """
+    """Read the ``runs.toml`` of a paper's folder."""
     file = paper.folder / RUNS_FILE
     if not file.exists():
         return PrintedRuns()
@@ -140,11 +136,7 @@ def read_runs(paper: Paper) -> PrintedRuns:
 
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
-    """Return the experiments that reproduce a paper's tables, by name.
-
-    Raises:
-        FedLensError: naming the file, the preset and the field, and what to do.
-    """
+    """Return the experiments that reproduce a paper's tables, by name."""
     given = read_runs(paper)
     return {name: _experiment(name, given, paper) for name in given.presets}
 

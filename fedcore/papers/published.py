@@ -89,11 +89,7 @@ def load(paper: str) -> tuple[PublishedValue, ...]:
 
 
 def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
-    """Read the ``values.csv`` of a paper's folder.
-
-    Raises:
-        FedLensError: naming the file, the line and the column, and what to do.
-    """
+    """Read the ``values.csv`` of a paper's folder."""
     file = paper.folder / VALUES_FILE
     text = read_text(file, f"a paper's folder, which has a {VALUES_FILE}", "folder")
     return values_from(csv.DictReader(io.StringIO(text)), paper.key, str(file))
