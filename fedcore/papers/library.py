@@ -2,7 +2,8 @@
 
 A folder holds ``paper.toml`` (``Paper``), ``values.csv`` and, where they are needed, ``reasons.csv``
 (``comparability``), ``runs.toml`` (``printed_runs``) and ``choices.toml`` (``choices``). docs/papers.md
-describes the format. The readers of these files raise a ``FedLensError`` that names the file, the place and the remedy.
+describes the format. The readers of these files raise a ``FedLensError`` that names the file, the place and
+the remedy.
 """
 
 from __future__ import annotations
