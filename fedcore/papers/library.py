@@ -140,7 +140,7 @@ class MetricNotes(_PaperPart):
     formula: Formula = "harmonic mean"
 
 
-METRICS = {
+USUAL_METRICS = {
     "accuracy": MetricNotes(),
     "base accuracy": MetricNotes(quantity="base classes"),
     "new accuracy": MetricNotes(quantity="new classes"),
@@ -223,7 +223,7 @@ class Paper(_PaperPart):
 
     def metric(self, printed: str) -> MetricNotes:
         """Return the source's notes on a metric, else what its name usually means."""
-        return self.metrics.get(printed) or METRICS.get(printed, MetricNotes())
+        return self.metrics.get(printed) or USUAL_METRICS.get(printed, MetricNotes())
 
     def title_of(self, table: str) -> str:
         """Return a table's name in words: ``Table 1a`` for ``1a``, others as the source names them."""

@@ -12,6 +12,7 @@ from fedcore.papers.printed_runs import LocalPerformance, domain_names, runs
 from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results.metrics import (
+    Metric,
     RunResult,
     accuracy_by_domain,
     comprehensive,
@@ -79,7 +80,7 @@ class RunReader:
         self, published: PublishedValue, results: dict[str | None, RunResult], held_out: Sequence[str]
     ) -> float | None:
         """Return one seed's value; ``results`` are by held-out domain, None if nothing is held out."""
-        measure = MEASURES[published.metric]
+        measure, _ = MEASURES[published.metric]
         if not held_out:
             return measure(self, published, results[None]) if None in results else None
         wanted = [self.domains.get(name, name) for name in held_out_of(published, held_out)]
@@ -207,16 +208,18 @@ def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) ->
     return scalars / clients / 1e6 if scalars is not None and clients else None
 
 
-MEASURES: dict[str, Measure] = {
-    "accuracy": _accuracy,
-    "mean client accuracy": _accuracy,
-    "global": _whole_test,
-    "local": _local_test,
-    "generalization": _generalization,
-    "personalization": _personalization,
-    "comprehensive": _comprehensive,
-    "condition number": _condition_number,
-    "pseudo-gradient cosine": _gradient_cosine,
-    "Comm. (M/epoch)": _traffic,
+MEASURES: dict[str, tuple[Measure, Metric | None]] = {
+    "accuracy": (_accuracy, "personal"),
+    "mean client accuracy": (_accuracy, "personal"),
+    "global": (_whole_test, "whole"),
+    "local": (_local_test, "classes"),
+    "generalization": (_generalization, "generalisation"),
+    "personalization": (_personalization, "personalisation"),
+    "comprehensive": (_comprehensive, "comprehensive"),
+    "condition number": (_condition_number, None),
+    "pseudo-gradient cosine": (_gradient_cosine, None),
+    "Comm. (M/epoch)": (_traffic, None),
 }
-"""Metric as printed -> its measure. Values of other metrics have no ``Equivalent``."""
+"""Metric as printed -> its measure, and the column of a comparison with the same quantity, if there is one.
+
+Values of other metrics have no ``Equivalent``."""

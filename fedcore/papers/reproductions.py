@@ -18,7 +18,7 @@ from fedcore.papers.equivalents import (
     find_variant,
     variant_runs,
 )
-from fedcore.papers.measures import local_performance
+from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import Comparison, ComparisonRow, RowKey
@@ -118,18 +118,6 @@ def reasons(rows: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
     return [(mark, ", ".join(names), text) for (mark, text), names in methods.items()]
 
 
-_COLUMNS: dict[str, Metric] = {
-    "generalization": "generalisation",
-    "personalization": "personalisation",
-    "comprehensive": "comprehensive",
-    "accuracy": "personal",
-    "mean client accuracy": "personal",
-    "local": "classes",
-    "global": "whole",
-}
-"""Metric as printed -> the column of a comparison with the same quantity."""
-
-
 def column_of(value: PublishedValue) -> Metric | None:
     """Return the column of a published value; None for values of one domain and metrics without a column.
 
@@ -139,7 +127,7 @@ def column_of(value: PublishedValue) -> Metric | None:
         return None
     if value.metric == "local" and not local_performance(value).after_aggregation:
         return None
-    return _COLUMNS.get(value.metric)
+    return MEASURES[value.metric][1] if value.metric in MEASURES else None
 
 
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:

@@ -9,7 +9,6 @@ anything.
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, did_you_mean
 from fedcore.results.settings import config_for_display
 from fedcore.store import RunRow, Store
 
@@ -54,6 +53,8 @@ _CONDITION = re.compile(
     re.IGNORECASE,
 )
 _SAME = {"==": "=", "<>": "!="}
+_JOINING = (ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
+"""Python's names of what joins conditions; ``a (b)``, for example, is a call and refused."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,10 @@ def parse(text: str) -> tuple[ast.expr, tuple[Condition, ...]]:
     joined = " ".join(_CONDITION.sub(name, text).lower().split())
     try:
         term = ast.parse(joined, mode="eval").body
+        readable = all(isinstance(node, _JOINING) for node in ast.walk(term))
     except (SyntaxError, RecursionError, MemoryError):
+        readable = False
+    if not readable:
         _refuse(f"its brackets or a word such as 'and' are in the wrong place; {_EXAMPLE}")
     for condition in conditions:
         value = condition.values[0]
@@ -187,9 +191,8 @@ def _resolve(field: str, known: Mapping[str, None]) -> str:
             f"the filter's field '{field}' may be {', '.join(ending[:4])}; write one of these", "where"
         )
     last = asked.rpartition(".")[2]
-    near = [name for low, name in lowered.items() if low.rpartition(".")[2] == last]
-    near = near or [lowered[n] for n in difflib.get_close_matches(asked, lowered, 3)]
-    hint = f"did you mean {' or '.join(near[:3])}?" if near else "fields are those of the tab Config"
+    namesakes = [name for low, name in lowered.items() if low.rpartition(".")[2] == last]
+    hint = did_you_mean(asked, namesakes or known, "fields are those of the tab Config", number=3)
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
 
 
@@ -207,16 +210,13 @@ def _check_order(condition: Condition, name: str, records: Iterable[RunFields]) 
 
 
 def _holds(term: ast.expr, met: Mapping[str, bool]) -> bool:
-    match term:
-        case ast.BoolOp(op=ast.And()):
-            return all(_holds(inner, met) for inner in term.values)
-        case ast.BoolOp():
-            return any(_holds(inner, met) for inner in term.values)
-        case ast.UnaryOp():
-            return not _holds(term.operand, met)
-        case ast.Name():
-            return met[term.id]
-    raise TypeError(f"a filter has no {type(term).__name__}")
+    if isinstance(term, ast.BoolOp):
+        parts = (_holds(part, met) for part in term.values)
+        return all(parts) if isinstance(term.op, ast.And) else any(parts)
+    if isinstance(term, ast.UnaryOp):
+        return not _holds(term.operand, met)
+    assert isinstance(term, ast.Name), "see _JOINING"
+    return met[term.id]
 
 
 def _meets(condition: Condition, value: Any) -> bool:

@@ -51,13 +51,15 @@ def test_runs_are_kept_as_the_words_say(text: str, kept: set[int]) -> None:
     [
         (
             "data.alpha < 0.5",
-            "no run has the field 'data.alpha' of the filter; did you mean partition.alpha?",
+            "no run has the field 'data.alpha' of the filter; did you mean 'partition.alpha'?",
         ),
-        ("methd = fedot", "did you mean method?"),
+        ("methd = fedot", "did you mean 'method'?"),
         ("alpha < small", "'alpha <' needs a number, not 'small'"),
         ("method < 3", "'method' with <, but it holds no numbers, such as 'fedot'"),
         ("method fedot", "there is no condition at method; write conditions such as method = fedot"),
         ("method =", "there is no condition at method"),
+        ("seed = 1 (seed = 2)", "its brackets or a word such as 'and' are in the wrong place"),
+        ("seed = 1 and ()", "its brackets or a word such as 'and' are in the wrong place"),
         ("(method = fedot", "its brackets or a word such as 'and' are in the wrong place"),
         ("method = fedot)", "are in the wrong place; write conditions such as method = fedot"),
         ("seed = 1 or or seed = 2", "are in the wrong place"),
