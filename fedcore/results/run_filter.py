@@ -192,7 +192,9 @@ def _resolve(field: str, known: Mapping[str, None]) -> str:
         )
     last = asked.rpartition(".")[2]
     namesakes = [name for low, name in lowered.items() if low.rpartition(".")[2] == last]
-    hint = did_you_mean(asked, namesakes or known, "fields are those of the tab Config", number=3)
+    hint = f"did you mean {' or '.join(map(repr, namesakes[:3]))}?"
+    if not namesakes:
+        hint = did_you_mean(asked, known, "fields are those of the tab Config", number=3)
     raise FedLensError(f"no run has the field '{field}' of the filter; {hint}", "where")
 
 
