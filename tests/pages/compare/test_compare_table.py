@@ -65,7 +65,7 @@ def test_a_filter_leaves_runs_out_of_the_page_and_its_files(open_page: Opened, s
 def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: Opened, swept: Store) -> None:
     app = open_page("compare", ids=["1"], where="data.blocks = 2")
     (error,) = app.error
-    assert "did you mean 'method'" in error.value.replace("\\", "")
+    assert "did you mean 'method.config.blocks'" in error.value.replace("\\", "")
     assert len(names(app)) == 4
     app = open_page("compare", ids=["1"], where="seed = 9")
     assert app.info[0].value == "No finished run matches the filter."
