@@ -255,13 +255,19 @@ def _paths_by_method(experiment: Experiment) -> list[list[str]]:
     return found
 
 
-def _methods_with(experiment: Experiment, path: str) -> list[int]:
-    """Return the positions of the methods that have a swept hyper-parameter."""
-    who, _, name = path.removeprefix("methods.").rpartition(".")
+def methods_called(experiment: Experiment, who: str, field: str) -> list[int]:
+    """Return the positions of the methods with a name or label; ``*`` stands for all, and none is refused."""
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
         names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
-        raise FedLensError(f"this experiment has no method '{who}'; choose from {names}", f"sweep.{path}")
+        raise FedLensError(f"this experiment has no method '{who}'; choose from {names}", field)
+    return named
+
+
+def _methods_with(experiment: Experiment, path: str) -> list[int]:
+    """Return the positions of the methods that have a swept hyper-parameter."""
+    who, _, name = path.removeprefix("methods.").rpartition(".")
+    named = methods_called(experiment, who, f"sweep.{path}")
     configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
     having = [i for i in named if name in configs[i].model_fields]
     if not having or (who != "*" and len(having) < len(named)):

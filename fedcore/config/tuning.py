@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.config.models import Experiment, MethodEntry, RunConfig, TuningConfig
+from fedcore.config.sweeps import methods_called
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.methods import registry
 from fedcore.methods.base import Method
@@ -152,12 +153,7 @@ def _given(experiment: Experiment, entry: MethodEntry) -> list[tuple[str, dict[s
     """Return the tables of ``[tuning.space]`` that concern a method, the most special one last."""
     assert experiment.tuning is not None, "callers ask for experiments with a search"
     for who, fields in experiment.tuning.space.items():
-        named = [e for e in experiment.methods if who in ("*", e.name, e.label)]
-        if not named:
-            names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
-            raise FedLensError(
-                f"this experiment has no method '{who}'; choose from {names}", f"tuning.space.{who}"
-            )
+        named = [experiment.methods[i] for i in methods_called(experiment, who, f"tuning.space.{who}")]
         known = [n for e in named for n in _method_of(e).Config.model_fields]
         for name in fields:
             if name not in known:

@@ -17,6 +17,9 @@ from fedcore.store import Store
 
 GLOBAL = 0  # entity code of the global model
 
+EVERYONE = "all clients, each on its own test samples"
+"""Name of the predictions of all clients' own models together."""
+
 
 @dataclass(frozen=True)
 class Confusion:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import fedcore
 from fedcore.config import frozen
-from fedcore.config.models import BackboneConfig, backbones
+from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -129,12 +129,6 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
     return "\n".join(lines) + "\n"
 
 
-_CLIP = (
-    "@inproceedings{radford2021clip, "
-    "author = {Radford, Alec and Kim, Jong Wook and Hallacy, Chris and others}, "
-    "title = {Learning Transferable Visual Models From Natural Language Supervision}, booktitle = {ICML}, "
-    "year = {2021}}"
-)
 _OPEN_CLIP = (
     "@software{openclip, author = {Ilharco, Gabriel and Wortsman, Mitchell and Wightman, Ross and others}, "
     "title = {OpenCLIP}, doi = {10.5281/zenodo.5143773}, year = {2021}}"
@@ -153,14 +147,10 @@ def bibtex(rows: Iterable[ComparisonRow]) -> str:
         entries += [methods[row.method].about.bibtex] if row.method in methods else []
         used = [row.config.data.name, *(other.name for other in row.config.further_data)]
         entries += [data[name].bibtex for name in used if name in data]
-        entries += [_weights(backbone) for backbone in backbones(row.config)]
+        for backbone in backbones(row.config):
+            of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
+            entries += [methods["zero-shot"].about.bibtex, *([] if of_openai else [_OPEN_CLIP])]
     single = dict.fromkeys(
         e.strip() for several in entries for e in re.split(r"\n(?=@)", several) if e.strip()
     )
     return "\n\n".join(re.sub(r",\s+(\w+) = \{", r",\n  \1 = {", e) for e in single) + "\n"
-
-
-def _weights(backbone: BackboneConfig) -> str:
-    """Return CLIP's entry, and that of open_clip for weights that are not OpenAI's."""
-    of_openai = backbone.pretrained is None or backbone.pretrained.startswith("openai")
-    return _CLIP if of_openai else f"{_CLIP}\n{_OPEN_CLIP}"

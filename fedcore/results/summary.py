@@ -20,6 +20,7 @@ from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test,
 Mark = Literal["", "best", "second"]
 MARKS_NOTE = "Bold: best; underlined: second best. Only means over three or more seeds are marked."
 """The legend of the marks, for page, report and LaTeX."""
+MEAN_AND_SPREAD = "mean ± sample standard deviation over seeds"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class SummaryTable:
         """The numbers beside the means in words."""
         stats = [r.means[m].stat for r in self.rows for m in self.metrics if m in r.means]
         several = any(stat.std is not None for stat in stats)
-        return "mean ± sample standard deviation over seeds" if several else "one seed"
+        return MEAN_AND_SPREAD if several else "one seed"
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,8 @@ def summarise(
         _table(comparison, setting, baseline, test, printed, list(tested), digits, metric)
         for setting in comparison.settings
     )
-    spread = "mean ± sample standard deviation over seeds"
-    if not any(len(row.seeds) > 1 for row in comparison.rows):
-        spread = "one seed, so no standard deviation"
+    several = any(len(row.seeds) > 1 for row in comparison.rows)
+    spread = MEAN_AND_SPREAD if several else "one seed, so no standard deviation"
     notes = [f"Test accuracy, {spread}; reported round: {RULES[comparison.rule]}.", MARKS_NOTE]
     if baseline is not None:
         notes.append(

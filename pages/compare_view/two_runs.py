@@ -14,6 +14,7 @@ from fedcore.jobs import analysis
 from fedcore.plots import heatmaps
 from fedcore.results import curves, evaluated_on
 from fedcore.results.analyses import (
+    EVERYONE,
     class_table,
     count_disagreement,
     paired_predictions,
@@ -166,9 +167,6 @@ def _cells(store: Store, a: Side, b: Side, apart: str) -> None:
     chart = heatmaps.difference_grid(gaps, session.theme(), 1, width, "Difference of the two runs")
     charts.draw(chart, "two_runs_gap")
     st.caption(markup.md(chart.alt))
-
-
-EVERYONE = "all clients, each on its own test samples"
 
 
 def _predictions(store: Store, runs: tuple[RunRow, RunRow], names: tuple[str, str]) -> None:

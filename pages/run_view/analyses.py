@@ -16,13 +16,12 @@ from fedcore.methods import registry
 from fedcore.methods.base import overrides
 from fedcore.plots import analyses
 from fedcore.records.presentation import FieldChart
-from fedcore.results.analyses import confusion, field_table, rows_by_field, space_table
+from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
 from fedcore.results.comparison import compare
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 
-EVERYONE = "all clients, each on its own test samples"
 OWN = "its own test samples"
 CLASS_NAME = 30  # characters
 
