@@ -10,7 +10,6 @@ from typing import cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore import jobs
 from fedcore.config import backbone_names
 from fedcore.config.field_names import data_titles
 from fedcore.errors import FedLensError
@@ -33,7 +32,7 @@ from pages.live_view import actions, search
 from pages.live_view import chart as live_chart
 from pages.live_view import settings as live_settings
 from pages.live_view.settings import CHARTS, CURVES, Settings
-from pages.widgets import charts, markup, pulse, session
+from pages.widgets import background, charts, markup, pulse, session
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while the first rounds of a run come quickly
@@ -223,9 +222,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
 
 def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Schedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
-    if session.writable():
-        jobs.ensure_worker(store)
-        store.jobs.reconcile()
+    background.keep_working()
     seen = progress.activity_digest(store, experiment)  # before the data: a change while drawing counts
     row = store.experiments.get(experiment)
     shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore import jobs
 from fedcore.papers import adding, audits, library
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import export
@@ -15,8 +14,8 @@ from fedcore.papers.tables.layout import PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import counted
 from pages.papers_view import about, add, chart, fill, pairs, readings, state
-from pages.papers_view.table import draw_html, table_html
-from pages.widgets import markup, pulse, session
+from pages.papers_view.table import draw_html, go_to_table, table_html
+from pages.widgets import background, charts, markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Baselines", "Map", "Add a paper")
@@ -128,9 +127,8 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
 
 def follow(snapshot: state.Snapshot, active: Sequence[object]) -> None:
     """Let the browser ask whether a run has changed, and draw the calling fragment again if it has."""
-    if active and session.writable():
-        jobs.ensure_worker(snapshot.store)
-        snapshot.store.jobs.reconcile()
+    if active:
+        background.keep_working()
     pulse.rerun_on_change(None, snapshot.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
 
 
@@ -154,10 +152,7 @@ def watched_map(rehearsal: bool) -> None:
         html = chart.legend_html(cells, dark) + chart.map_html(cells, dark, rehearsal)
         chosen = draw_html(html, "papers_map")
         if chosen is not None:
-            name = chosen.partition(" ")[2]
-            book = next(book for book in library.works() if name in {t.name for t in tables(book)})
-            st.session_state["papers_goto"] = (book, name)
-            st.rerun()
+            go_to_table(chosen)
     follow(snapshot, [c for of_table in cells.values() for c in of_table if c.active])
 
 
@@ -177,7 +172,7 @@ def page() -> None:
         )  # fmt: skip
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
         if view == "Map":
-            st.toggle("Show as table", key="as_tables")
+            charts.table_switch()
     if rehearsal:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")
     queued = st.session_state.pop("papers_queued", 0)

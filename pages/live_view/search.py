@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore import jobs
 from fedcore.config.field_names import field_title
 from fedcore.errors import FedLensError
 from fedcore.plots.search import DrawPoint, search_chart, search_table
@@ -15,7 +14,7 @@ from fedcore.results import progress
 from fedcore.results.search import SearchedMethod, methods_of
 from fedcore.store import ExperimentRow
 from pages.live_view import actions
-from pages.widgets import charts, markup, pulse, session
+from pages.widgets import background, charts, markup, pulse, session
 
 POLL_SECONDS, LONGEST_SECONDS = 2, 15
 COLUMNS = (
@@ -37,9 +36,7 @@ def follow(experiment: int, strip: Callable[[ExperimentRow], str], drawn: State)
         drawn: the state that the page was drawn with.
     """
     store = session.store()
-    if session.writable():
-        jobs.ensure_worker(store)
-        store.jobs.reconcile()
+    background.keep_working()
     seen = progress.activity_digest(store, experiment)
     row = store.experiments.get(experiment)
     longest = LONGEST_SECONDS if any(not run.ended for run in row.runs) else None

@@ -16,7 +16,7 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.strip import Point, strip
 from fedcore.progress import counted
 from pages.papers_view import state
-from pages.papers_view.table import draw_html, our_line
+from pages.papers_view.table import draw_html, go_to_table, our_line
 from pages.widgets import charts, markup, session
 from pages.widgets.markup import esc
 
@@ -82,10 +82,7 @@ def watched_pair(pair: Pair) -> None:
     cells = snapshot.cells(pair.values)
     chosen = draw_html(_table(pair, cells), "pair_table")
     if chosen is not None:
-        name = chosen.partition(" ")[2]
-        work = next(w for w in library.works() if name in {t.name for t in tables(w)})
-        st.session_state["papers_goto"] = (work, name)
-        st.rerun()
+        go_to_table(chosen)
 
 
 def _first_variants(variants: Sequence[str]) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import streamlit as st
 
+from fedcore.papers import library
 from fedcore.papers.audits import Finding
 from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables.cells import TableCell
-from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
+from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable, tables
 from fedcore.papers.tables.sources import has_runs
 from fedcore.progress import about, counted
 from pages.widgets import browser
@@ -44,6 +45,14 @@ def draw_html(html: str, key: str) -> str | None:
     """
     chosen = _component(key=key, data={"html": html}, on_chosen_change=browser.ignore).get("chosen")
     return str(chosen["choice"]) if chosen else None
+
+
+def go_to_table(choice: str) -> None:
+    """Open the table that a clicked button of another view names."""
+    name = choice.partition(" ")[2]
+    work = next(work for work in library.works() if name in {t.name for t in tables(work)})
+    st.session_state["papers_goto"] = (work, name)
+    st.rerun()
 
 
 def table_html(table: PrintedTable, by_value: CellsByValue, cost: Cost, found: FindingsOf) -> str:

@@ -25,6 +25,13 @@ from pages.widgets import markup, session
 LOG_CHARACTERS = 4000
 
 
+def keep_working() -> None:
+    """Start the worker if runs are queued, and mark runs whose process has died; nothing if read-only."""
+    if session.writable():
+        jobs.ensure_worker(session.store())
+        session.store().jobs.reconcile()
+
+
 def launch(experiment: Experiment, runs: Sequence[RunConfig], device: str = "auto") -> None:
     """Queue the runs of an experiment, start the worker, and open the experiment on Live."""
     store = session.store()
