@@ -42,6 +42,11 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text, cut at its end if it has more than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 Work = Generator[Progress, None, _Result]
 """Slow work in progress: ``result = yield from work`` passes its progress on and takes its result."""
 

@@ -12,7 +12,7 @@ from fedcore.config import Experiment, loads
 from fedcore.config.field_names import error_text
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import WIDE_PIXELS
-from fedcore.progress import duration
+from fedcore.progress import duration, shortened
 from fedcore.results import curves, diagnostics
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.run_panels import PanelView, run_panel
@@ -23,18 +23,14 @@ from pages.run_view import analyses, record
 from pages.widgets import background, charts, marks, markup, session
 
 POLL_SECONDS = 5
-LABEL = 100  # characters of a label in the heading
-
-
-def short_label(run: RunRow) -> str:
-    """Return the run's label, cut to fit the heading; the tab *Reproduce* has all of it."""
-    return run.label if len(run.label) <= LABEL else f"{run.label[: LABEL - 1]}…"
+LABEL = 100
+"""Characters of a label in the heading; the tab *Reproduce* has all of it."""
 
 
 def header(run: RunRow) -> None:
     """Draw the title, the status, why the run ended, and its main results."""
     experiment = session.store().experiments.get(run.experiment_id)
-    st.title(f"{markup.md(short_label(run))}, seed {run.seed}")
+    st.title(f"{markup.md(shortened(run.label, LABEL))}, seed {run.seed}")
     name = markup.esc(markup.clipped(experiment.name))
     parts = [
         markup.status_html(run.state),
@@ -86,7 +82,7 @@ def why_it_ended(run: RunRow) -> None:
 @st.dialog("Stop this run?")
 def confirm_stop(run: RunRow) -> None:
     """Ask before stopping a run, naming it."""
-    st.markdown(f"**{markup.md(short_label(run))}, seed {run.seed}**")
+    st.markdown(f"**{markup.md(shortened(run.label, LABEL))}, seed {run.seed}**")
     st.caption("Its finished rounds are kept and it can be resumed; the current round is discarded.")
     if markup.confirmed("Stop", "run_stop"):
         session.store().runs.stop([run.id])

@@ -19,6 +19,7 @@ from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.paths import user_path
+from fedcore.progress import shortened
 from fedcore.records.presentation import About
 
 PLAIN = {
@@ -234,9 +235,11 @@ def first_error(error: ValidationError, prefix: str = "", fields: Sequence[str] 
         hint = did_you_mean(str(detail["loc"][-1]), fields, "see `fedlens methods` or docs for the names")
         return FedLensError(f"no such field; {hint}", field)
     given = detail.get("input")
-    text = repr(given)
-    text = text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
-    shown = f" (got {text})" if isinstance(given, (str, int, float, bool)) else ""
+    shown = (
+        f" (got {shortened(repr(given), LONGEST_VALUE)})"
+        if isinstance(given, (str, int, float, bool))
+        else ""
+    )
     return FedLensError(_plain(detail) + shown, field)
 
 

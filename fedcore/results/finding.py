@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from fedcore.progress import counted, duration, listed
+from fedcore.progress import counted, duration, listed, shortened
 from fedcore.results.comparison import compare
 from fedcore.results.differences import reason_not_comparable
 from fedcore.results.metrics import METRICS, Metric
@@ -85,7 +85,7 @@ def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
     others = [row for row in table.rows if not row.differences[metric].is_baseline]
     made = [(_name(row), row.differences[metric].test) for row in others]
     tested = [(name, found) for name, found in made if found is not None and found.adjusted is not None]
-    baseline = _short(table.baseline.label)
+    baseline = shortened(table.baseline.label, LONGEST_NAME)
     if not tested:
         few = _few_seeds([row for row in table.rows if metric in row.means], metric)
         return few or f"No row could be tested against {baseline}; the table says why."
@@ -167,8 +167,4 @@ def _rest(rows: int) -> str:
 
 
 def _name(row: SummaryRow) -> str:
-    return _short(row.row.label)
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= LONGEST_NAME else f"{label[: LONGEST_NAME - 1]}…"
+    return shortened(row.row.label, LONGEST_NAME)

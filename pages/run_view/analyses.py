@@ -15,6 +15,7 @@ from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.base import overrides
 from fedcore.plots import analyses
+from fedcore.progress import shortened
 from fedcore.records.presentation import FieldChart
 from fedcore.results.analyses import EVERYONE, confusion, field_table, rows_by_field, space_table
 from fedcore.results.comparison import compare
@@ -23,7 +24,8 @@ from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 
 OWN = "its own test samples"
-CLASS_NAME = 30  # characters
+CLASS_NAME = 30
+"""Characters of a class name below a small image, whose text alternative has the whole name."""
 
 
 @dataclass(frozen=True)
@@ -217,16 +219,11 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
             with column:
                 right = predicted[i] == labels[i]
-                guess, true = (short_class_name(classes[c]) for c in (predicted[i], labels[i]))
+                guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))
                 st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
                     alt = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
                     st.image(images[i], caption=name, alt=alt)
-
-
-def short_class_name(text: str) -> str:
-    """Cut a class name to fit below a small image, whose text alternative has the whole name."""
-    return text if len(text) <= CLASS_NAME else f"{text[: CLASS_NAME - 1]}…"
 
 
 def prompt_words(run: RunRow) -> None:
