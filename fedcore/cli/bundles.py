@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,13 +15,13 @@ from fedcore.cli.common import (
     PairedTest,
     ReportedRound,
     RunFilter,
+    ask_to_run,
     check_baseline,
     command,
     print_note,
     writable,
     write_file,
 )
-from fedcore.methods import consent
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
@@ -121,7 +119,7 @@ def rerun(
     source = again.read_source(bundle)
     store = Store(writable(db))
     files = again.write_methods(source.recipe, store.path.parent)
-    _agree(list(files.values()))
+    ask_to_run(list(files.values()))
     again.load_methods(files.values())
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
@@ -145,18 +143,3 @@ def rerun(
         return NOT_DONE
     print(f"{counted(repeated.runs, 'run')} repeated to the last bit, {counted(repeated.rounds, 'round')}")
     return DONE
-
-
-def _agree(files: Sequence[tuple[Path, str]]) -> None:
-    """Ask once whether the method files may run, unless the user has agreed to all of them."""
-    new = [(file, sha256) for file, sha256 in files if not consent.is_agreed(file, sha256)]
-    if not new:
-        return
-    for file, sha256 in new:
-        print_note(f"{file} (SHA-256 {sha256})")
-    names = "this file runs" if len(new) == 1 else f"these {len(new)} files run"
-    question = f"{names.capitalize()} as a program of your account. Have you read it all, and run it now?"
-    if not sys.stdin.isatty() or not typer.confirm(question, err=True):
-        raise consent.NotAgreed(*new[0])
-    for file, sha256 in new:
-        consent.agree(file, sha256)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
@@ -223,11 +223,32 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
         try:
             registry.load_agreed(method_file)
         except consent.NotAgreed as error:
-            question = f"{error.file} runs as a program of your account. Have you read it, and run it now?"
-            if not sys.stdin.isatty() or not typer.confirm(question, err=True):
-                raise
-            consent.agree(error.file, error.sha256)
+            ask_to_run([(error.file, error.sha256)])
     return experiment
+
+
+def ask_to_run(files: Sequence[tuple[Path, str]]) -> None:
+    """Ask once whether method files may run, unless the user has agreed to all of them.
+
+    Args:
+        files: with the SHA-256 of what would run.
+
+    Raises:
+        NotAgreed: if the user does not agree, or cannot be asked.
+    """
+    from fedcore.methods import consent
+
+    new = [(file, sha256) for file, sha256 in files if not consent.is_agreed(file, sha256)]
+    if not new:
+        return
+    for file, sha256 in new:
+        print_note(f"{file} (SHA-256 {sha256})")
+    what, it = ("This file runs", "it") if len(new) == 1 else (f"These {len(new)} files run", "them")
+    question = f"{what} with the rights of your account. Have you read {it}, and do you want to run {it} now?"
+    if not sys.stdin.isatty() or not typer.confirm(question, err=True):
+        raise consent.NotAgreed(*new[0])
+    for file, sha256 in new:
+        consent.agree(file, sha256)
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")

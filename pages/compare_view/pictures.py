@@ -203,7 +203,7 @@ def round_note(result: Mapping[str, object], wanted: analysis.Rounds) -> str:
     if all(w is None or w == u for w, u in zip(wanted, used, strict=True)):
         return note + ", as reported above"
     return (
-        note + f"; the difference above is of rounds {wanted[0]} and {wanted[1]}, for which not all "
+        note + f"; the difference above is between rounds {wanted[0]} and {wanted[1]}, for which not all "
         "checkpoints are kept (`keep_checkpoints`)"
     )
 

@@ -175,8 +175,9 @@ def ask_to_run_file(error: consent.NotAgreed) -> None:
     with st.container(border=True):
         st.markdown(f"**Run {markup.md(error.file.name)}?**")
         st.markdown(
-            f"The experiment names the method file {markup.md(str(error.file))}. It runs as a program of "
-            "your account and can do whatever you can do. Read it first, especially if you did not write it."
+            f"The experiment names the method file {markup.md(str(error.file))}. It runs with "
+            "the rights of your account and can do whatever you can do. Read it first, especially if you did "
+            "not write it."
         )
         try:
             content = error.file.read_bytes()

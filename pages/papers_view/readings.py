@@ -19,8 +19,8 @@ from pages.papers_view.state import Snapshot
 from pages.widgets import charts, markup, session
 
 MEANING = (
-    "A reading takes one alternative of each choice; the first is that of FedLens. Selection, rounding and "
-    "seeds are other readings of the same runs. Runs that several readings share are trained once."
+    "A reading takes one alternative of each choice; the first one is FedLens's own. Readings "
+    "that differ only in selection, rounding or seeds use the same runs; shared runs are trained once."
 )
 NO_EVIDENCE = "In a rehearsal these numbers say nothing about those of the paper."
 SIZE = (
@@ -49,7 +49,7 @@ def section(table: PrintedTable, snapshot: Snapshot) -> None:
         title = st.selectbox("Values", list(spaces), key="readings_of")
         if st.button("Run all readings of the table", icon=":material/account_tree:", key="readings_all"):
             st.session_state[fill.OPEN] = (table.name, "readings")
-        if st.button("Only of these values", key="readings_some"):
+        if st.button("Only for these values", key="readings_some"):
             st.session_state[fill.OPEN] = (table.name, f"readings {title}")
     space = spaces[title]
     rows = [
@@ -115,5 +115,5 @@ def _draw(shown: Openness) -> None:
             "pairs": [e.pairs for _, _, e in effects],
             "order changes": [e.reordered for _, _, e in effects],
         },
-        "What each alternative moves against the first of its choice, all others equal (points)",
+        "How far each alternative moves a value from the first of its choice, all else equal (points)",
     )
