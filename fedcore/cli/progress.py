@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TypeVar
 
 from rich import progress as rich
 from rich.console import Console
 
-from fedcore.cli.common import printable
+from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig
 from fedcore.progress import Progress, Work, counted, result_of
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
@@ -20,19 +22,43 @@ _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
 
 
+class _Bars(rich.Progress):
+    """Bars above which everything else is printed, with control characters written out."""
+
+    def __init__(self, console: Console, *columns: rich.ProgressColumn) -> None:
+        super().__init__(*columns, console=console, disable=not console.is_terminal)
+        self._printable = ExitStack()
+
+    def start(self) -> None:
+        if not self.disable and not self.live.is_started:
+            super().start()
+            self._printable.enter_context(printable_output())
+
+    def stop(self) -> None:
+        self._printable.close()
+        super().stop()
+
+
+def _terminal() -> Console:
+    """Return a console on the stream behind ``printable_output``, since bars are control sequences.
+
+    Rich finds that stream itself only until the first bar, to which it redirects all output.
+    """
+    return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+
+
 class RunBars:
     """One bar per run, with the rounds done and the latest personal test accuracy."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._progress = rich.Progress(
+        self._console = console or _terminal()
+        self._progress = _Bars(
+            self._console,
             rich.TextColumn("{task.description:<28}", markup=False),
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
             rich.TimeElapsedColumn(),
             rich.TextColumn("{task.fields[status]}", markup=False),
-            console=self._console,
-            disable=not self._console.is_terminal,
         )
         self._tasks: dict[int, rich.TaskID] = {}
         self._names: dict[int, str] = {}
@@ -89,9 +115,9 @@ def _personal_accuracy(cells: Iterable[Cell]) -> str:
 
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
     """Execute slow work with a bar, or with a line every ten seconds if the output is not a terminal."""
-    console = console or Console(stderr=True)
+    console = console or _terminal()
     columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn()
-    bar = rich.Progress(*columns, console=console, disable=not console.is_terminal)
+    bar = _Bars(console, *columns)
     task = bar.add_task("", total=None)
     printed = time.monotonic()
 

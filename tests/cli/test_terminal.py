@@ -76,6 +76,36 @@ def test_names_in_progress_bars_are_text():
             assert command not in drawn.getvalue()
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bars_are_drawn_and_what_is_printed_beside_them_is_text(monkeypatch):
+    """Rich redirects output to its bars, which once hid from it the stream that takes control sequences."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", drawn := Terminal())
+    (config,) = expand(fill.an_experiment(methods=("zero-shot",), seeds=(1,)))
+
+    def work():
+        yield Progress("encoding", 1, 2)
+        sys.stderr.write(f"{EVIL}\n")
+        yield Progress("encoding", 2, 2)
+
+    with printable_output():
+        before = sys.stderr
+        with RunBars() as bars:
+            bars.add_runs(1, {1: config})
+            bars.show(1, Progress("loading", 1, 2))
+            sys.stderr.write(f"{EVIL}\n")
+        track(work())
+        assert sys.stderr is before
+    assert "\r\x1b[2K" in drawn.getvalue() and r"\x1b[2K" not in drawn.getvalue()
+    assert "".join(drawn.getvalue().split()).count("".join(SHOWN.split())) == 2
+    for command in ("\x1b]52", "\x07", "\x9b", "\u202e", "\r["):
+        assert command not in drawn.getvalue()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_export_is_printable_in_a_terminal_and_exact_elsewhere(capsys, monkeypatch, terminal):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
