@@ -273,8 +273,11 @@ def delete(
     for run in runs:
         print(f"run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}  {run.state}")
     question = f"Delete {what}, with all rounds, logs and checkpoints? It cannot be undone."
-    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+    if not yes and not sys.stdin.isatty():
         raise FedLensError(f"nothing was deleted: {what}; confirm it, or give --yes", "yes")
+    if not yes and not typer.confirm(question, err=True):
+        print_note("nothing was deleted")
+        return NOT_DONE
     if experiment:
         for number in ids:
             store.experiments.delete(number)

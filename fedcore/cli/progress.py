@@ -133,7 +133,9 @@ def track(work: Work[_Result], console: Console | None = None) -> _Result:
             )
 
     try:
-        return result_of(work, show)
+        result = result_of(work, show)
+        bar.update(task, completed=bar.tasks[task].total)  # the last step need not have been told
+        return result
     finally:
         if bar.live.is_started:
             bar.stop()

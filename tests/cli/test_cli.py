@@ -261,6 +261,10 @@ def test_runs_and_experiments_are_deleted_when_confirmed(db, toml, fake, capsys,
     sys.stdin.isatty = lambda: True
     assert run("delete", "--experiment", 1, "--db", db) == 0
     assert capsys.readouterr().out.endswith("deleted: 1 experiment with 1 run\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    sys.stdin.isatty = lambda: True
+    assert run("delete", "--experiment", 2, "--db", db) == 1
+    assert capsys.readouterr().err.endswith("note: nothing was deleted\n")
     assert [e.id for e in store.experiments.all()] == [2]
 
 
