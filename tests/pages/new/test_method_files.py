@@ -74,8 +74,10 @@ def test_the_command_line_asks_only_a_person(
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     assert main(["data", "partition", experiment]) == 2
     assert not (tmp_path / "has run").exists()
-    monkeypatch.setattr("typer.confirm", lambda question, err: str(file) in question)
+    capsys.readouterr()
+    monkeypatch.setattr("typer.confirm", lambda question, err: "This file runs" in question)
     assert main(["data", "partition", experiment]) == 0
+    assert f"note: {file} (SHA-256 " in capsys.readouterr().err
     monkeypatch.setattr("typer.confirm", lambda question, err: pytest.fail("asked twice"))
     assert main(["data", "partition", experiment]) == 0
 
