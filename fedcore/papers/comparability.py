@@ -63,11 +63,9 @@ class Reason:
         """The file and the line, such as ``fedot/reasons.csv, line 20``."""
         return f"{self.work}/{REASONS_FILE}, line {self.line}"
 
-    def is_about(self, value: PublishedValue) -> bool:
-        return all(
-            library.matches(value.paper if column == "edition" else getattr(value, column), names)
-            for column, names in self.patterns.items()
-        )
+    def names(self, column: str, text: str) -> bool:
+        """Return whether the line is about values with this text in a column of ``MATCHED``."""
+        return column not in self.patterns or library.matches(text, self.patterns[column])
 
     def state_of(self, test_images: Mapping[str, int] | None) -> ComparabilityState:
         """Return the state of a run with these test images by domain; None: before any run."""
@@ -120,9 +118,20 @@ def read_reasons(paper: Paper) -> tuple[Reason, ...]:
 
 
 @library.cached
-def _reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
+def reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
+    """Return the reasons that are about a value, in the order of the file."""
     work = library.find(value.paper).work
-    return tuple(reason for reason in reasons(work) if reason.is_about(value))
+    if not reasons(work):
+        return ()
+    texts = ((c, value.paper if c == "edition" else getattr(value, c)) for c in MATCHED)
+    lines = frozenset.intersection(*(_lines_naming(work, column, text) for column, text in texts))
+    return tuple(reason for i, reason in enumerate(reasons(work)) if i in lines)
+
+
+@library.cached
+def _lines_naming(work: str, column: str, text: str) -> frozenset[int]:
+    """Return the places of the reasons that one column of a value allows; thousands of values share it."""
+    return frozenset(i for i, reason in enumerate(reasons(work)) if reason.names(column, text))
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:
@@ -133,16 +142,18 @@ def comparability(value: PublishedValue, test_images: Mapping[str, int] | None =
     Args:
         test_images: domain -> test images of the run; None before any run.
     """
-    # a comparison asks for the same values of every row, and a page for all values at each rerun
-    return _comparability(value, None if test_images is None else tuple(test_images.items()))
+    return _comparability(reasons_for(value), None if test_images is None else tuple(test_images.items()))
 
 
 @library.cached
-def _comparability(value: PublishedValue, test_images: tuple[tuple[str, int], ...] | None) -> Comparability:
+def _comparability(
+    found: tuple[Reason, ...], test_images: tuple[tuple[str, int], ...] | None
+) -> Comparability:
+    """Cached, because a comparison asks for every row, a page for all values, and thousands share reasons."""
     images = None if test_images is None else dict(test_images)
     result = Comparability()
-    evidence = [reason for reason in _reasons_for(value) if reason.state == "comparable"]
-    for reason in _reasons_for(value):
+    evidence = [reason for reason in found if reason.state == "comparable"]
+    for reason in found:
         result = result.with_reason(reason.state_of(images), reason.text)
     if result.state == "comparable" and not any(reason.fits(images) for reason in evidence):
         text = OTHER_TEST_SETS + evidence[0].text if evidence else NO_EVIDENCE
@@ -154,7 +165,7 @@ def evidence_for(value: PublishedValue) -> tuple[Reason, ...]:
     """Return the evidence that makes a value comparable; empty if it is not comparable."""
     if comparability(value).state != "comparable":
         return ()
-    return tuple(reason for reason in _reasons_for(value) if reason.state == "comparable")
+    return tuple(reason for reason in reasons_for(value) if reason.state == "comparable")
 
 
 def comparability_of_runs(

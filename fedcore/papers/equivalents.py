@@ -39,6 +39,9 @@ class NoEquivalent:
     reason: str
 
 
+_NOT_NAMED = PrintedMethod()
+
+
 @library.cached
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
@@ -49,7 +52,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     rules = runs(paper.work).methods
     if not rules:
         return NoEquivalent("method", paper.why_not(value.table))
-    rule = next((rule for rule in rules if rule.is_about(value)), PrintedMethod())
+    rule = next((rule for rule in rules if rule.is_about(value)), _NOT_NAMED)
     if rule.name not in _method_names():
         return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
     unmeasured = _reason_for_no_measure(value)

@@ -35,10 +35,11 @@ class PrintedRule(_RunsPart):
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        return all(
-            not (patterns := getattr(self, column)) or library.matches(getattr(value, column), patterns)
-            for column in ("method", "dataset", "setting", "backbone")
-        )
+        for column in ("method", "dataset", "setting", "backbone"):
+            patterns = getattr(self, column)
+            if patterns and not library.matches(getattr(value, column), patterns):
+                return False
+        return True
 
 
 class PrintedMethod(PrintedRule):

@@ -125,7 +125,7 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         found.append(PublishedValue(paper, **texts, value=value, std=std))
         _require_per_cent(found[-1], line)
         first = places.setdefault(tuple(texts.values()), found[-1])
-        if first != found[-1]:
+        if first is not found[-1] and first != found[-1]:
             raise FedLensError(
                 f"{line}: the same cell as one above, which is {first.text}; give one of them another table, "
                 "setting, target or metric",

@@ -86,8 +86,5 @@ def every_cell(snapshot: Snapshot) -> dict[str, list[TableCell]]:
 def _every_cell(
     store: Store, digest: str, rehearsal: bool, papers: int, _snapshot: Snapshot
 ) -> dict[str, list[TableCell]]:
-    found = {}
-    for table in all_tables():
-        cells = _snapshot.cells(table.values)
-        found[table.name] = [cells[value] for value in table.values]
-    return found
+    cells = _snapshot.cells([value for table in all_tables() for value in table.values])
+    return {table.name: [cells[value] for value in table.values] for table in all_tables()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from fedcore.errors import FedLensError
 from fedcore.papers import library
@@ -65,45 +64,43 @@ class Headings:
 
     def __init__(self, values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings]) -> None:
         self.values, self.listed = values, listed
-        self._by_dataset = cache(self._distinct)
 
-    def of(self, names: str, i: int) -> Heads:
-        """Return the headings with these names."""
-        return tuple(self._heading(name, i) for name in names.split())
+    def of(self, names: str) -> list[Heads]:
+        """Return the headings with these names of each value."""
+        columns = [self._column(name) for name in names.split()]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(self.values)
 
-    def _heading(self, name: str, i: int) -> str:
-        """Return one heading: a listed one, a field of the value or a part of it.
+    def _column(self, name: str) -> list[str]:
+        """Return one heading of each value: a listed one, a field of the value or a part of it.
 
         ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
         does whose rows or panels are of one domain per data set.
         """
-        value = self.values[i]
+        values = self.values
         if name in self.listed:
-            return self.listed[name].of(i)
+            return [self.listed[name].of(i) for i in range(len(values))]
         if name == "target":
-            return "Avg" if value.target == "avg" else value.target
+            return ["Avg" if value.target == "avg" else value.target for value in values]
         if name in ("partition", "similarity"):
-            return value.setting.partition(", ")[0 if name == "partition" else 2]
+            return [value.setting.partition(", ")[0 if name == "partition" else 2] for value in values]
         field = name.removeprefix("same_")
         if field not in HEADINGS:
             raise FedLensError(
-                f"{value.paper}, table {value.table}: no heading is called '{name}'; name one of the fields "
-                f"{', '.join(HEADINGS)}, or list it under [tables.{value.table}.headings]",
+                f"{values[0].paper}, table {values[0].table}: no heading is called '{name}'; name one of the "
+                f"{', '.join(HEADINGS)}, or list it under [tables.{values[0].table}.headings]",
                 "tables",
             )
         if field == name:
-            return str(getattr(value, name))
-        names = self._by_dataset(field)
-        position = names[value.dataset].index(self._heading(field, i))
-        joined = dict.fromkeys(of_dataset[position] for of_dataset in names.values())
-        return (" · " if field == "target" else ", ").join(joined)
-
-    def _distinct(self, field: str) -> dict[str, list[str]]:
-        """Return the distinct headings of a field for each data set, in order."""
-        names: dict[str, dict[str, None]] = {}
-        for i, value in enumerate(self.values):
-            names.setdefault(value.dataset, {})[self._heading(field, i)] = None
-        return {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
+            return [str(getattr(value, name)) for value in values]
+        headings, names = self._column(field), {value.dataset: dict[str, None]() for value in values}
+        for value, heading in zip(values, headings, strict=True):
+            names[value.dataset][heading] = None
+        distinct = {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
+        places = (
+            distinct[value.dataset].index(heading) for value, heading in zip(values, headings, strict=True)
+        )
+        between = " · " if field == "target" else ", "
+        return [between.join(dict.fromkeys(d[place] for d in distinct.values())) for place in places]
 
 
 @library.cached
@@ -173,9 +170,9 @@ def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> Printe
         }
     row_names, column_names = layout["rows"], layout["columns"]
     panels: dict[Heads, list[int]] = {}
-    for i in range(len(values)):
-        panels.setdefault(headings.of(layout["panels"], i), []).append(i)
-    place_in = {i: (headings.of(row_names, i), headings.of(column_names, i)) for i in range(len(values))}
+    for i, heads in enumerate(headings.of(layout["panels"])):
+        panels.setdefault(heads, []).append(i)
+    place_in = list(zip(headings.of(row_names), headings.of(column_names), strict=True))
     made = []
     for heads, members in panels.items():
         rows = _grouped(dict.fromkeys(place_in[i][0] for i in members))
