@@ -158,8 +158,8 @@ class Loop:
         after = self._aggregate(before, replace(uploads, round=round_, rounds=self.rounds))
         aggregated_at = time.perf_counter()
         diagnostics = self._diagnostics(before, trained, uploads, data)
-        # In place: from here on the local parameters of ``before`` are lost.
-        self.run_state.advance(round_, after, clients, trained.params if trains else {})
+        # In place: from here on the clients' former rows in ``before`` are lost.
+        after = self.run_state.advance(round_, after, clients, trained.params if trains else {})
         cells = gathered.cells
         if self._is_evaluated(round_):
             full = is_full(round_, self.rounds, len(self._clients))
@@ -263,7 +263,7 @@ class Loop:
         after = self.method.aggregate(
             before.server_side(), uploads, lambda *purpose: generator("server", uploads.round, *purpose)
         )
-        after = check_aggregated(self.method, after, before)
+        after = check_aggregated(self.method, after, before, len(uploads.clients))
         assert before.rounds_trained is not None, "set when the loop is made"
         rounds_trained = before.rounds_trained.clone()
         rounds_trained[uploads.clients] += 1

@@ -1,11 +1,11 @@
 """The state of a run between two rounds, in memory and as its checkpoints keep it.
 
-If the clients' own state (local parameters and optimisers) is large, writing all of it every round would cost
-more than training. ``rows-N.safetensors`` then holds the rows of the clients that changed in round N, and the
-checkpoint of a round names, for each client, the file with its row. A client that has never trained has no
-row; its initial parameters follow from the seed. Row files are deleted with the last checkpoint that needs
-them. So that a checkpoint never needs more and more of them, a round also rewrites the rows of the oldest
-file as soon as all clients could have trained since.
+If what belongs to single clients (local parameters, ``Method.client_rows`` and optimisers) is large,
+writing all of it every round would cost more than training. ``rows-N.safetensors`` then holds the rows of
+the clients that changed in round N, and the checkpoint of a round names, for each client, the file with its
+row. A client that has never trained has no row; its initial parameters follow from the seed. Row files are
+deleted with the last checkpoint that needs them. So that a checkpoint never needs more and more of them, a
+round also rewrites the rows of the oldest file as soon as all clients could have trained since.
 
 No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws
 the same numbers after a restart as without one.
@@ -18,20 +18,20 @@ from pathlib import Path
 
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.contract import check_state
-from fedcore.engine.clients.memory import LocalRows, size_of
+from fedcore.engine.clients.memory import ClientRows, size_of
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import STATE_PARTS, Method, Params, State
 
 LARGE = 2**28
-"""Bytes of local parameters and optimiser states from which on a round writes only the rows that changed."""
+"""Bytes of clients' rows and optimiser states from which on a round writes only the rows that changed."""
 
 
 class RunState:
     """All that a run remembers between rounds.
 
     Attributes:
-        state: the method's; of its local parameters, rows that were never needed may be zeros.
+        state: the method's; clients' rows in it that were never needed may be zeros.
         optimiser: the clients' optimisers, used if they are kept across rounds.
         done: the last complete round; -1 before round 0, the evaluation before training.
     """
@@ -40,14 +40,13 @@ class RunState:
         """Make the state before round 0.
 
         Args:
-            always: clients whose local parameters are read before they train. Shape: (some,).
-            folder: see ``LocalRows``.
+            always: clients whose rows are read before they train. Shape: (some,).
+            folder: see ``ClientRows``.
         """
         self._method, self._always, self._folder = method, always, folder
-        state = self._first()
         trained = torch.zeros(len(method.problem.clients), dtype=torch.int64)
         self._written = torch.full_like(trained, -1)  # the round whose row file has a client's row; -1: none
-        self.state = replace(state, local=self._local_rows(state.local), rounds_trained=trained)
+        self.state = replace(self._with_rows(self._first()), rounds_trained=trained)
         self.optimiser = ClientOptimiser(method.config, len(trained))
         self.done = -1
 
@@ -55,25 +54,39 @@ class RunState:
         with torch.no_grad():
             return check_state(self._method, self._method.init(self._method.problem.generator))
 
-    def _local_rows(self, local: Params) -> Params:
-        self._rows = LocalRows(local, self._folder)
+    def _rows_of(self, state: State) -> Params:
+        """Return the parameters with a row for each client that only the client's own rounds change."""
+        own = dict.fromkeys(("personal", "server"), self._method.client_rows) | {"local": tuple(state.local)}
+        return {
+            f"{part}/{name}": value
+            for part, names in own.items()
+            for name, value in getattr(state, part).items()
+            if name in names
+        }
+
+    def _with_rows(self, state: State) -> State:
+        """Take over a state: its clients' rows lie in tensors that are written in place."""
+        self._rows = ClientRows(self._rows_of(state), self._folder)
         self._rows.need(self._always)
-        return self._rows.values
+        return _replaced(state, self._rows.values)
 
     def need(self, clients: Tensor | None = None) -> None:
-        """Write the initial local parameters of some clients, or of all, unless they are there already."""
+        """Write the initial rows of some clients, or of all, unless they are there already."""
         self._rows.need(torch.arange(len(self._written)) if clients is None else clients)
 
-    def advance(self, round_: int, after: State, clients: Tensor, trained: Params) -> None:
-        """Take over the result of a round; local parameters are replaced in place, also in former states.
+    def advance(self, round_: int, after: State, clients: Tensor, trained: Params) -> State:
+        """Take over the result of a round, and return the state; rows are replaced in former states too.
 
         Args:
+            after: what the server made, with the participants' rows alone of ``Method.client_rows``.
             trained: the participants' parameters; empty if the method trains nothing.
         """
         if trained:
-            self._rows.write(clients, trained)
+            new = self._rows_of(after) | _named("local", trained)
+            self._rows.write(clients, new)
             self._written[clients] = -1
-        self.state, self.done = after, round_
+        self.state, self.done = _replaced(after, self._rows.values), round_
+        return self.state
 
     def save(self, folder: Path, run: str, whole: bool = False) -> Path:
         """Write the checkpoint after the last complete round; when this returns, it survives a power failure.
@@ -84,13 +97,14 @@ class RunState:
         """
         state, slots, trained = self.state, self.optimiser.slots, self.state.rounds_trained
         assert trained is not None, "set when the state is made"
-        in_files = not whole and size_of(state.local) + size_of(slots) > LARGE
+        clients_own = self._rows.values | _named("optimiser", slots)
+        in_files = not whole and size_of(clients_own) > LARGE
         if not in_files:
             self.need()
-        clients_own = _named("local", state.local) | _named("optimiser", slots)
         tensors = {"taken": trained}
         for part in STATE_PARTS:
-            tensors |= _named(part, getattr(state, part)) if part != "local" else {}
+            named = _named(part, getattr(state, part))
+            tensors |= {name: value for name, value in named.items() if name not in clients_own}
         if in_files:
             clients = due_rows(self._written, trained, self.done)
             if len(clients):
@@ -111,12 +125,13 @@ class RunState:
         parts = _parts(tensors)
         self.optimiser.slots = parts.pop("optimiser")
         written = tensors.get(checkpoint.WRITTEN)
+        state = State(**parts, rounds_trained=tensors["taken"].cpu())
         if written is not None:
             # Row files hold only the clients that have trained. The others get their initial rows, which
             # follow from the seed, before the stored rows are copied over them.
-            parts["local"] = self._first().local
-        local = self._local_rows(parts.pop("local"))
-        self.state = State(**parts, local=local, rounds_trained=tensors["taken"].cpu())
+            first = self._rows_of(self._first())
+            state = _replaced(state, {name: rows for name, rows in first.items() if name not in tensors})
+        self.state = self._with_rows(state)
         self._written.fill_(-1)
         if written is None:
             return
@@ -130,10 +145,12 @@ class RunState:
         """Copy the rows of a row file that no later one has."""
         clients = content.pop("clients").cpu()
         current = self._written[clients] == round_
-        parts = _parts({name: rows[current.to(rows.device)] for name, rows in content.items()})
-        for name, rows in parts["local"].items():
-            self.state.local[name][clients[current].to(rows.device)] = rows
-        kept = ClientOptimiser(self.optimiser.config, int(current.sum()), parts["optimiser"])
+        content = {name: rows[current.to(rows.device)] for name, rows in content.items()}
+        slots = _parts(content)["optimiser"]
+        for name in self._rows.values.keys() & content.keys():
+            rows = self._rows.values[name]
+            rows[clients[current].to(rows.device)] = content[name]
+        kept = ClientOptimiser(self.optimiser.config, int(current.sum()), slots)
         self.optimiser.put(clients[current], kept)
 
 
@@ -155,6 +172,12 @@ def due_rows(written: Tensor, trained: Tensor, round_: int) -> Tensor:
 
 def _named(part: str, values: Params) -> Params:
     return {f"{part}/{name}": value for name, value in values.items()}
+
+
+def _replaced(state: State, rows: Params) -> State:
+    """Return the state with some of its parameters, named as in a file, replaced."""
+    parts = _parts(rows)
+    return replace(state, **{part: getattr(state, part) | parts[part] for part in STATE_PARTS})
 
 
 def _parts(tensors: Params) -> dict[str, Params]:

@@ -73,6 +73,10 @@ class Method(Generic[ConfigT]):
     """False if the method trains nothing; its ``Config`` then needs none of ``MethodConfig``'s fields."""
     shared: tuple[str, ...] = ()
     """Names of the parameters that the default ``upload`` sends and the default ``aggregate`` averages."""
+    client_rows: tuple[str, ...] = ()
+    """Names of personal and server parameters with a row for each client, of which ``aggregate`` returns the
+    participants' rows alone. The engine keeps all rows as it keeps local ones: those of absent clients stay
+    in place, and those of clients that have neither taken part nor are evaluated may be zeros."""
     clients_use_global: bool = False
     """True if every client predicts with the global model, which is then evaluated once for all."""
     backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"

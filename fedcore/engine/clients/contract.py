@@ -162,7 +162,7 @@ def check_upload(method: Method, sent: object, received: Params, clients: int) -
             )
 
 
-def check_aggregated(method: Method, after: object, before: State) -> State:
+def check_aggregated(method: Method, after: object, before: State, clients: int) -> State:
     """Check the state that the server's step makes, and return it."""
     where = _line_of(method.aggregate, "State")
     if not isinstance(after, State):
@@ -175,6 +175,8 @@ def check_aggregated(method: Method, after: object, before: State) -> State:
                 f"{where}: the shared '{name}' {held} after the server's step, but had shape "
                 f"{_shape(value)} before it; return all shared parameters"
             )
+    rows = {n: v for n, v in (after.personal | after.server).items() if n in method.client_rows}
+    _check_rows(where, "'{0}', one of client_rows,", rows, clients)
     return after
 
 

@@ -1,4 +1,4 @@
-"""Memory: how many clients are trained at once on a CPU, and local parameters that are mapped from a file.
+"""Memory: how many clients are trained at once on a CPU, and clients' rows that are mapped from a file.
 
 A GPU reports that its memory is exhausted, and the round is repeated with smaller chunks. On a CPU the
 operating system would kill the process instead, so what a client takes is measured before the run begins.
@@ -21,7 +21,7 @@ from fedcore.methods.base import Method, Params, State
 CHUNK = 32
 """Clients trained at once unless memory requires fewer."""
 IN_MEMORY = 2**28
-"""Bytes of local parameters that stay in memory; larger ones are mapped from a file."""
+"""Bytes of clients' rows that stay in memory; larger ones are mapped from a file."""
 _MOST = 4 * 2**30
 """Bytes that the activations of a chunk may take, or a quarter of the run's share of memory if that is less.
 
@@ -84,8 +84,8 @@ def size_of(params: Params) -> int:
     return sum(value.numel() * value.element_size() for value in params.values())
 
 
-class LocalRows:
-    """The clients' local parameters, in tensors whose rows are written in place.
+class ClientRows:
+    """Parameters with a row for each client, in tensors whose rows are written in place.
 
     A round writes its participants' rows only, so it costs as much with 10,000 clients as with 1,000. In a
     file, if all clients begin with the same row, each row is written when it is first needed: of 10,000
@@ -95,22 +95,22 @@ class LocalRows:
         values: the parameters; rows that were never needed may be zeros. Shape: (clients, ...).
     """
 
-    def __init__(self, local: Params, folder: Path | None) -> None:
-        """Copy local parameters.
+    def __init__(self, first: Params, folder: Path | None) -> None:
+        """Copy parameters.
 
         Args:
             folder: where a file is made if they are large; the file has no name, so it disappears with the
                 process. None: the folder of temporary files.
 
-        Shape: local (clients, ...).
+        Shape: first (clients, ...).
         """
         self._first: Params = {}
-        self._missing = torch.ones(max((len(v) for v in local.values()), default=0), dtype=torch.bool)
-        if size_of(local) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
-            self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in local.items()}
+        self._missing = torch.ones(max((len(v) for v in first.values()), default=0), dtype=torch.bool)
+        if size_of(first) <= IN_MEMORY or sys.platform == "win32":  # Windows cannot delete a file in use
+            self.values = {n: v.clone(memory_format=torch.contiguous_format) for n, v in first.items()}
             return
-        self.values = {name: _mapped(value, folder) for name, value in local.items()}
-        for name, value in local.items():
+        self.values = {name: _mapped(value, folder) for name, value in first.items()}
+        for name, value in first.items():
             if value.stride(0) == 0:  # ``Method.repeat`` has broadcast one row to all clients
                 self._first[name] = value[0].clone()
             else:

@@ -112,6 +112,7 @@ class FedAlign(Described):
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.towers = Towers(config, problem.backbone)
+        self.client_rows = tuple(f"{of}_{part}" for of in ("image", "serving") for part in self.towers.parts)
         layers = problem.backbone.spec.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
         start = first_adapted_layer(config.start_layer, layers)
@@ -155,12 +156,9 @@ class FedAlign(Described):
             image | dict(zip("ab", resized(image["a"], image["b"], rank), strict=True))
             for rank in (self.global_rank, self.served_rank)
         )
-        personal, serving = (
-            {name: value.clone() for name, value in self.repeat(parts).items()} for parts in (image, served)
-        )
-        server = named("text", text) | named("global", wide) | named("serving", serving)
+        server = named("text", text) | named("global", wide) | named("serving", self.repeat(served))
         features = self.towers.text(text, self.texts)
-        return State(shared={"text": features}, personal=named("image", personal), server=server)
+        return State(shared={"text": features}, personal=named("image", self.repeat(image)), server=server)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return L_ce + mu L_orth (Eq. 8), and record features and hits for the upload."""
@@ -211,22 +209,23 @@ class FedAlign(Described):
         }
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Train the text tower, then mix the image updates; absent clients keep what they last received."""
+        """Train the text tower, then mix the image updates; absent clients keep what they last received.
+
+        Returns the participants' rows of what each client has (``client_rows``).
+        """
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
         trained = parts_of("image", {n: v for n, v in uploads.values.items() if isinstance(v, torch.Tensor)})
         common = mix_parts(trained, weights[None], average, self.global_rank)  # Eq. 14
         start, serve, _ = self._attention(uploads)
         server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
-        personal: Params = {}
-        for kind, former, new, alpha, rank in (
-            ("image", state.personal, personal, start, self.config.rank),
-            ("serving", state.server, server, serve, self.served_rank),
-        ):
+
+        def own(alpha: Tensor, rank: int) -> Params:
             mean = common if rank == self.global_rank else mix_parts(trained, weights[None], average, rank)
-            parts = personalise(trained, mean, alpha, self.low, average, rank)
-            for name, value in named(kind, parts).items():
-                new[name] = former[name].index_copy(0, uploads.clients.to(value.device), value)
+            return personalise(trained, mean, alpha, self.low, average, rank)
+
+        personal = named("image", own(start, self.config.rank))
+        server |= named("serving", own(serve, self.served_rank))
         with torch.no_grad():
             features = self.towers.text(text, self.texts)
         return replace(state, shared={"text": features}, personal=personal, server=server)

@@ -92,6 +92,7 @@ class Towers:
     def __init__(self, config: FedAlignConfig, backbone: Backbone) -> None:
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
+        self.parts = ("a", "b", *(("class", "positions", "projection") if self.everything else ()))
         self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
 

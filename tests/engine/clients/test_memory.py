@@ -14,10 +14,12 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import Spread
 from fedcore.engine.train import _choose_chunk
 from fedcore.methods import registry, tensors
+from fedcore.methods.base import STATE_PARTS
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared
 from fedcore.records.events import RoundFinished
-from tests.support.tiny import run_rounds, tiny_federation
+from tests.support.against import build
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def test_local_parameters_on_a_file_are_those_in_memory(five, tmp_path, monkeypa
 def test_a_round_leaves_the_rows_of_absent_clients_in_place(five, monkeypatch):
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
     local = {"matrix": torch.arange(12.0).view(4, 3)}
-    rows = memory.LocalRows(local, None)
+    rows = memory.ClientRows(local, None)
     before = rows.values["matrix"].data_ptr()
     rows.write(torch.tensor([1, 3]), {"matrix": -torch.ones(2, 3), "shared": torch.ones(2)})
     assert rows.values["matrix"].data_ptr() == before
@@ -101,7 +103,7 @@ def test_a_round_leaves_the_rows_of_absent_clients_in_place(five, monkeypatch):
 def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch):
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
     own = torch.arange(12.0).view(4, 3)
-    rows = memory.LocalRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
+    rows = memory.ClientRows({"same": torch.ones(2).expand(4, -1), "own": own}, None)
     rows.need(torch.tensor([2]))
     assert rows.values["same"][:, 0].tolist() == [0, 0, 1, 0] and torch.equal(rows.values["own"], own)
     rows.values["same"][2] = 7.0
@@ -109,13 +111,33 @@ def test_on_a_file_a_row_is_written_when_its_client_is_first_needed(monkeypatch)
     assert rows.values["same"][:, 0].tolist() == [0, 0, 7, 1], "a row that is there stays"
 
 
-@pytest.mark.parametrize("large", [0, 2**28])
-def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(five, tmp_path, monkeypatch, large):
+ADAPTED = {"rank": 1, "class_text": "template", "lr": 0.01, "batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "large"),
+    [
+        ("fedot", {"lr": 0.01, "blocks": 2}, 0),
+        ("fedot", {"lr": 0.01, "blocks": 2}, 2**28),
+        ("fedalign", ADAPTED, 0),
+        pytest.param("fedalign", ADAPTED, 2**28, marks=pytest.mark.slow),
+    ],
+)
+def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
+    tmp_path, monkeypatch, name, fields, large
+):
+    backbone = tiny_backbone()
+    reads = registry.get(name).reads(registry.build_config(name, fields), backbone.spec)
+    five = tiny_federation(backbone, reads, samples=(9, 5, 7, 12, 4))
+
+    def run(folder):
+        return run_rounds(build(name, five, **fields), five, 3, participation=0.6, folder=folder)
+
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
-    inside = run(five, tmp_path / "inside")
+    inside = run(tmp_path / "inside")
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
     monkeypatch.setattr(run_state, "LARGE", large)
-    mapped = run(five, tmp_path / "mapped")
+    mapped = run(tmp_path / "mapped")
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished
     ]
@@ -124,7 +146,11 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(five, tmp_p
     (third,) = [event for event in again.events() if isinstance(event, RoundFinished)]
     assert (third.cells, third.diagnostics) == (mapped.finished[3].cells, mapped.finished[3].diagnostics)
     taken = again.state.rounds_trained > 0
-    assert torch.equal(again.state.local["matrix"][taken], inside.state.local["matrix"][taken])
+    for part in STATE_PARTS:
+        for key, value in getattr(inside.state, part).items():
+            found = getattr(again.state, part)[key]
+            rows = taken if part == "local" or key in again.method.client_rows else ...
+            assert torch.equal(found[rows], value[rows]), key
 
 
 def test_pairs_are_of_all_participants_up_to_a_limit():
