@@ -20,6 +20,7 @@ from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.records.events import RoundFinished, Started
+from fedcore.results.run_files import repeat_command
 from tests.support.against import build
 from tests.support.tiny import drawn_backbone, tiny_backbone, tiny_federation
 
@@ -129,16 +130,30 @@ def clock_of(*durations: float):
 
 
 def test_the_measurement_decides(monkeypatch):
-    assert products.packing_gain(clock_of(3, 9, 2, 1, 3, 9, 3, 9)) == 2.0, "the fastest of each"
-    for gain, pays in ((1.29, False), (1.31, True)):
+    assert products.packing_gain(clock_of(*(3, 9) * 6, 2, 9, 9, 1)) == 2.0, "the fastest of each"
+    for gain, pays in ((1.39, False), (1.41, True)):
         products.pays.cache_clear()
         monkeypatch.setattr(products, "packing_gain", lambda found=gain: found)
-        assert products.pays(1) == pays
+        assert products.pays() == pays
         assert products.way([("ViT-B-32", "fp32")], "cpu") == ("packed" if pays else "plain")
     monkeypatch.setattr(products, "packing_gain", lambda: 1 / 0)
     products.pays.cache_clear()
     assert products.way([("mini-vit", "fp32"), ("ViT-B-32", "bf16")], "cpu") == "plain", "nothing is measured"
     assert products.way([("ViT-B-32", "fp32")], "cuda:0") == "plain"
+
+
+def test_the_user_may_ask_for_a_way(monkeypatch):
+    monkeypatch.setattr(products, "pays", lambda: 1 / 0)
+    for given in ("plain", "packed"):
+        monkeypatch.setenv("FEDLENS_PRODUCTS", given)
+        assert products.way([("ViT-B-32", "fp32")], "cpu") == given
+        assert products.way([("mini-vit", "fp32")], "cpu") == "plain"
+    assert repeat_command("run.toml", {"device": "cpu", "threads": 2, "products": "packed"}) == (
+        "FEDLENS_THREADS=2 FEDLENS_PRODUCTS=packed fedlens run run.toml --device cpu"
+    )
+    monkeypatch.setenv("FEDLENS_PRODUCTS", "fast")
+    with pytest.raises(FedLensError, match="FEDLENS_PRODUCTS is 'fast'; give plain or packed"):
+        products.way([("mini-vit", "fp32")], "cpu")
 
 
 RUN = """
@@ -154,14 +169,14 @@ name = "fedclip"
 
 def test_new_runs_choose_and_others_keep_their_products(made, monkeypatch):
     (run,) = config.expand(config.loads(RUN))
-    monkeypatch.setattr(products, "pays", lambda threads: True)
+    monkeypatch.setattr(products, "pays", lambda: True)
     recorded = resolve_environment(run, "cpu", None)
     assert recorded["products"] == "packed"
     loaded = setup.load_backbones((run.backbone,), "cpu", recorded["products"])[run.backbone]
     assert loaded.packed and not setup.load_backbones((run.backbone,), "cpu")[run.backbone].packed
     older = {"threads": recorded["threads"], "chunk": recorded["chunk"]}
     assert resolve_environment(run, "cpu", older)["products"] == "plain"
-    monkeypatch.setattr(products, "pays", lambda threads: False)
+    monkeypatch.setattr(products, "pays", lambda: False)
     assert resolve_environment(run, "cpu", recorded)["products"] == "packed"
     assert resolve_environment(run, "cpu", None)["products"] == "plain"
 
@@ -173,7 +188,7 @@ def test_a_run_records_its_products_and_goes_on_as_it_began(made, monkeypatch, t
     places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
 
     def trained(pays: bool, **options):
-        monkeypatch.setattr(products, "pays", lambda threads: pays)
+        monkeypatch.setattr(products, "pays", lambda: pays)
         made.clear()
         events = list(train(run, **places, **options))
         (recorded,) = (e.environment for e in events if isinstance(e, Started))

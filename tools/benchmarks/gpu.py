@@ -55,7 +55,7 @@ def main(device: str = "cuda", tiny: bool = False, methods: str = "", matrix: in
     print(f"{_name(where)}, torch {torch.__version__}: {peak / 1e12:.3g} TFLOP/s in single precision")
     for model in models:
         backbone = on_device(model, where)
-        rate = images / seconds(lambda b=backbone: _encode(b, images), where, repeats)
+        rate = images / seconds(lambda b=backbone: encode(b, images), where, repeats)
         print(f"{model}: {rate:.3g} images/s encoded")
         for size in sizes:
             for name in names:
@@ -82,15 +82,16 @@ def a_round(name: str, backbone: Backbone, size: Size) -> tuple[float, float]:
     federation = samples(size, backbone, cls.reads(config, backbone.spec))
     method = cls(config, federation.problem)
     steps = -(-size.samples // method.config.batch_size)
-    _train(method, federation, 1)
+    train(method, federation, 1)
     counter = FlopCounterMode(display=False)
     with counter:
-        _train(method, federation, 1)
-    spent = seconds(lambda: _train(method, federation, None), backbone.device, 1)
+        train(method, federation, 1)
+    spent = seconds(lambda: train(method, federation, None), backbone.device, 1)
     return spent, counter.get_total_flops() * steps
 
 
-def _train(method: Method, federation: Federation, max_steps: int | None) -> None:
+def train(method: Method, federation: Federation, max_steps: int | None) -> None:
+    """Train all clients of a federation for a round, from the method's beginning."""
     everyone = torch.arange(len(federation.problem.clients))
     with torch.no_grad():
         state = method.init(federation.problem.generator)
@@ -103,7 +104,7 @@ def _train(method: Method, federation: Federation, max_steps: int | None) -> Non
 def samples(size: Size, backbone: Backbone, reads: str) -> Federation:
     """Draw a federation whose samples are in a method's encoding; the values repeat those of a few images."""
     federation = drawn.federation(size.clients, size.classes, size.samples, 2)
-    few = _encode(backbone, 4, reads)
+    few = encode(backbone, 4, reads)
     values = few[torch.arange(len(federation.pool.labels), device=few.device) % len(few)]
     labels = federation.pool.labels.to(backbone.device)
     pool = Pool(values, labels, backbone.device, torch.float32)
@@ -121,7 +122,8 @@ def on_device(name: str, device: torch.device) -> Backbone:
     return replace(made, model=made.model.to(device), device=device)
 
 
-def _encode(backbone: Backbone, images: int, reads: str = "embedding") -> torch.Tensor:
+def encode(backbone: Backbone, images: int, reads: str = "embedding") -> torch.Tensor:
+    """Encode random images."""
     side = backbone.spec.image_size
     pixels = torch.rand(images, 3, side, side, device=backbone.device)
     with torch.no_grad():

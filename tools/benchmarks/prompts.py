@@ -8,13 +8,15 @@ python -m tools.benchmarks.prompts sdfed --classes domainnet-126
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
 import torch
 import typer
 
-from fedcore.engine.clients.local import train_clients
+from fedcore.clip.backbone import Backbone
+from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.paths import ASSETS
 from tools.benchmarks import drawn
@@ -32,9 +34,26 @@ def main(
         own: each client has a prompt of its own, as in the steps behind the first one of a round.
     """
     torch.set_num_threads(1)
+    step = step_of(method, clients, classes, own)
+    before, watch = drawn.peak_mib(), drawn.Stopwatch()
+    loss = float(step().loss.sum())
+    spent, more = watch(), drawn.peak_mib() - before
+    print(f"{method}, classes of {classes}: {spent:.2f} CPU-s, {more:,} MiB more, loss {loss!r}")
+
+
+def step_of(
+    method: str, clients: int, classes: str, own: bool, backbone: Backbone | None = None
+) -> Callable[[], Trained]:
+    """Return a function that takes a step from the same parameters each time.
+
+    Args:
+        own: as in ``main``.
+        backbone: instead of the drawn one, in its sizes.
+    """
     names = json.loads((ASSETS / "classes.json").read_text(encoding="utf-8"))[classes]
     federation = drawn.federation(clients, len(names), train=32, reads=drawn.reads_of(method))
-    problem = replace(federation.problem, classes=tuple(names))
+    backbone = backbone or federation.problem.backbone
+    problem = replace(federation.problem, classes=tuple(names), backbone=backbone)
     federation = replace(federation, problem=problem)
     built, everyone = drawn.build(method, federation), torch.arange(clients)
     with torch.no_grad():
@@ -43,14 +62,13 @@ def main(
     if own:
         noise = torch.Generator().manual_seed(2)
         params = {n: p + 1e-3 * torch.randn(p.shape, generator=noise) for n, p in params.items()}
-    before, watch = drawn.peak_mib(), drawn.Stopwatch()
-    optimiser = ClientOptimiser(built.config, clients)
-    trained = train_clients(
-        built, params | state.local, federation.local_data(everyone), 1, optimiser, max_steps=1
-    )
-    spent, loss = watch(), float(trained.loss.sum())
-    more = drawn.peak_mib() - before
-    print(f"{method}, {len(names)} classes of {classes}: {spent:.2f} CPU-s, {more:,} MiB more, loss {loss!r}")
+    data = federation.local_data(everyone)
+
+    def step() -> Trained:
+        optimiser = ClientOptimiser(built.config, clients)
+        return train_clients(built, params | state.local, data, 1, optimiser, max_steps=1)
+
+    return step
 
 
 if __name__ == "__main__":
