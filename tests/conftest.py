@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,9 +13,18 @@ pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.
 MEMORY = Path("/dev/shm")
 NEEDED_BYTES = 4 * 2**30
 
+
+def have_room_in_memory() -> bool:
+    """Return whether files, programs among them, can lie in memory."""
+    if not MEMORY.is_dir():
+        return False
+    found = os.statvfs(MEMORY)
+    return found.f_bavail * found.f_frsize > NEEDED_BYTES and not found.f_flag & os.ST_NOEXEC
+
+
 # SQLite waits for the disk thousands of times, which takes longer than the tests themselves. Set before any
 # folder is made, and for the processes that tests start.
-if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > NEEDED_BYTES:
+if "TMPDIR" not in os.environ and have_room_in_memory():
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
 
