@@ -40,7 +40,10 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
 
 
 def measure(db: Path) -> bool:
-    """Print each page's median time with cold and warm caches; True when all stay within the limit."""
+    """Print each page's median time with cold and warm caches; True when all stay within the limit.
+
+    On a busy machine the smallest CPU time, which is printed too, says more.
+    """
     import streamlit as st
 
     for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
@@ -63,17 +66,25 @@ def measure(db: Path) -> bool:
                 st.cache_resource.clear()
                 cold.append(timed(app))
                 warm.append(timed(app))
-            first, then = statistics.median(cold), statistics.median(warm)
-            good = good and first <= LIMIT_MS
-            print(f"{name:26} cold caches {first:6.0f} ms   warm {then:6.0f} ms", flush=True)
+            walls = [statistics.median(wall for wall, _ in times) for times in (cold, warm)]
+            cpus = [min(cpu for _, cpu in times) for times in (cold, warm)]
+            good = good and walls[0] <= LIMIT_MS
+            print(
+                f"{name:26} cold caches {walls[0]:6.0f} ms ({cpus[0]:.0f} CPU-ms)   "
+                f"warm {walls[1]:6.0f} ms ({cpus[1]:.0f})",
+                flush=True,
+            )
     return good
 
 
-def timed(app: AppTest) -> float:
-    """Return the milliseconds of one run of the page's script, including the messages for its elements."""
-    start = time.perf_counter()
+def timed(app: AppTest) -> tuple[float, float]:
+    """Return the milliseconds of one run of the page's script, including the messages for its elements.
+
+    Returns: by the clock, and of CPU.
+    """
+    start, cpu = time.perf_counter(), time.process_time()
     app.run()
-    return 1000 * (time.perf_counter() - start)
+    return 1000 * (time.perf_counter() - start), 1000 * (time.process_time() - cpu)
 
 
 def main(db: Path | None = None) -> None:
