@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,10 @@ class Reservations:
 
     def _read(self, reservation: Reservation) -> None:
         answer = self.ray.util.placement_group_table(reservation.group)
+        if not answer or answer["state"] == "REMOVED":  # by another job; the next look asks for it again
+            with self._lock, suppress(ValueError):  # it may have been taken meanwhile
+                self._idle.remove(reservation)
+            return
         is_reserved = answer["state"] == "CREATED"  # otherwise it waits, also when a node of it has gone
         nodes = answer["bundles_to_node_id"]
         reservation.state = answer["stats"]["scheduling_state"]

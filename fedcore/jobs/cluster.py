@@ -77,6 +77,8 @@ def request_of(
     if not having and run.requested_device not in ("auto", devices.CPU, "gpu", "cuda"):
         return f"a node with the device {run.requested_device}"
     able = [state for state in able if state.node.id != failed_on] or able
+    if kind == CPU_OF_NODE and over is None:
+        able = [state for state in able if state.node.memory >= (run.needed_memory or 0)] or able
     without = frozenset(state.node.id for state in states) - {state.node.id for state in able}
     if kind == GPU_OF_NODE:
         shared = 1 if over else slots.get(f"{NODES}/{kind}", 1)

@@ -22,7 +22,8 @@ from tools.faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 
 MODULES = (
     "kill", "pair", "clock", "lock", "disk", "memory", "bits", "foreign", "pages", "caches", "restore",
-    "commands", "inputs", "hostile", "terminal", "accounts", "web", "network", "cluster",
+    "commands", "inputs", "hostile", "terminal", "accounts", "web", "network", "cluster", "cluster_runs",
+    "cluster_workers", "cluster_nodes",
 )  # fmt: skip
 FAMILIES = {f.name: f for name in MODULES for f in importlib.import_module(f"tools.faults.{name}").FAMILIES}
 
@@ -96,11 +97,12 @@ def main(
         lab = Lab(Path(folder))
         while True:
             tallies = []
-            for one in chosen:
-                count = max(1, round(repeat * one.attempts))
-                numbers = range(count) if attempt is None else range(attempt, attempt + 1)
-                tallies.append(attack(lab, one, seed, numbers, end, keep / f"seed-{seed}", verbose))
-                print(f"{one.name}: {', '.join(tallies[-1].row()[1:])}", flush=True)
+            with lab.opened:
+                for one in chosen:
+                    count = max(1, round(repeat * one.attempts))
+                    numbers = range(count) if attempt is None else range(attempt, attempt + 1)
+                    tallies.append(attack(lab, one, seed, numbers, end, keep / f"seed-{seed}", verbose))
+                    print(f"{one.name}: {', '.join(tallies[-1].row()[1:])}", flush=True)
             print(f"\nseed {seed}\n\n{table(tallies)}\n", flush=True)
             defects += sum(tally.defects for tally in tallies)
             if page is not None:

@@ -1,20 +1,12 @@
-"""Nodes of a Ray cluster that are not what they seem: each fault with the sentence that it has to give.
-
-A cluster is a head ``alpha`` and a node ``beta`` on this machine, with one CPU each and environments of their
-own. The worker is the real one, in its own process; this one never imports Ray, which would start threads.
-"""
+"""Nodes of a Ray cluster that are not what they seem: each fault with the sentence that it has to give."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -22,129 +14,18 @@ import numpy as np
 import psutil
 
 from fedcore.cluster import connection
-from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.errors import FedLensError
-from fedcore.jobs import cluster_nodes
 from fedcore.paths import PROJECT
-from fedcore.store import Store
 from fedcore.store.jobs import RUNS
-from tests.support.cluster import TOKEN, ray_start
-from tests.support.jobs import recorded
+from tests.support.cluster import TOKEN
 from tools.faults.accounts import OTHER, _root
-from tools.faults.lab import EXPERIMENT, RUN, Defect, Difference, Lab, copy, tail, wait_for
+from tools.faults.cluster_lab import SECONDS, Cluster, cluster, end, has_ray
+from tools.faults.lab import EXPERIMENT, RUN, Defect, Lab, copy, wait_for
 from tools.faults.verdict import Family, Outcome, Verdict
 
-SECONDS = 400.0
-COUNT = 4
 FALSE = "192.0.2.1:6379"
 """Address of a head that nobody should contact."""
-FOREIGN = """
-import sys, time, ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
-ray.init(address=sys.argv[1], logging_level="CRITICAL")
-node = next(n["NodeID"] for n in ray.nodes() if n["NodeName"] == "alpha")
-mark = sys.argv[2]
-hold = lambda: (open(mark, "w").close(), time.sleep(600))
-task = ray.remote(num_cpus=1)(hold).options(scheduling_strategy=Affinity(node, soft=False))
-ray.get(task.remote())
-"""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster whose worker serves a database with some queued runs.
-
-    Attributes:
-        beta: the process of the node ``beta``.
-    """
-
-    lab: Lab
-    db: Path
-    address: str
-    beta: subprocess.Popen[bytes]
-
-    @property
-    def store(self) -> Store:
-        return Store(self.db)
-
-    def state(self, node: str) -> str:
-        """Return what the page says about a node."""
-        seen = cluster_nodes.read(self.store)
-        views = [view for view in seen.nodes if view.name == node] if seen else []
-        return "; ".join(view.problem or "; ".join(("ready", *view.notes)) for view in views)
-
-    def says(self, node: str, words: str) -> str:
-        """Wait until the page says something about a node."""
-        wait_for(lambda: words in self.state(node), f"{node}: '{self.state(node)}', not '{words}'", SECONDS)
-        return self.state(node)
-
-    def waits(self, run_id: int = RUN) -> str:
-        """Return what a run waits for, as the page says it."""
-        seen = cluster_nodes.read(self.store)
-        return seen.waits.get(run_id, "") if seen else ""
-
-    def finish(self, *nodes: str) -> None:
-        """Wait until all runs are done, on these nodes, and compare their rows with those of this machine."""
-        runs = self.store.runs
-        ids = [run.id for run in runs.of_experiments([e.id for e in self.store.experiments.all()])]
-
-        def ended() -> bool:
-            return all(run.ended for run in runs.get(ids))
-
-        wait_for(ended, f"not all runs end ({tail(self.db.parent / 'worker.log')})", SECONDS)
-        for run in runs.get(ids):
-            if run.status != "done" or run.device not in nodes:
-                raise Defect(f"run {run.id} is {run.status} on {run.device}: {run.status_text}")
-            if recorded(self.db, run.id) != self.lab.rows:
-                raise Difference(f"run {run.id} has other rows than on this machine")
-
-
-@contextmanager
-def cluster(
-    lab: Lab,
-    folder: Path,
-    variables: Mapping[str, str] = {},
-    count: int = COUNT,
-    options: tuple[str, ...] = (),
-) -> Iterator[Cluster]:
-    """Start a cluster and its worker for some runs; nothing of it is left behind.
-
-    Args:
-        variables: environment variables of ``beta``.
-        count: of the runs.
-        options: of the worker.
-    """
-    db = copy(lab.encoded, folder)
-    for _ in range(count - 1):
-        Store(db).experiments.create(parse(EXPERIMENT))
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port = found.getsockname()[1]
-    address = f"{socket.gethostbyname(socket.gethostname())}:{port}"
-    common = {"RAY_AUTH_TOKEN": TOKEN, "FEDLENS_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
-    head = (
-        "--head",
-        "--port",
-        str(port),
-        "--include-dashboard",
-        "false",
-        "--node-ip-address",
-        address.split(":")[0],
-    )
-    small = ("--num-cpus", "1", "--object-store-memory", "100000000", "--node-name")
-    with ExitStack() as opened:
-        opened.enter_context(mock.patch.dict(os.environ, {**SETTINGS, **common}))
-        opened.enter_context(ray_start(folder / "alpha.log", *head, *small, "alpha"))
-        beta = opened.enter_context(
-            ray_start(folder / "beta.log", "--address", address, *small, "beta", variables=variables)
-        )
-        command = [sys.executable, "-m", "fedcore", "worker", "--ray", address, "--db", str(db), *options]
-        log = opened.enter_context((folder / "worker.log").open("wb"))
-        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-        opened.callback(worker.wait, 60)
-        opened.callback(worker.terminate)
-        yield Cluster(lab, db, address, beta)
 
 
 def other_code(folder: Path) -> str:
@@ -220,34 +101,11 @@ def weights(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     return Verdict(Outcome.REFUSED, expected)
 
 
-def foreign(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """Another job of the cluster holds the CPU of a node: the runs go to the other one."""
-    with cluster(lab, folder, count=1) as made:
-        made.finish("alpha/cpu", "beta/cpu")
-        holds = folder / "holds"
-        job = subprocess.Popen([sys.executable, "-c", FOREIGN, made.address, str(holds)], cwd=folder)
-        try:
-            wait_for(holds.exists, "the other job does not start", SECONDS)
-            said = made.says("alpha", "0 of 1 CPUs free in Ray")
-            for _ in range(2):
-                made.store.experiments.create(parse(EXPERIMENT))
-            wait_for(lambda: not made.store.queue.ids(), "the runs wait", SECONDS)
-            made.finish("alpha/cpu", "beta/cpu")
-            if {run.device for run in made.store.runs.of_experiments([2, 3])} != {"beta/cpu"}:
-                raise Defect("a run was started on the node that is held")
-        finally:
-            job.kill()
-            job.wait(20)
-    return Verdict(Outcome.MENDED, said)
-
-
 def killed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A node dies while it trains: its run goes on at the other one without a person."""
     with cluster(lab, folder) as made:
         wait_for(lambda: "beta/cpu" in _devices(made), "no run on beta", SECONDS)
-        beta = psutil.Process(made.beta.pid)
-        for process in [*beta.children(recursive=True), beta]:
-            process.kill()
+        end(made.beta)
         made.finish("alpha/cpu", "beta/cpu")
         notices = [n.message for run in made.store.runs.of_experiments([1, 2, 3, 4]) for n in run.notices]
     again = [text for text in notices if "queued again by itself" in text]
@@ -304,21 +162,16 @@ def false_node(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     return Verdict(Outcome.REFUSED, said)
 
 
-def _ray() -> str | None:
-    return None if connection.is_installed() else "Ray is not installed"
-
-
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, 1, attempt, needs)
     for name, about, attempt, needs in (
-        ("commit", "a node has another commit of FedLens", commit, _ray),
-        ("mixed", "the same, with the user's word", mixed, _ray),
-        ("spread", "the same, with a run over both nodes", spread, _ray),
-        ("full", "a node's temporary files have no room", full, lambda: _ray() or _root()),
-        ("weights", "no node has a run's weights", weights, _ray),
-        ("foreign", "another job of the cluster holds a node", foreign, _ray),
-        ("killed", "a node is killed while it trains", killed, _ray),
-        ("token", "other accounts can read Ray's token", token, _ray),
+        ("commit", "a node has another commit of FedLens", commit, has_ray),
+        ("mixed", "the same, with the user's word", mixed, has_ray),
+        ("spread", "the same, with a run over both nodes", spread, has_ray),
+        ("full", "a node's temporary files have no room", full, lambda: has_ray() or _root()),
+        ("weights", "no node has a run's weights", weights, has_ray),
+        ("killed", "a node is killed while it trains", killed, has_ray),
+        ("token", "other accounts can read Ray's token", token, has_ray),
         ("false", "another account's program looks like a node", false_node, _root),
     )
 )

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -67,10 +67,14 @@ class Lab:
 
     Args:
         folder: where the states are kept while the campaign runs.
+
+    Attributes:
+        opened: what attempts share, ended with the campaign.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.opened = ExitStack()
 
     @cached_property
     def queued(self) -> Path:
