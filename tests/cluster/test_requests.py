@@ -20,6 +20,7 @@ from fedcore.store import Store
 from fedcore.system_errors import Elsewhere
 from tests.cluster.test_view import CARD, GIB, LARGE, RUN, SMALL
 
+TINY = replace(SMALL, node=replace(SMALL.node, id="4", name="tiny", memory=GIB))
 TWIN = replace(SMALL, node=replace(SMALL.node, id="3", name="twin"))
 
 
@@ -44,6 +45,8 @@ class Ray:
         self.groups = [g for g in self.groups if g is not group]
 
     def table(self, group: SimpleNamespace) -> dict[str, Any]:
+        if not any(g is group for g in self.groups):
+            return {"state": "REMOVED"}
         has_room = [id(g) for g in self.groups].index(id(group)) < self.room
         state = "INFEASIBLE" if not group.places else "FINISHED" if has_room else "NO_RESOURCES"
         nodes = {i: (group.places * 9)[i] if group.places else "" for i in range(len(group.bundles))}
@@ -104,6 +107,7 @@ def set_config(db: Any, name: str, value: str) -> None:
         ({"requested_device": "GPU-9"}, [SMALL, LARGE], "a node with the device GPU-9"),
         ({"needed_memory": 5 * GIB}, [SMALL, TWIN], Request(4, memory=5 * GIB)),
         ({"needed_memory": 99 * GIB}, [SMALL], Request(4, memory=32 * GIB)),  # it may fit after all
+        ({"needed_memory": 5 * GIB}, [SMALL, TINY], Request(4, memory=5 * GIB, without=frozenset("4"))),
         ({"needs": ("/data/pacs",)}, [SMALL, LARGE], Request(32, 1.0, without=frozenset("1"))),
         ({"needs": ("/data/pacs",)}, [SMALL], "a node that has the folder /data/pacs"),
         (
@@ -176,6 +180,16 @@ def test_a_supervisor_that_starts_nothing_holds_nothing(db, queued):
     assert made.claim(Store(db), POOL, 0) is None
     watch.look()
     assert made.claim(Store(db), POOL, 0) is not None
+
+
+def test_a_reservation_that_another_job_removes_is_asked_for_again(db, queued):
+    queued()
+    made, watch = cluster(db, SMALL)
+    watch.ray.remove(watch.ray.groups[0])
+    watch.look()
+    assert made.claim(Store(db), POOL, 0) is None
+    watch.look()
+    assert made.claim(Store(db), POOL, 0) is not None and len(watch.ray.groups) == 1
 
 
 def test_pages_say_what_ray_answers(db, queued):
