@@ -17,6 +17,8 @@ from fedcore.progress import counted
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""
+REMOVED = "REMOVED"
+"""State of a placement group that is gone; Ray forgets it some time later."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Reservations:
 
     def _read(self, reservation: Reservation) -> None:
         answer = self.ray.util.placement_group_table(reservation.group)
-        if not answer or answer["state"] == "REMOVED":  # by another job; the next look asks for it again
+        if answer.get("state", REMOVED) == REMOVED:  # by another job; the next look asks for it again
             with self._lock, suppress(ValueError):  # it may have been taken meanwhile
                 self._idle.remove(reservation)
             return

@@ -14,7 +14,7 @@ from typing import Any
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cluster import task, transfer
 from fedcore.cluster.connection import Node
-from fedcore.cluster.reservations import Reservation
+from fedcore.cluster.reservations import REMOVED, Reservation
 from fedcore.cluster.task import ACTOR_SHARE, Division, Failed, RunRequest, Sent
 from fedcore.cluster.transfer import Files, run_folder
 from fedcore.config import RunConfig
@@ -186,7 +186,7 @@ class RemoteEngine:
             # The node, its process or the connection is gone, and Ray does not retry. If the run itself may
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
-            is_gone, what = _lost(error, self._places[0].name)
+            is_gone, what = _lost(error, self._places[0].name, self._is_removed())
             raise (Elsewhere if is_gone or not self._began else NodeFault)(what) from error
         finally:
             if not ended:
@@ -209,6 +209,11 @@ class RemoteEngine:
             _generator_backpressure_num_objects=AHEAD,
         )
         return task.remote(request, content)
+
+    def _is_removed(self) -> bool:
+        """Return whether the reservation is gone, with which Ray kills the processes in it."""
+        answer = self._ray.util.placement_group_table(self._reservation.group)
+        return bool(answer.get("state", REMOVED) == REMOVED)
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
@@ -259,8 +264,12 @@ def _raised(failed: Failed) -> Exception:
     return error
 
 
-def _lost(error: Exception, name: str) -> tuple[bool, str]:
-    """Return whether one of Ray's errors means that the node is gone, and the error in one sentence."""
+def _lost(error: Exception, name: str, is_removed: bool = False) -> tuple[bool, str]:
+    """Return whether one of Ray's errors is no fault of the run's process, and the error in one sentence.
+
+    Args:
+        is_removed: whether another job of the cluster has removed the run's reservation.
+    """
     kinds = [cls.__name__ for cls in type(error).__mro__]
     ended = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
@@ -270,10 +279,10 @@ def _lost(error: Exception, name: str) -> tuple[bool, str]:
     }
     gone = {
         **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
-        "TaskPlacementGroupRemoved": f"the reservation of the run on the node {name} is gone",
+        REMOVED: f"the reservation of the run on the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
     sentences = ended | gone
-    kind = next((kind for kind in kinds if kind in sentences), None)
+    kind = REMOVED if is_removed else next((kind for kind in kinds if kind in sentences), None)
     what = sentences[kind] if kind else f"the node {name} failed in a way that Ray calls {kinds[0]}"
     return kind in gone, f"{what}; {REMEDY}"

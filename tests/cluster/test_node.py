@@ -287,8 +287,8 @@ class Lost:
     class exceptions:
         RayError = OSError
 
-    def __init__(self, *before: task.Sent) -> None:
-        self.items = iter(before)
+    def __init__(self, state: str) -> None:
+        self.util = SimpleNamespace(placement_group_table=lambda group: {"state": state})
 
     def wait(self, *_: object, **__: object) -> tuple[list[int], list[int]]:
         return [1], []
@@ -299,14 +299,18 @@ class Lost:
 
 def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_path, monkeypatch):
     started = task.Sent(Started(entities=(), rounds_total=1, environment={"code": code()}), None, 0)
-    for before, expected in (((), Elsewhere), ((started,), stream.NodeFault)):
+    for before, state, expected in (
+        ((), "CREATED", Elsewhere),
+        ((started,), "CREATED", stream.NodeFault),
+        ((started,), "REMOVED", Elsewhere),  # Ray kills the processes of a reservation that is removed
+    ):
 
         def items(*_: object, before: tuple[task.Sent, ...] = before) -> Iterator[task.Sent]:
             yield from before
             raise OSError("its process was killed")
 
         told: list[Elsewhere] = []
-        engine = stream.RemoteEngine(Lost(), RESERVED, [SMALL.node], "run-1-1", failed=told.append)
+        engine = stream.RemoteEngine(Lost(state), RESERVED, [SMALL.node], "run-1-1", failed=told.append)
         monkeypatch.setattr(engine, "_submit", items)
         with pytest.raises(expected) as raised:
             list(engine(planned(), artifacts=tmp_path, folder=tmp_path))
