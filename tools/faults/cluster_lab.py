@@ -45,7 +45,7 @@ from tools.faults.lab import (
 
 SECONDS = 400.0
 COUNT = 4
-LONG: dict[str, Any] = EXPERIMENT | {"rounds": 40}
+LONG: dict[str, Any] = EXPERIMENT | {"rounds": 15}
 """Some seconds, in which a fault can hit a run that trains."""
 SMALL = ("--num-cpus", "1", "--object-store-memory", "100000000", "--node-name")
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})

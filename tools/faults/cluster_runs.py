@@ -35,7 +35,7 @@ def _begun(lab: Lab, rng: np.random.Generator) -> tuple[Cluster, int]:
     """Return the shared cluster and a run that trains there and has recorded a random round."""
     made = standing(lab)
     (run_id,) = made.queue()
-    made.reach(run_id, int(rng.integers(0, 25)))
+    made.reach(run_id, int(rng.integers(0, 9)))
     return made, run_id
 
 
@@ -181,7 +181,7 @@ def removed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Another job removes the reservations of FedLens: of a run that trains, or of those that wait."""
     made = standing(lab)
     ids = made.queue(count=4)
-    made.reach(ids[0], int(rng.integers(1, 20)))
+    made.reach(ids[0], int(rng.integers(1, 9)))
     states = [("CREATED",), ("PENDING",), ("CREATED", "PENDING")][int(rng.integers(3))]
     done = subprocess.run(
         [sys.executable, "-c", REMOVE, made.address, *states],

@@ -40,7 +40,7 @@ def worker_killed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The worker is killed; another one goes on with the same rows."""
     with standing(lab).served(folder) as made:
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 25)))
+        made.reach(run_id, int(rng.integers(0, 9)))
         made.worker.kill()
         made.worker.wait(20)
         with worker(made.db, made.address, variables=made.variables):
@@ -54,7 +54,7 @@ def takeover(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A further worker takes over while runs wait: the first ends with its runs, and all are done."""
     with standing(lab).served(folder) as made:
         ids = made.queue(count=6)
-        made.reach(ids[0], int(rng.integers(0, 25)))
+        made.reach(ids[0], int(rng.integers(0, 9)))
         with worker(made.db, made.address, variables=made.variables):
             made.finish(ids=ids, rows=long_rows(lab))
             attempts = [made.row(run_id).attempt for run_id in ids]
@@ -69,7 +69,7 @@ def upgrade(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     other = {"PYTHONPATH": other_code(folder)}
     with standing(lab).served(folder) as made:
         ids = made.queue(count=5)
-        made.reach(ids[0], int(rng.integers(0, 25)))
+        made.reach(ids[0], int(rng.integers(0, 9)))
         with worker(made.db, made.address, variables={**made.variables, **other}):
             wait_for(lambda: made.worker.poll() is not None, "the first worker stays", SECONDS)
             first = [run_id for run_id in ids if made.row(run_id).ended]
@@ -150,7 +150,7 @@ def shared(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     try:
         with standing(lab).served(folder, "--shared", str(place)) as made:
             ids = made.queue(count=3)
-            made.reach(ids[0], int(rng.integers(1, 25)))
+            made.reach(ids[0], int(rng.integers(1, 9)))
             subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
             said = made.says("beta", "cannot write there")
             wait_for(lambda: not made.store.jobs.live(RUNS), "a run hangs", SECONDS)
@@ -172,7 +172,7 @@ def actor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         (expected,) = made.queue()
         made.becomes(expected, "done")
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 25)))
+        made.reach(run_id, int(rng.integers(0, 9)))
         actors = made.processes("ray::Actor")
         actors[int(rng.integers(len(actors)))].kill()
         made.finish(ids=[run_id], rows=recorded(made.db, expected))
@@ -187,7 +187,7 @@ def spread_node(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
             (expected,) = made.queue(THREE)
             made.becomes(expected, "done")
             (run_id,) = made.queue(THREE)
-            made.reach(run_id, int(rng.integers(0, 25)))
+            made.reach(run_id, int(rng.integers(0, 9)))
             end(gamma)
             said = made.waits_for(run_id, "3 times 1 CPU")
         with made.joined(folder, "gamma"):
@@ -201,7 +201,7 @@ def head(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     with cluster(lab, folder, count=1) as made:
         made.finish()
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 25)))
+        made.reach(run_id, int(rng.integers(0, 9)))
         processes = [p for p in made.processes("gcs_server") if p.name() == "gcs_server"]
         if rng.integers(2):
             end(made.alpha)
