@@ -6,7 +6,9 @@ starts nodes for reservations that wait. FedLens says what a run needs, and whic
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ from fedcore.progress import counted
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""
+KEPT_SECONDS = 60.0
 REMOVED = "REMOVED"
 """State of a placement group that is gone; Ray forgets it some time later."""
 
@@ -68,12 +71,14 @@ class Reservation:
         group: Ray's placement group.
         node_ids: the node of each part once it is reserved, empty while it waits.
         state: Ray's word for why it waits.
+        since: monotonic time at which it was first seen to be reserved.
     """
 
     request: Request
     group: Any
     node_ids: tuple[str, ...] = ()
     state: str = "PENDING"
+    since: float = math.inf
 
 
 @dataclass
@@ -123,6 +128,8 @@ class Reservations:
         nodes = answer["bundles_to_node_id"]
         reservation.state = answer["stats"]["scheduling_state"]
         reservation.node_ids = tuple(nodes[i] for i in sorted(nodes)) if is_reserved else ()
+        if is_reserved:
+            reservation.since = min(reservation.since, time.monotonic())
 
     def take(self, request: Request, usable: Collection[str]) -> Reservation | None:
         """Return a reservation for a run that starts now, None if Ray has not made one.
@@ -139,7 +146,11 @@ class Reservations:
         return None
 
     def give_back(self, reservation: Reservation, is_over: bool = False) -> None:
-        """Keep a reservation for a later run with this request; if it is over, end what still runs there."""
+        """Keep a reservation for a later run with this request; if it is over, end what still runs there.
+
+        It is kept for a minute: short runs start at once, and other jobs of the cluster get their turn.
+        """
+        is_over |= time.monotonic() - reservation.since > KEPT_SECONDS
         with self._lock:
             (self._over if is_over else self._idle).append(reservation)
 

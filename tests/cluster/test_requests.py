@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedcore.cluster import task
-from fedcore.cluster.reservations import Request, Reservations
+from fedcore.cluster.reservations import KEPT_SECONDS, Request, Reservations
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import POOL, Cluster, request_of
@@ -180,6 +180,18 @@ def test_a_supervisor_that_starts_nothing_holds_nothing(db, queued):
     assert made.claim(Store(db), POOL, 0) is None
     watch.look()
     assert made.claim(Store(db), POOL, 0) is not None
+
+
+@pytest.mark.parametrize("seconds", [0, KEPT_SECONDS + 1])
+def test_other_jobs_of_the_cluster_get_their_turn_after_a_minute(db, queued, seconds):
+    queued(seeds=(1, 2))
+    made, watch = cluster(db, SMALL)
+    reservation = made._taken.pop(made.claim(Store(db), POOL, 0).owner)
+    reservation.since -= seconds
+    made.reservations.give_back(reservation)
+    watch.look()
+    (left,) = watch.ray.groups
+    assert (left is reservation.group) is (seconds == 0)
 
 
 def test_a_reservation_that_another_job_removes_is_asked_for_again(db, queued):

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from fedcore.store import RunRow, Store
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN, ray_start
 from tests.support.jobs import recorded
+from tools.faults import lab as _lab
 from tools.faults.lab import (
     EXPERIMENT,
     RUN,
@@ -40,10 +42,11 @@ from tools.faults.lab import (
     copy,
     tail,
     train,
-    wait_for,
 )
 
 SECONDS = 400.0
+wait_for = partial(_lab.wait_for, poll=0.05)
+"""The node's processes need the cores."""
 COUNT = 4
 LONG: dict[str, Any] = EXPERIMENT | {"rounds": 15}
 """Some seconds, in which a fault can hit a run that trains."""
@@ -123,12 +126,13 @@ class Cluster:
 
     def becomes(self, run_id: int, state: str) -> str:
         """Wait until a run has a state; returns the reason that its row gives."""
-
-        def said() -> str:
-            return f"run {run_id} is {self.row(run_id).state} ({self.row(run_id).status_text}), not {state}"
-
-        wait_for(lambda: self.row(run_id).state == state, said(), SECONDS)
-        return self.row(run_id).status_text or ""
+        wait_for(
+            lambda: self.row(run_id).ended or self.row(run_id).state == state, f"run {run_id} trains", SECONDS
+        )
+        row = self.row(run_id)
+        if row.state != state:
+            raise Defect(f"run {run_id} is {row.state} ({row.status_text}), not {state}")
+        return row.status_text or ""
 
     def processes(self, words: str) -> list[psutil.Process]:
         """Return the processes of the nodes whose title, which Ray sets, has these words."""

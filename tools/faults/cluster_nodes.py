@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.faults.cluster_lab import SECONDS, Cluster, end, has_ray, long_rows, standing
-from tools.faults.lab import EXPERIMENT, Defect, Lab, wait_for
+from tools.faults.cluster_lab import SECONDS, Cluster, end, has_ray, long_rows, standing, wait_for
+from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
 
 QUEUED = 200

@@ -14,8 +14,8 @@ import numpy as np
 
 from fedcore.jobs import force_stop
 from tests.support.cluster import OWN_METHOD
-from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing
-from tools.faults.lab import EXPERIMENT, Defect, Lab, wait_for
+from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing, wait_for
+from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
 
 STOPPED_SECONDS = 30

@@ -27,9 +27,10 @@ from tools.faults.cluster_lab import (
     has_ray,
     long_rows,
     standing,
+    wait_for,
     worker,
 )
-from tools.faults.lab import EXPERIMENT, Defect, Lab, copy, wait_for
+from tools.faults.lab import EXPERIMENT, Defect, Lab, copy
 from tools.faults.verdict import Family, Outcome, Verdict
 
 THREE = LONG | {"data": EXPERIMENT["data"] | {"domains": ["rot0", "rot45", "rot90"]}}

@@ -341,8 +341,10 @@ def listed(db: Path) -> tuple[int, str]:
     return Forked(lambda: fedlens(["list", "--db", str(db)]), log).wait(), log.read_text()
 
 
-def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 120.0) -> None:
-    """Wait until something is true.
+def wait_for(
+    condition: Callable[[], object], otherwise: str, seconds: float = 120.0, poll: float = POLL_SECONDS
+) -> None:
+    """Wait until something is true, and look again after ``poll`` seconds.
 
     Raises:
         Defect: with the text ``otherwise``, when it does not become true.
@@ -351,7 +353,7 @@ def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 1
     while not condition():
         if time.monotonic() > end:
             raise Defect(f"{otherwise} within {seconds:.0f} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll)
 
 
 def _lives(pid: int | None) -> bool:
