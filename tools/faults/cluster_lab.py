@@ -281,6 +281,7 @@ def cluster(
     common = {
         **SETTINGS,
         "RAY_AUTH_TOKEN": TOKEN,
+        "RAY_worker_niceness": "0",  # with 15, which is usual, they starve beside other programs
         "FEDLENS_CACHE": str(folder / "cache"),
         "PYTHONPATH": str(PROJECT),
     }

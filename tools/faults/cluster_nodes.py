@@ -11,7 +11,7 @@ from tools.faults.cluster_lab import SECONDS, Cluster, end, has_ray, long_rows, 
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
 
-QUEUED = 200
+QUEUED = 40
 UNWRITABLE = {"FEDLENS_CACHE": "/proc/fedlens"}
 """A folder that nobody can make, not even root."""
 CHEAPEST = EXPERIMENT | {"rounds": 1, "methods": [{"name": "zero-shot"}], "seeds": list(range(1, QUEUED + 1))}
