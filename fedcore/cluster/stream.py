@@ -40,6 +40,10 @@ class NodeFault(SystemFault):
     """A run's process on a node failed after it had begun; recorded rounds stay."""
 
 
+class Withdrawn(Elsewhere):
+    """Another job of the cluster has removed a run's reservation, for which its node is not to blame."""
+
+
 class NodeError(RuntimeError):
     """A programming error on a node; its cause holds the traceback there."""
 
@@ -130,7 +134,7 @@ class RemoteEngine:
         try:
             yield from self._events(request, folder, resume_from, should_stop)
         except Elsewhere as fault:
-            if division is None:
+            if division is None and not isinstance(fault, Withdrawn):
                 self._failed(fault)
             raise
 
@@ -186,7 +190,10 @@ class RemoteEngine:
             # The node, its process or the connection is gone, and Ray does not retry. If the run itself may
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
-            is_gone, what = _lost(error, self._places[0].name, self._is_removed())
+            name = self._places[0].name
+            if self._is_removed():
+                raise Withdrawn(f"the reservation of the run on the node {name} is gone; {REMEDY}") from error
+            is_gone, what = _lost(error, name)
             raise (Elsewhere if is_gone or not self._began else NodeFault)(what) from error
         finally:
             if not ended:
@@ -264,12 +271,8 @@ def _raised(failed: Failed) -> Exception:
     return error
 
 
-def _lost(error: Exception, name: str, is_removed: bool = False) -> tuple[bool, str]:
-    """Return whether one of Ray's errors is no fault of the run's process, and the error in one sentence.
-
-    Args:
-        is_removed: whether another job of the cluster has removed the run's reservation.
-    """
+def _lost(error: Exception, name: str) -> tuple[bool, str]:
+    """Return whether one of Ray's errors means that the node is gone, and the error in one sentence."""
     kinds = [cls.__name__ for cls in type(error).__mro__]
     ended = {
         "WorkerCrashedError": f"the run's process on the node {name} was killed (the system does so when "
@@ -279,10 +282,9 @@ def _lost(error: Exception, name: str, is_removed: bool = False) -> tuple[bool, 
     }
     gone = {
         **dict.fromkeys(("NodeDiedError", "TaskUnschedulableError"), f"the node {name} is gone"),
-        REMOVED: f"the reservation of the run on the node {name} is gone",
         "ObjectLostError": f"the connection to the node {name} was lost, and with it what the node had sent",
     }
     sentences = ended | gone
-    kind = REMOVED if is_removed else next((kind for kind in kinds if kind in sentences), None)
+    kind = next((kind for kind in kinds if kind in sentences), None)
     what = sentences[kind] if kind else f"the node {name} failed in a way that Ray calls {kinds[0]}"
     return kind in gone, f"{what}; {REMEDY}"

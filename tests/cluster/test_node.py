@@ -302,7 +302,7 @@ def test_a_run_that_never_began_is_tried_elsewhere_and_one_that_died_is_not(tmp_
     for before, state, expected in (
         ((), "CREATED", Elsewhere),
         ((started,), "CREATED", stream.NodeFault),
-        ((started,), "REMOVED", Elsewhere),  # Ray kills the processes of a reservation that is removed
+        ((started,), "REMOVED", stream.Withdrawn),  # Ray kills the processes of a reservation that is removed
     ):
 
         def items(*_: object, before: tuple[task.Sent, ...] = before) -> Iterator[task.Sent]:
