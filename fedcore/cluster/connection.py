@@ -35,6 +35,9 @@ node, and our log reports the same in one line.
 """
 HEAD_SECONDS = 10.0
 """How long a head may take to accept a connection."""
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What a client of gRPC sends first: the preface of HTTP/2 and empty settings (RFC 9113, section 3.4)."""
+_SETTINGS_FRAME = b"\x04"
 _TOKEN_FILE = Path(".ray") / "auth_token"
 
 
@@ -156,16 +159,20 @@ def connect(address: str = AUTO) -> Any:
 
 
 def _look_for_head(address: str) -> None:
-    """Refuse an address at which nothing answers; Ray would try for a minute."""
+    """Refuse an address at which nothing answers, or another service; Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():  # something that Ray explains
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), HEAD_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), HEAD_SECONDS) as head:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                head.sendall(_HTTP2)
+                if head.recv(4)[3:] != _SETTINGS_FRAME:
+                    raise OSError("another service than Ray's listens there")
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FedLensError(
-            f"nothing answers at {address} ({reason}); is the head started there with "
+            f"no head of a Ray cluster answers at {address} ({reason}); is it started there with "
             "`ray start --head`, and may this machine reach its ports?",
             "ray",
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,21 @@ def test_a_head_that_is_not_there_is_named_at_once():
     with socket.socket() as taken:  # bound and not listening: its port refuses
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(FedLensError, match=f"nothing answers at 127.0.0.1:{port}"):
+        with pytest.raises(FedLensError, match=f"no head of a Ray cluster answers at 127.0.0.1:{port}"):
             connection._look_for_head(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
+def test_another_service_is_no_head_whether_it_answers_or_not(answer, monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor() as pool:
+        serving = pool.submit(other.accept)
+        if answer is not None:
+            serving.add_done_callback(lambda done: done.result()[0].sendall(answer))
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(FedLensError, match=rf"{address} \((another service than Ray's|timed out)"):
+            connection._look_for_head(address)
+        serving.result()[0].close()
 
 
 def test_while_the_chosen_cluster_cannot_be_joined_runs_wait_and_tasks_go_on(db, queued, monkeypatch):
