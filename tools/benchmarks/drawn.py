@@ -10,6 +10,7 @@ import numpy as np
 import open_clip
 import torch
 
+from fedcore.clip import mini
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import row_shape
 from fedcore.clip.specs import backbone_spec
@@ -28,6 +29,7 @@ DISTINCT = 256
 @cache
 def backbone(name: str = "ViT-B-32") -> Backbone:
     """Return a backbone with small random weights: a real one's cost, and nothing to download."""
+    mini.register()
     with Uninitialised():
         model = open_clip.create_model(name, load_weights=False, pretrained_text=False).eval()
     generator = torch.Generator().manual_seed(0)
@@ -42,7 +44,13 @@ def backbone(name: str = "ViT-B-32") -> Backbone:
 
 
 def federation(
-    clients: int, classes: int, train: int = 32, test: int = 8, seed: int = 1, reads: str = "embedding"
+    clients: int,
+    classes: int,
+    train: int = 32,
+    test: int = 8,
+    seed: int = 1,
+    reads: str = "embedding",
+    clip: str = "ViT-B-32",
 ) -> Federation:
     """Draw a federation of encoded images.
 
@@ -53,7 +61,7 @@ def federation(
     generator = torch.Generator().manual_seed(seed)
     own = train + test + test // 2
     images = clients * own if reads == "embedding" else min(clients * own, DISTINCT)
-    values = torch.randn(images, *row_shape(backbone().spec, reads), generator=generator)
+    values = torch.randn(images, *row_shape(backbone(clip).spec, reads), generator=generator)
     labels = torch.randint(classes, (images,), generator=generator)
     starts = np.arange(clients) * own
     rows = [np.arange(start, start + own) % images for start in starts]
@@ -64,7 +72,7 @@ def federation(
     sets = [TestSet(n, "client", domain_names[i % DOMAINS]) for i, n in enumerate(names)]
     counts = torch.stack([torch.bincount(labels[r[:train]], minlength=classes) for r in rows])
     problem = Problem(
-        backbone=backbone(),
+        backbone=backbone(clip),
         classes=tuple(f"class {i}" for i in range(classes)),
         template="a photo of a {}.",
         clients=tuple(names),
@@ -85,10 +93,10 @@ def federation(
     )
 
 
-def reads_of(name: str, **fields: object) -> str:
+def reads_of(name: str, clip: str = "ViT-B-32", **fields: object) -> str:
     """Return the encoding of images that a method reads."""
     cls = load_all()[name]
-    return cls.reads(cls.Config(**fields), backbone().spec)
+    return cls.reads(cls.Config(**fields), backbone(clip).spec)
 
 
 def build(name: str, drawn: Federation, **fields: object) -> Method:

@@ -30,12 +30,19 @@ from tools.benchmarks import drawn
 
 
 def make_loop(
-    method: str, clients: int, classes: int, own: int, fields: dict[str, str], rounds: int, share: float
+    method: str,
+    clients: int,
+    classes: int,
+    own: int,
+    fields: dict[str, str],
+    rounds: int,
+    share: float,
+    clip: str,
 ) -> Loop:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
-    reads = drawn.reads_of(method, **fields)
-    federation = drawn.federation(clients, classes, own, test=own, reads=reads)
+    reads = drawn.reads_of(method, clip, **fields)
+    federation = drawn.federation(clients, classes, own, test=own, reads=reads, clip=clip)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 
 
@@ -78,12 +85,14 @@ def main(
     over: Annotated[int, typer.Option(help="processes that train the clients; 1: this one")] = 1,
     actors: Annotated[bool, typer.Option("--actors", help="actors on two Ray nodes of this machine")] = False,
     chunk: int = 32,
+    clip: Annotated[str, typer.Option(help="ViT-B-32 or mini-vit, with drawn weights")] = "ViT-B-32",
+    evaluate: Annotated[bool, typer.Option(help="evaluate rounds; without it, round 0 alone")] = True,
 ) -> None:
     """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
     fields = dict(f.split("=", 1) for f in field or ())
-    given = method, clients, classes, samples, fields, rounds, participation
+    given = method, clients, classes, samples, fields, rounds + (not evaluate), participation, clip
     loop = make_loop(*given)
-    loop.chunk = chunk
+    loop.chunk, loop.evaluate_every = chunk, 1 if evaluate else rounds + 2
     variables = {**environment_for(CPU), "OMP_NUM_THREADS": "1"}
     make = partial(make_worker, *given)
     spread = on_two_nodes(make, over) if actors else processes([(make, variables)] * over, torch.device(CPU))
@@ -97,6 +106,8 @@ def main(
                 evaluation.append(event.seconds_evaluate or 0.0)
                 digest.update(repr((event.cells, event.diagnostics, event.train_loss)).encode())
                 begin = time.perf_counter()
+                if event.round == rounds:
+                    break
     rows = {
         "first evaluation, CPU-s": spent[0],
         "a round, CPU-s of this process": statistics.median(spent[1:-1] or spent[1:]),
