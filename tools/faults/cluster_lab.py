@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -192,26 +192,6 @@ class Cluster:
             yield release
         finally:
             release()
-
-    @contextmanager
-    def joined(
-        self, folder: Path, name: str, *options: str, variables: Mapping[str, str] = NO_VARIABLES
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a further node, which ends with the block."""
-        log, given = folder / f"{name}.log", {**self.variables, **variables}
-        with ray_start(log, "--address", self.address, *SMALL, name, *options, variables=given) as process:
-            yield process
-
-    @contextmanager
-    def served(
-        self, folder: Path, *options: str, variables: Mapping[str, str] = NO_VARIABLES
-    ) -> Iterator[Cluster]:
-        """Serve a database of its own, which has no runs, with a further worker on this cluster."""
-        db = copy(self.lab.empty, folder)
-        shutil.copytree(self.lab.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
-        given = {**self.variables, **variables}
-        with worker(db, self.address, *options, variables=given) as process:
-            yield replace(self, db=db, worker=process, variables=given)
 
 
 def has_ray() -> str | None:
