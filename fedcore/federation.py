@@ -233,7 +233,8 @@ class Federation:
     which only its own samples are validated and tested, ``part_of`` that of all clients, whose samples are
     tested in label spaces only. ``class_sets`` is None if it would add nothing to the test sets. unlabelled
     (samples,) are the held-out domain's rows outside its test set. ``newcomers`` are the clients that never
-    take part, with their training samples.
+    take part, with their training samples. ``test_sample`` is the run's field: between the first and the last
+    round, as many samples of each test set are tested, except of clients' own.
     """
 
     pool: Pool
@@ -247,6 +248,24 @@ class Federation:
     label_spaces: tuple[LabelSpace, ...] = ()
     newcomers: Federation | None = None
     part_of: Federation | None = None
+    test_sample: int | None = None
+
+    @cached_property
+    def in_between(self) -> Federation:
+        """The federation as its models are tested between the first and the last round."""
+        clients = len(self.problem.clients)
+        rows = [self.test.select(torch.arange(clients)).flat]
+        counts = self.test.counts.clone()
+        for i, test_set in enumerate(self.test_sets[clients:], start=clients):
+            held = self.test.held_by(i)
+            if self.test_sample is not None and test_set.kind != "unseen" and len(held) > self.test_sample:
+                # By name and from ascending rows: the order of clients does not change the sample.
+                generator = self.problem.generator("test sample", test_set.kind, test_set.name)
+                drawn = torch.randperm(len(held), generator=generator)[: self.test_sample]
+                held = held.sort().values[drawn].sort().values
+            rows.append(held)
+            counts[i] = len(held)
+        return replace(self, test=Rows(torch.cat(rows), counts))
 
     def seen_in(self, space: LabelSpace) -> Federation:
         """Return the federation as its models are tested in a label space: with its test sets only."""

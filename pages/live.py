@@ -21,6 +21,7 @@ from fedcore.plots.theme import STATUS, Theme
 from fedcore.progress import counted
 from fedcore.records.codes import NO_VALUE
 from fedcore.results import curves, diagnostics, progress
+from fedcore.results.evaluated_on import sample_text
 from fedcore.results.finding import verdict
 from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel, ordered_panels, with_shared_row
@@ -231,6 +232,8 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
         st.html(status_strip(row))
         drawn = snapshot_to_draw(now, paused)
         draw_all(at_round(drawn, settings.until), settings, lines_to_draw(drawn, shown))
+        if (samples := row.config.test_sample) is not None:
+            st.caption(sample_text(samples))
         st.subheader("Runs", anchor=False)
         st.html(run_rows(shown, settings.theme))
     every, flags = poll_seconds(shown), actions.button_flags(row)

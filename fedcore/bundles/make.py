@@ -156,6 +156,11 @@ class _RunMaker:
             wanted = {pair: count for pair, count in pairs.items() if pair[0] not in adapted}
             if row.origin != ENGINE:
                 reasons[round_] = "it was recorded elsewhere, so there is no model"
+            elif config.test_sample is not None and 0 < round_ < config.rounds:
+                reasons[round_] = (
+                    f"it was tested on samples of the test sets (test_sample = {config.test_sample}), and a "
+                    "bundle has predictions of whole test sets only"
+                )
             else:
                 found = yield from self._predicted(config, round_, wanted)
                 if isinstance(found, str):

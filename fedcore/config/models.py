@@ -420,6 +420,7 @@ class RunConfig(Part):
     held_out_share: HeldOutShare = "test"
     seed: Annotated[int, Field(le=LARGEST_INTEGER)]
     evaluate_every: int = 1
+    test_sample: int | None = None
     cohorts: tuple[CohortConfig, ...] = ()
     transfer: tuple[TransferConfig, ...] = ()
     further_data: tuple[FurtherDataConfig, ...] = ()
@@ -429,7 +430,7 @@ class RunConfig(Part):
 
 SHARED = {
     "data", "further_data", "partition", "backbone", "cohorts", "transfer", "rounds", "participation",
-    "evaluate_every", "time_limit", "keep_checkpoints", "held_out_share",
+    "evaluate_every", "test_sample", "time_limit", "keep_checkpoints", "held_out_share",
 }  # fmt: skip
 """Fields that a run copies from its experiment."""
 
@@ -491,6 +492,15 @@ class Experiment(Part):
         ge=1,
         title="rounds between evaluations",
         description="Rounds between evaluations; the last round is always evaluated",
+    )
+    test_sample: int | None = Field(
+        None,
+        ge=1,
+        title="samples of a test set in between",
+        description="Samples of each test set between the first and the last round, drawn once for the run; "
+        "clients' own test sets and those of their classes are always used in full, and so is every test set "
+        "in the first and last round; default: all",
+        json_schema_extra={"empty": "all"},
     )
     time_limit: float | None = Field(
         None,

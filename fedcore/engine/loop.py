@@ -163,7 +163,7 @@ class Loop:
         cells = gathered.cells
         if self._is_evaluated(round_):
             full = is_full(round_, self.rounds, len(self._clients))
-            cells = [*self._evaluate_all(after, full), *cells]
+            cells = [*self._evaluate_all(after, full, round_ < self.rounds), *cells]
         if round_ == self.rounds:
             cells += adapted_cells(self.method, self.federation, after, cells, self.chunk, self.should_stop)
         path = self._save()
@@ -273,9 +273,9 @@ class Loop:
         }
         return State(**detached, local=before.local, rounds_trained=rounds_trained)
 
-    def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
+    def _evaluate_all(self, state: State, full: bool, between: bool = False) -> list[Cell]:
         return after_aggregation(
-            self.worker.evaluators, self.executor, state, full, self.chunk, self.should_stop
+            self.worker.evaluators, self.executor, state, full, self.chunk, self.should_stop, between
         )
 
     def _diagnostics(

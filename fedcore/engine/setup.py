@@ -146,7 +146,7 @@ def set_up(
         for config_of_other, other in zip(run.transfer, others, strict=True):
             values = yield from relay(_encode(backbone, other.images, reads, folder, files), continues)
             made = with_transfer(made, other, values, config_of_other.root)
-        federations[wanted] = made
+        federations[wanted] = replace(made, test_sample=run.test_sample)
     federation = next(iter(federations.values()))
     listed = entities(federation)
     if inputs.cross_class is not None:

@@ -171,7 +171,8 @@ def compare(
     if where.strip():
         left_out = len(all_runs) - len(runs) - draws
         notes.append(f"{_count(left_out, 'run')} left out by the filter: {where.strip()}")
-    results = _with_gains(run_results(store, newest, rule), settings, configs)
+    results = evaluated_on.without_samples(run_results(store, newest, rule), configs)
+    results = _with_gains(results, settings, configs)
     notes += _round_notes(results, rule)
     measured = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
     by_row, incomplete = _complete_seeds_only(measured)
@@ -179,7 +180,7 @@ def compare(
     rows = [_row(key, members, configs[members[0].run.id]) for key, members in by_row.items()]
     notes += _domain_notes(rows) + _protocol_notes(rows)
     rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
-    notes += _budget_notes(rows)
+    notes += _budget_notes(rows) + evaluated_on.sample_notes(rows)
     titles = distinct_titles({row.setting: row.config for row in rows})
     notes += _caveat_notes(rows, titles)
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from typing import TYPE_CHECKING
 
+from fedcore.config import RunConfig
 from fedcore.results.metrics import RunResult, TestSets
 from fedcore.results.statistics import group_by
 
@@ -22,6 +24,45 @@ SeedAndDomain = tuple[int, str | None]
 NOUNS = {"own": "client", "global": "client", "domain": "domain"}
 NAMED = 3
 """Maximum number of names in a text."""
+
+
+def reports_sample(result: RunResult, config: RunConfig) -> bool:
+    """Return whether a selected round tested samples of the test sets, see ``RunConfig.test_sample``."""
+    return config.test_sample is not None and any(0 < r < config.rounds for r in result.rounds)
+
+
+def without_samples(results: Iterable[RunResult], configs: Mapping[int, RunConfig]) -> list[RunResult]:
+    """Return results without the sizes of sampled test sets, which are no test sets of their own.
+
+    Rows whose samples are of other sizes are told apart by their configs.
+    """
+    return [
+        replace(r, test_sets=tuple({**sets, "domain": {}} for sets in r.test_sets))
+        if reports_sample(r, configs[r.run.id])
+        else r
+        for r in results
+    ]
+
+
+def sample_text(samples: int) -> str:
+    """Return what an accuracy between the first and the last round is worth, as a sentence."""
+    error = f"√(p (1 - p) / {samples:,}), at most {50 / sqrt(samples):.1f} points"
+    return (
+        f"Between the first and the last round, at most {samples:,} samples of a test set are tested, except "
+        f"of clients' own: the accuracy p of such samples has a standard error of {error}."
+    )
+
+
+def sample_notes(rows: Iterable[ComparisonRow]) -> list[str]:
+    """Return a note for each size of samples, and which rows report rounds that were tested on them."""
+    notes = []
+    for samples, members in group_by(rows, lambda row: row.config.test_sample).items():
+        if samples is not None:
+            reported = [row.label for row in members if any(reports_sample(r, row.config) for r in row.runs)]
+            where = f"Such rounds are in the table: {', '.join(dict.fromkeys(reported))}." if reported else ""
+            where = where or "The rounds in the table are not among them; curves show them."
+            notes.append(f"{sample_text(samples)} {where}")
+    return notes
 
 
 def expected_test_sets(runs: Iterable[RunResult]) -> dict[SeedAndDomain, TestSets]:
@@ -47,17 +88,45 @@ def with_other_tests(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
     If FedLens trained none of a setting's rows, all of them decide.
     """
-    expected = {}
+    expected, samples = {}, {}
     for setting, members in group_by(rows, lambda row: row.setting).items():
         trained = [row for row in members if row.trained_by_fedlens]
         runs = (result for row in trained or members for result in row.runs)
         expected[setting] = expected_test_sets(runs), bool(trained)
-    return [replace(row, other_tests=_other_tests(row, *expected[row.setting])) for row in rows]
+        samples[setting] = trained if any(row.config.test_sample for row in trained) else []
+    return [
+        replace(
+            row,
+            other_tests=_other_tests(row, *expected[row.setting]) or _other_sample(row, samples[row.setting]),
+        )
+        for row in rows
+    ]
 
 
 def difference_of_rows(row: ComparisonRow, baseline: ComparisonRow) -> str:
     """Describe how a row's test sets differ from a baseline's; empty if they agree."""
-    return _other_tests(row, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
+    tests = _other_tests(row, expected_test_sets(baseline.runs), baseline.trained_by_fedlens)
+    return tests or _other_sample(row, [baseline])
+
+
+def _other_sample(row: ComparisonRow, others: Sequence[ComparisonRow]) -> str:
+    """Describe a row whose samples are of another size than most rows'; empty where no sample is reported.
+
+    A row that does not train has round 0 only, which is tested in full whatever the size.
+    """
+    compared = [one for one in others if one.trained_by_fedlens and _trains(one)]
+    if not compared or not (row.trained_by_fedlens and _trains(row)):
+        return ""
+    ours = row.config.test_sample
+    theirs = Counter(one.config.test_sample for one in compared).most_common(1)[0][0]
+    if ours == theirs or not any(reports_sample(r, x.config) for x in (row, *compared) for r in x.runs):
+        return ""
+    texts = ("whole test sets" if n is None else f"samples of {n:,} of a test set" for n in (ours, theirs))
+    return "tested between the first and the last round on " + " instead of ".join(texts)
+
+
+def _trains(row: ComparisonRow) -> bool:
+    return any(result.rounds != (0,) for result in row.runs)
 
 
 def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:

@@ -35,7 +35,7 @@ NAMED_FIELDS = 2
 LATER = {
     "data.classes": "all", "data.training_classes": "all", "data.class_order": "label",
     "data.shots_scope": "client", "partition.unseen": 0.0, "transfer": (), "further_data": (),
-    "held_out_share": "test",
+    "held_out_share": "test", "test_sample": None,
     "method.config.arithmetic": "fp32", "method.config.aggregation": "factors",
     "method.config.fair_weight": 0.01, "method.config.lowest_rank": 1,
     "method.config.stretch_mean": "classes",

@@ -394,8 +394,12 @@ def schedule_fields(
         values["time_limit"] = draw("time_limit")
     with right:
         values["keep_checkpoints"] = draw("keep_checkpoints")
-    values["held_out_share"] = draw("held_out_share") if values["held_out"] else draft.held_out_share
-    errors.place_row(("held_out", "held_out_share", "time_limit", "keep_checkpoints"))
+    left, right = st.columns(2, vertical_alignment="bottom")
+    with left:
+        values["test_sample"] = draw("test_sample")
+    with right:
+        values["held_out_share"] = draw("held_out_share") if values["held_out"] else draft.held_out_share
+    errors.place_row(("held_out", "held_out_share", "time_limit", "keep_checkpoints", "test_sample"))
     values["evaluate_every"] = draft.evaluate_every  # set only in files: the form preserves them
     return values
 

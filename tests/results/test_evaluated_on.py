@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,47 @@ def test_rows_of_fedlens_raise_no_alarm(tmp_path: Path, filled: Path) -> None:
     for rule in ("last", "best", "mean10"):
         assert not any(g.other_tests for g in compare(store, [1, 2], rule).rows)
         assert not any(g.other_tests for g in compare(Store(filled), [1, 2], rule, unfinished=True).rows)
+
+
+def test_rounds_tested_on_samples_say_so_and_are_not_compared_with_whole_test_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the domains' 60 test samples 20 are tested in between; the last round is as without the field."""
+    db, made = tmp_path / "runs.db", fill.a_round
+
+    def sampled(method: str, seed: int, round_: int, rounds: int, clients: tuple[str, ...]) -> object:
+        event = made(method, seed, round_, rounds, clients)
+        if not 0 < round_ < rounds:
+            return event
+        cells = [
+            c._replace(correct=c.correct // 3, total=20) if c.test_set > len(clients) else c
+            for c in event.cells
+        ]
+        return replace(event, cells=tuple(cells))
+
+    whole = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
+    monkeypatch.setattr(fill, "a_round", sampled)
+    wanted = fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1,), rounds=3, test_sample=20)
+    some = fill.done(db, wanted)
+    text = "at most 20 samples of a test set are tested, except of clients' own"
+    error = "standard error of √(p (1 - p) / 20), at most 11.2 points"
+
+    alone = compare(Store(db), [some], "mean10")
+    assert not any(row.other_tests for row in alone.rows), "rows of one sample are compared"
+    (note,) = (n for n in alone.notes if text in n)
+    assert error in note and note.endswith("Such rounds are in the table: FedOT, SDFed.")
+
+    last = compare(Store(db), [whole, some], "last")
+    assert not any(row.other_tests for row in last.rows), "the last round is tested in full"
+    (note,) = (n for n in last.notes if text in n)
+    assert note.endswith("The rounds in the table are not among them; curves show them.")
+    assert not any(text in n for n in compare(Store(db), [whole], "mean10").notes)
+
+    both = compare(Store(db), [whole, some], "mean10")
+    marked = {row.config.test_sample: row for row in both.rows if row.method == "fedot"}
+    assert marked[20].other_tests == "" and marked[None].other_tests == (
+        "tested between the first and the last round on whole test sets instead of samples of 20 of a "
+        "test set"
+    )
+    assert difference(marked[None], marked[20], "whole") is None
+    assert difference(marked[20], marked[None], "whole") is None

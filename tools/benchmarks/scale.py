@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -38,11 +39,13 @@ def make_loop(
     rounds: int,
     share: float,
     clip: str,
+    test_sample: int | None = None,
 ) -> Loop:
     """Make a run of drawn features, with one thread."""
     torch.set_num_threads(1)
     reads = drawn.reads_of(method, clip, **fields)
     federation = drawn.federation(clients, classes, own, test=own, reads=reads, clip=clip)
+    federation = replace(federation, test_sample=test_sample)
     return Loop(drawn.build(method, federation, **fields), federation, rounds, share)
 
 
@@ -87,10 +90,21 @@ def main(
     chunk: int = 32,
     clip: Annotated[str, typer.Option(help="ViT-B-32 or mini-vit, with drawn weights")] = "ViT-B-32",
     evaluate: Annotated[bool, typer.Option(help="evaluate rounds; without it, round 0 alone")] = True,
+    test_sample: Annotated[int | None, typer.Option(help="the experiment's field of this name")] = None,
 ) -> None:
     """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
     fields = dict(f.split("=", 1) for f in field or ())
-    given = method, clients, classes, samples, fields, rounds + (not evaluate), participation, clip
+    given = (
+        method,
+        clients,
+        classes,
+        samples,
+        fields,
+        rounds + (not evaluate),
+        participation,
+        clip,
+        test_sample,
+    )
     loop = make_loop(*given)
     loop.chunk, loop.evaluate_every = chunk, 1 if evaluate else rounds + 2
     variables = {**environment_for(CPU), "OMP_NUM_THREADS": "1"}

@@ -26,6 +26,7 @@ def after_aggregation(
     full: bool,
     chunk: int,
     should_stop: Callable[[], bool],
+    between: bool = False,
 ) -> list[Cell]:
     """Evaluate every model, each with its own cohort's backbone.
 
@@ -39,33 +40,35 @@ def after_aggregation(
     Args:
         evaluators: of ``Worker``.
         chunk: clients' own models in one part.
+        between: whether the round is neither the first nor the last, see ``Federation.in_between``.
     """
     cells: list[Cell] = []
     for cohort, home in enumerate(evaluators):
-        for space, evaluator in enumerate(home.spaces):
+        for space, whole in enumerate(home.spaces):
+            evaluator = whole.in_between if between else whole
             if not evaluator.has_samples:
                 continue
             place = cohort, space
             with torch.no_grad():
-                there = state if evaluator is home else home.method.retarget(state, evaluator.method)
+                there = state if whole is home else home.method.retarget(state, evaluator.method)
                 models = check_models(evaluator.method, evaluator.method.models(there))
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)
-            parts = _own_models(place, evaluator, models, full, chunk)
+            parts = _own_models(place, evaluator, models, full, between, chunk)
             for result in executor.evaluate(parts, should_stop):
                 cells += result.cells
     return cells
 
 
 def _own_models(
-    place: tuple[int, int], evaluator: Evaluator, models: Models, full: bool, chunk: int
+    place: tuple[int, int], evaluator: Evaluator, models: Models, full: bool, between: bool, chunk: int
 ) -> Iterator[OwnModels]:
     """Yield the clients' models in chunks, each of which is made when it is needed."""
     for clients in evaluator.with_own_models(models).split(1 if evaluator.homes else chunk):
         if len(clients):
             params = {n: _rows(v, clients) for n, v in models.clients.items()}
-            yield OwnModels(*place, clients, params, full)
+            yield OwnModels(*place, clients, params, full, between)
 
 
 def _global_score(

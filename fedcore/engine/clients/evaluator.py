@@ -63,6 +63,7 @@ class Evaluator:
         trained_on: the federation of the clients' training data, if this one is of another label space.
         homes: the federation of each client's training data, if each trains among its own classes; models are
             then evaluated one by one.
+        between: whether to test as between the first and the last round, see ``Federation.in_between``.
         note: called after each forward pass with the samples and the predicted classes, on the CPU.
             Shape: (models or 1, samples), (models, samples).
     """
@@ -74,6 +75,7 @@ class Evaluator:
     scores_global: bool = True
     trained_on: Federation | None = None
     homes: tuple[Federation, ...] = ()
+    between: bool = False
     note: Callable[[Tensor, Tensor], None] | None = None
 
     @cached_property
@@ -92,6 +94,13 @@ class Evaluator:
             for space in self.federation.label_spaces
         )
         return self, *others
+
+    @cached_property
+    def in_between(self) -> Evaluator:
+        """Itself between the first and the last round; the same if the run samples no test set."""
+        if self.federation.test_sample is None:
+            return self
+        return replace(self, federation=self.federation.in_between, between=True)
 
     @property
     def has_samples(self) -> bool:
@@ -138,8 +147,9 @@ class Evaluator:
 
     @cached_property
     def _test_rows(self) -> Tensor:
-        """Every test sample once, ascending. Shape: (samples,)."""
-        rows: Tensor = self._test.flat.unique()
+        """Every test sample once, those of class sets too, ascending. Shape: (samples,)."""
+        sets = None if self._is_sample else self.federation.class_sets
+        rows: Tensor = torch.cat([self._test.flat, *([] if sets is None else [sets.rows])]).unique()
         return rows
 
     def with_own_models(self, models: Models) -> Tensor:
@@ -200,13 +210,15 @@ class Evaluator:
         self, stage: int, params: Params, head: Params, clients: Tensor, coverage: Coverage
     ) -> list[Cell]:
         """Evaluate some clients' own models on test samples, with the passes that the coverage needs."""
-        own_only = coverage == "own" and (self.federation.class_sets is None or self._is_sample)
+        # One pass over all samples serves all test sets, unless few of the samples are asked for.
+        few = coverage == "own" or (coverage == "domains" and self.between)
+        apart = few and (self.federation.class_sets is None or self._is_sample)
         each = self._one_by_one(params, head)
 
         def score(indices: Sequence[Tensor]) -> list[Scores]:
             return [self.score(params, head, index) for index in indices]
 
-        if self._in_batches or own_only:
+        if self._in_batches or apart:
             if coverage == "all":
                 sums = self._matrix(score, self._test)
                 cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
@@ -215,8 +227,8 @@ class Evaluator:
                 cells = self._diagonal(TEST, stage, clients + 1, sums)
             else:
                 cells = []
-            if coverage == "domains":
-                domains = self._sets[self._sets >= len(self.federation.problem.clients)]
+            domains = self._sets[self._sets >= len(self.federation.problem.clients)]
+            if coverage == "domains" and len(domains):
                 sums = self._matrix(score, self.federation.test.select(domains))
                 cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
             return cells + self._class_cells(stage, score, each, clients)

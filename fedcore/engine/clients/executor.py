@@ -81,7 +81,7 @@ class OwnModels:
 
     Attributes:
         space: 0 for the label space of training, else the number of one of ``Federation.label_spaces``.
-        full: whether to evaluate the full matrix, see ``evaluation.after_aggregation``.
+        full, between: see ``evaluation.after_aggregation``.
 
     Shape: clients (chunk,), ascending; params (chunk, ...).
     """
@@ -91,6 +91,7 @@ class OwnModels:
     clients: Tensor
     params: Params
     full: bool
+    between: bool
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,7 @@ class Worker:
                 # As in ``train``: indexing writes out what is broadcast.
                 each = torch.arange(len(part.clients), device=self.device)
                 params = {name: value[each] for name, value in given.items()}
+                evaluator = evaluator.in_between if part.between else evaluator
                 return PartResult(evaluator.own_models(params, part.clients, part.full))
             given = GlobalModel(given)
             if self._head[0] != part.model:
