@@ -496,7 +496,7 @@ class Experiment(Part):
     test_sample: int | None = Field(
         None,
         ge=1,
-        title="samples of a test set in between",
+        title="test samples in between",
         description="Samples of each test set between the first and the last round, drawn once for the run; "
         "clients' own test sets and those of their classes are always used in full, and so is every test set "
         "in the first and last round; default: all",
