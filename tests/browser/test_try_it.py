@@ -84,7 +84,7 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
 @pytest.mark.parametrize(
     ("rounds", "without", "methods"),
     [
-        pytest.param(4, LONG, ALL[:2], id="the quick methods"),
+        pytest.param(8, LONG, ALL[:2], id="the quick methods"),
         pytest.param(None, (), ALL, marks=pytest.mark.slow, id="as it is"),
     ],
 )
