@@ -193,11 +193,22 @@ def test_another_account_holds_what_it_can_open(mode, can, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if not name.startswith("cluster-")])
 def test_every_family_finds_no_defect(name, tmp_path):
     """Few attempts of each, in the order of a whole campaign."""
     if (why := FAMILIES[name].needs()) is not None:
         pytest.skip(why)
     attempts = FAMILIES[name].attempts
     done = campaign([name], min(3, attempts) / attempts, tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_families_of_a_cluster_find_no_defect(tmp_path):
+    """One attempt of each in one campaign, as most share a cluster."""
+    names = [name for name in FAMILIES if name.startswith("cluster-")]
+    if (why := FAMILIES[names[0]].needs()) is not None:
+        pytest.skip(why)
+    done = campaign(names, 0.01, tmp_path)
     assert done.returncode == 0, done.stdout

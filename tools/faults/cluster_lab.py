@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,7 @@ SECONDS = 400.0
 wait_for = partial(_lab.wait_for, poll=0.05)
 """The node's processes need the cores."""
 COUNT = 4
+ENDED = ("done", "failed", "stopped", "interrupted")
 LONG: dict[str, Any] = EXPERIMENT | {"rounds": 15}
 """Some seconds, in which a fault can hit a run that trains."""
 SMALL = ("--num-cpus", "1", "--object-store-memory", "100000000", "--node-name")
@@ -124,14 +125,12 @@ class Cluster:
         if self.row(run_id).ended:
             raise Defect(f"run {run_id} is {self.row(run_id).state}: {self.row(run_id).status_text}")
 
-    def becomes(self, run_id: int, state: str) -> str:
-        """Wait until a run has a state; returns the reason that its row gives."""
-        wait_for(
-            lambda: self.row(run_id).ended or self.row(run_id).state == state, f"run {run_id} trains", SECONDS
-        )
+    def becomes(self, run_id: int, status: str) -> str:
+        """Wait until a run has ended, with this status in its row; returns the reason that the row gives."""
+        wait_for(lambda: self.row(run_id).status in ENDED, f"run {run_id} trains", SECONDS)
         row = self.row(run_id)
-        if row.state != state:
-            raise Defect(f"run {run_id} is {row.state} ({row.status_text}), not {state}")
+        if row.status != status:
+            raise Defect(f"run {run_id} is {row.status} ({row.status_text}), not {status}")
         return row.status_text or ""
 
     def processes(self, words: str) -> list[psutil.Process]:
@@ -192,6 +191,26 @@ class Cluster:
             yield release
         finally:
             release()
+
+    @contextmanager
+    def joined(
+        self, folder: Path, name: str, *options: str, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a further node, which ends with the block."""
+        log, given = folder / f"{name}.log", {**self.variables, **variables}
+        with ray_start(log, "--address", self.address, *SMALL, name, *options, variables=given) as process:
+            yield process
+
+    @contextmanager
+    def served(
+        self, folder: Path, *options: str, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[Cluster]:
+        """Serve a database of its own, which has no runs, with a further worker on this cluster."""
+        db = copy(self.lab.empty, folder)
+        shutil.copytree(self.lab.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
+        given = {**self.variables, **variables}
+        with worker(db, self.address, *options, variables=given) as process:
+            yield replace(self, db=db, worker=process, variables=given)
 
 
 def has_ray() -> str | None:

@@ -1,19 +1,25 @@
-"""Faults of runs and of their reservations while a worker serves a cluster, which the attempts share."""
+"""Faults of runs on a cluster, and changes of its queue, while a worker serves it."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import psutil
 
-from tools.faults.cluster_lab import Cluster, has_ray, long_rows, standing
+from fedcore.jobs import force_stop
+from tests.support.cluster import OWN_METHOD
+from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing, wait_for
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
 
+STOPPED_SECONDS = 30
 REMOVE = """
 import sys, ray
 from ray.util.placement_group import PlacementGroup
@@ -51,6 +57,58 @@ def process(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     return Verdict(Outcome.MENDED, said)
 
 
+def stop(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A run is stopped, and resumed."""
+    made, run_id = _begun(lab, rng)
+    made.store.runs.stop([run_id])
+    said = made.becomes(run_id, "stopped")
+    _trains_to_the_end(made, lab, run_id)
+    return Verdict(Outcome.MENDED, said)
+
+
+def hung(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """The run's process hangs and does not obey a stop: a kill ends it, and frees its device."""
+    made, run_id = _begun(lab, rng)
+    (one,) = made.processes(f"fedlens run-{run_id}-")
+    one.suspend()
+    made.store.runs.stop([run_id])
+    if not force_stop(made.store, run_id):
+        raise Defect("it was not killed")
+    said = made.becomes(run_id, "stopped")
+    wait_for(lambda: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE, "it lives", SECONDS)
+    _trains_to_the_end(made, lab, run_id)
+    return Verdict(Outcome.MENDED, said)
+
+
+def moved(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A run that is moved to the top of the queue is the next to start."""
+    made = standing(lab)
+    ids = made.queue(count=6)
+    made.reach(ids[0], 1)
+    last = int(rng.choice(ids[4:]))
+    if made.store.queue.move([last]) != [last]:
+        raise Defect("it was not moved")
+    made.finish(ids=ids, rows=long_rows(lab))
+    order = sorted(ids, key=lambda run_id: made.row(run_id).started_at or 0)
+    if last not in order[:4]:  # two train, and one more may have been claimed in the moment of the move
+        raise Defect(f"the runs started in the order {order}")
+    return Verdict(Outcome.MENDED, f"run {last} was number {order.index(last) + 1}")
+
+
+def slots(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """The number of runs at once changes while runs wait."""
+    made = standing(lab)
+    ids = made.queue(EXPERIMENT, 6)
+    try:
+        for number in (*rng.permutation([2, 3, 4]), 1):
+            made.store.queue.set_slots("nodes/cpu", int(number))
+            time.sleep(float(rng.uniform(0, 2)))
+        made.finish(ids=ids)
+    finally:
+        made.store.queue.set_slots("nodes/cpu", 1)
+    return Verdict(Outcome.UNAFFECTED, "all done")
+
+
 def device(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A run asks for a device that no node has: it waits, holds nothing up, and can be stopped."""
     made = standing(lab)
@@ -61,6 +119,44 @@ def device(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     made.store.runs.stop([run_id])
     made.becomes(run_id, "stopped")
     return Verdict(Outcome.REFUSED, said)
+
+
+def method(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A method file raises on the node: the fault names its line, and ends no other method's runs."""
+    content = OWN_METHOD.replace("        loss = ", "        assert self.problem is None\n        loss = ")
+    file, toml = folder / "faulty.py", folder / "faults.toml"
+    file.write_text(content)
+    toml.write_text(
+        'name = "Faulty"\nrounds = 3\nseeds = [1, 2, 3]\n'
+        '[data]\nname = "rotated-digits"\ndomains = ["rot0", "rot45"]\nshots = 4\n'
+        '[[methods]]\nname = "sent-bias"\n[[methods]]\nname = "promptfl"\n'
+    )
+    line = next(i for i, text in enumerate(content.splitlines(), 1) if "assert" in text)
+    state = {"FEDLENS_STATE": str(folder / "state")}
+    with standing(lab).served(folder, variables=state) as made:
+        command = [sys.executable, "-m", "fedcore", "run", str(toml), "--methods", str(file), "--queue"]
+        done = subprocess.run(
+            [*command, "--no-worker", "--db", str(made.db)],
+            env={**os.environ, **made.variables},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise Defect(f"the experiment was not queued: {done.stderr[-300:]}")
+        wait_for(lambda: not made.store.queue.ids() and _rest(made), "no end", SECONDS)
+        runs = made.store.runs.of_experiments([1])
+        states = {(run.method, run.state) for run in runs}
+        failed = [run for run in runs if run.state == "failed"]
+        if states > {("sent-bias", "failed"), ("sent-bias", "stopped"), ("promptfl", "done")} or not failed:
+            raise Defect(f"the runs are {states}: {runs[0].status_text}")
+        said = failed[0].status_text or ""
+    if f"{file}:{line}" not in said:
+        raise Defect(f"the reason is {said}, not line {line}")
+    return Verdict(Outcome.REFUSED, said)
+
+
+def _rest(made: Cluster) -> bool:
+    return all(run.ended for run in made.store.runs.of_experiments([1]))
 
 
 def foreign(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
@@ -101,11 +197,55 @@ def removed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     return Verdict(Outcome.MENDED, f"{states}: {'; '.join(notices) or 'no run noticed it'}")
 
 
+def paused(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node does not react for half a minute while it trains."""
+    made = standing(lab)
+    ids = made.queue(count=3)
+    wait_for(lambda: any(made.row(i).device == "beta/cpu" for i in ids), "no run on beta", SECONDS)
+    time.sleep(float(rng.uniform(0, 3)))
+    raylets = [p for p in made.processes("--node_name=beta") if p.name() == "raylet"]
+    if len(raylets) != 1:
+        raise Defect(f"{len(raylets)} raylets")
+    os.kill(raylets[0].pid, signal.SIGSTOP)
+    try:
+        time.sleep(STOPPED_SECONDS)
+        said = made.state("beta")
+    finally:
+        os.kill(raylets[0].pid, signal.SIGCONT)
+    made.finish(ids=ids, rows=long_rows(lab))
+    made.says("beta", "ready")
+    return Verdict(Outcome.MENDED, said)
+
+
+def databases(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """Two databases have a worker each on one cluster: none waits until the other one's queue is empty."""
+    made = standing(lab)
+    with made.served(folder) as other:
+        other.says("beta", "ready")
+        ids = made.queue(count=40)  # they take longer than a reservation is kept
+        wait_for(lambda: any(made.row(i).ended for i in ids), "no run begins", SECONDS)
+        theirs = other.queue(EXPERIMENT, 2)
+        other.finish(ids=theirs)
+        left = len(set(made.store.queue.ids()) & set(ids))
+        made.store.runs.stop(made.store.queue.ids())
+        wait_for(lambda: all(made.row(i).ended for i in ids), "no end", SECONDS)
+    if not left:
+        raise Defect("the second database waited for the end of the first one's queue")
+    return Verdict(Outcome.MENDED, f"{left} runs of the first one were queued at the end of the second's")
+
+
 ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict]]] = {
     "process": (3, "the process of a run on a node is killed", process),
+    "stop": (2, "a run on a node is stopped and resumed", stop),
+    "hung": (2, "a run on a node hangs, and is killed after a stop", hung),
+    "moved": (2, "a queued run is moved to the top", moved),
+    "slots": (2, "the number of runs at once changes while runs wait", slots),
     "device": (3, "a run asks for a device that no node has", device),
+    "method": (1, "a method file raises on a node", method),
     "foreign": (4, "another job holds one node, or both", foreign),
     "removed": (4, "another job removes reservations", removed),
+    "paused": (1, "a node does not react for 30 s", paused),
+    "databases": (1, "two databases have workers on one cluster", databases),
 }
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, attempts, attempt, has_ray)
