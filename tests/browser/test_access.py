@@ -148,9 +148,9 @@ def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus_and_a_star_
         reached.append(found["text"])
         if found["tag"] in ("A", "BUTTON", "MAIN", "SUMMARY"):
             try:
-                page.wait_for_function(RING_IS_SHOWN, timeout=3000)  # a busy browser draws it later
+                page.wait_for_function(RING_IS_SHOWN, timeout=15_000)  # a busy browser draws it later
             except TimeoutError:
-                hidden.append(found)
+                hidden.append((found, page.evaluate(RING)))
     assert not hidden
     for text in (
         "Experiments",
