@@ -163,9 +163,17 @@ class Cluster:
                 break
         self._wanted = wanted
         self.reservations.reconcile([request for _, request in wanted])
-        some = any(state.problem is None for state in states)
+        nodes = [state.node for state in states if state.problem is None]
         for run, request in wanted:
-            waits[run.id] = self.reservations.waits_for(request) if some else "a node that can be used"
+            there = [
+                node.gpus if request.gpus else node.cpus for node in nodes if node.id not in request.without
+            ]
+            if not nodes:
+                waits[run.id] = "a node that can be used"
+            elif sum(there) < request.parts:  # Ray sees that each part fits, and not that they do not all fit
+                waits[run.id] = f"{request}; the nodes that can train it have {sum(there)}"
+            else:
+                waits[run.id] = self.reservations.waits_for(request)
         cluster_nodes.write(self._store, states, self._over, self._shared, waits)
 
     def _next_runs(self) -> Iterator[QueuedRun]:

@@ -209,6 +209,9 @@ def test_pages_say_what_ray_answers(db, queued):
     cluster(db, SMALL, over=2, room=0)
     said = cluster_nodes.read(Store(db)).waits[run_id]
     assert said == "2 times 1 CPU, which other runs or jobs of the cluster hold"
+    cluster(db, SMALL, over=5)
+    said = cluster_nodes.read(Store(db)).waits[run_id]
+    assert said == "5 times 1 CPU; the nodes that can train it have 4"
     _, watch = cluster(db, SMALL)
     watch.ray.nodes = []  # for example, all of them are smaller
     set_config(db, "$.seed", "1")

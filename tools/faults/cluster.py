@@ -62,7 +62,7 @@ def spread(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A run that is to be spread over both commits waits."""
     with cluster(lab, folder, {"PYTHONPATH": other_code(folder)}, 1, ("--over", "2")) as made:
         said = made.says("beta", "has other code of FedLens")
-        expected = "2 times 1 CPU, which no node has that can train it"
+        expected = "2 times 1 CPU; the nodes that can train it have 1"
         wait_for(lambda: made.waits() == expected, f"it waits for {made.waits()}", SECONDS)
     return Verdict(Outcome.REFUSED, said)
 
