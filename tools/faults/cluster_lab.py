@@ -49,7 +49,7 @@ wait_for = partial(_lab.wait_for, poll=0.05)
 """The node's processes need the cores."""
 COUNT = 4
 ENDED = ("done", "failed", "stopped", "interrupted")
-LONG: dict[str, Any] = EXPERIMENT | {"rounds": 15}
+LONG: dict[str, Any] = EXPERIMENT | {"rounds": 40}
 """Some seconds, in which a fault can hit a run that trains."""
 SMALL = ("--num-cpus", "1", "--object-store-memory", "100000000", "--node-name")
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
@@ -140,6 +140,12 @@ class Cluster:
             with suppress(psutil.Error):
                 found += psutil.Process(node.pid).children(recursive=True)
         return [p for p in found if words in title(p)]
+
+    def process_of(self, run_id: int) -> psutil.Process:
+        """Return the process that trains a run; Ray sets its title a moment after it has begun."""
+        words = f"fedlens run-{run_id}-"
+        wait_for(lambda: self.processes(words) or self.row(run_id).ended, "no process of the run", SECONDS)
+        return self.processes(words)[0]
 
     def finish(self, *nodes: str, ids: list[int] | None = None, rows: Rows | None = None) -> None:
         """Wait until runs are done, on these nodes, and compare their rows with those of this machine.

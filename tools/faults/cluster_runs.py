@@ -48,7 +48,7 @@ def _trains_to_the_end(made: Cluster, lab: Lab, run_id: int) -> None:
 def process(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The run's process is killed: the run is interrupted, and goes on with the same rows."""
     made, run_id = _begun(lab, rng)
-    (one,) = made.processes(f"fedlens run-{run_id}-")
+    one = made.process_of(run_id)
     one.kill()
     said = made.becomes(run_id, "interrupted")
     if "was killed" not in said:
@@ -69,7 +69,7 @@ def stop(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 def hung(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The run's process hangs and does not obey a stop: a kill ends it, and frees its device."""
     made, run_id = _begun(lab, rng)
-    (one,) = made.processes(f"fedlens run-{run_id}-")
+    one = made.process_of(run_id)
     one.suspend()
     made.store.runs.stop([run_id])
     if not force_stop(made.store, run_id):
