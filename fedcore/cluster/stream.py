@@ -224,18 +224,17 @@ class RemoteEngine:
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
-        # It is over once the task has returned, because only then are its devices free for the next run. What
-        # it still sends is read, as a full stream would hold it up. If even a kill does not reach it, for
-        # example because the system has stopped its process, it ends with its reservation.
+        # The stream is read to its end, because only then has the task freed its devices for the next run.
+        # Python's `next` would wait for ever for a process that the system has stopped. If even a kill does not
+        # reach such a process, it ends with its reservation.
         for force in (False, True):
             end = time.monotonic() + CANCEL_SECONDS
             with suppress(self._ray.exceptions.RayError, StopIteration):
                 self._ray.cancel(items, force=force)
                 while time.monotonic() < end:
-                    while items.next_ready():
-                        next(items)
-                    if self._ray.wait([items.completed()], timeout=LOOK_SECONDS, fetch_local=False)[0]:
-                        return
+                    items._next_sync(LOOK_SECONDS)
+                continue
+            return
 
 
 def _arrived(sent: Sent, folder: Path) -> Event:

@@ -49,7 +49,7 @@ wait_for = partial(_lab.wait_for, poll=0.05)
 """The node's processes need the cores."""
 COUNT = 4
 ENDED = ("done", "failed", "stopped", "interrupted")
-LONG: dict[str, Any] = EXPERIMENT | {"rounds": 40}
+LONG: dict[str, Any] = EXPERIMENT | {"rounds": 100}
 """Some seconds, in which a fault can hit a run that trains."""
 SMALL = ("--num-cpus", "1", "--object-store-memory", "100000000", "--node-name")
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
