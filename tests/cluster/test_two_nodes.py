@@ -126,7 +126,7 @@ def test_a_process_that_has_run_a_method_file_trains_nothing_else(db, watch, tmp
         assert process is not None
         step_until(supervisor, lambda: row(db, run_id).ended)
     assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
-    wait_for(lambda: not process.is_running())
+    wait_for(lambda: not process.is_running(), 400)
 
 
 def test_killing_a_run_does_not_wait_for_its_node(db, watch):

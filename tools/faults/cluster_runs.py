@@ -36,7 +36,7 @@ def _begun(lab: Lab, rng: np.random.Generator) -> tuple[Cluster, int]:
     """Return the shared cluster and a run that trains there and has recorded a random round."""
     made = standing(lab)
     (run_id,) = made.queue()
-    made.reach(run_id, int(rng.integers(0, 9)))
+    made.reach(run_id, int(rng.integers(1, 9)))
     return made, run_id
 
 

@@ -41,7 +41,7 @@ def worker_killed(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The worker is killed; another one goes on with the same rows."""
     with standing(lab).served(folder) as made:
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 9)))
+        made.reach(run_id, int(rng.integers(1, 9)))
         made.worker.kill()
         made.worker.wait(20)
         with worker(made.db, made.address, variables=made.variables):
@@ -55,7 +55,7 @@ def takeover(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """A further worker takes over while runs wait: the first ends with its runs, and all are done."""
     with standing(lab).served(folder) as made:
         ids = made.queue(count=6)
-        made.reach(ids[0], int(rng.integers(0, 9)))
+        made.reach(ids[0], int(rng.integers(1, 9)))
         with worker(made.db, made.address, variables=made.variables):
             made.finish(ids=ids, rows=long_rows(lab))
             attempts = [made.row(run_id).attempt for run_id in ids]
@@ -70,7 +70,7 @@ def upgrade(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     other = {"PYTHONPATH": other_code(folder)}
     with standing(lab).served(folder) as made:
         ids = made.queue(count=5)
-        made.reach(ids[0], int(rng.integers(0, 9)))
+        made.reach(ids[0], int(rng.integers(1, 9)))
         with worker(made.db, made.address, variables={**made.variables, **other}):
             wait_for(lambda: made.worker.poll() is not None, "the first worker stays", SECONDS)
             first = [run_id for run_id in ids if made.row(run_id).ended]
@@ -174,7 +174,7 @@ def actor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         (expected,) = made.queue()
         made.becomes(expected, "done")
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 9)))
+        made.reach(run_id, int(rng.integers(1, 9)))
         actors = made.processes("ray::Actor")
         actors[int(rng.integers(len(actors)))].kill()
         made.finish(ids=[run_id], rows=recorded(made.db, expected))
@@ -189,7 +189,7 @@ def spread_node(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
             (expected,) = made.queue(THREE)
             made.becomes(expected, "done")
             (run_id,) = made.queue(THREE)
-            made.reach(run_id, int(rng.integers(0, 9)))
+            made.reach(run_id, int(rng.integers(1, 9)))
             end(gamma)
             said = made.waits_for(run_id, "3 times 1 CPU")
         with made.joined(folder, "gamma"):
@@ -203,7 +203,7 @@ def head(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     with cluster(lab, folder, count=1) as made:
         made.finish()
         (run_id,) = made.queue()
-        made.reach(run_id, int(rng.integers(0, 9)))
+        made.reach(run_id, int(rng.integers(1, 9)))
         processes = [p for p in made.processes("gcs_server") if p.name() == "gcs_server"]
         if rng.integers(2):
             end(made.alpha)
