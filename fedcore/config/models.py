@@ -420,7 +420,7 @@ class RunConfig(Part):
     held_out_share: HeldOutShare = "test"
     seed: Annotated[int, Field(le=LARGEST_INTEGER)]
     evaluate_every: int = 1
-    test_sample: int | None = None
+    test_sample: Annotated[int, Field(ge=1, le=LARGEST_INTEGER)] | None = None
     cohorts: tuple[CohortConfig, ...] = ()
     transfer: tuple[TransferConfig, ...] = ()
     further_data: tuple[FurtherDataConfig, ...] = ()
