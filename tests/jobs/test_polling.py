@@ -44,7 +44,7 @@ def test_eight_sessions_poll_while_a_job_writes(
 
     def session(number: int) -> None:
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end or polls[number] < 2:  # a busy machine takes longer
                 poll(db, ids, number)
                 polls[number] += 1
         except Exception as error:  # noqa: BLE001 - a thread's exception is the test's to report

@@ -203,7 +203,7 @@ def paused(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     ids = made.queue(count=3)
     wait_for(lambda: any(made.row(i).device == "beta/cpu" for i in ids), "no run on beta", SECONDS)
     time.sleep(float(rng.uniform(0, 3)))
-    raylets = [p for p in made.processes("--node_name=beta") if p.name() == "raylet"]
+    raylets = [p for p in made.processes("--node-name=beta") if p.name() == "raylet"]
     if len(raylets) != 1:
         raise Defect(f"{len(raylets)} raylets")
     os.kill(raylets[0].pid, signal.SIGSTOP)
