@@ -199,15 +199,6 @@ class Cluster:
             release()
 
     @contextmanager
-    def joined(
-        self, folder: Path, name: str, *options: str, variables: Mapping[str, str] = NO_VARIABLES
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a further node, which ends with the block."""
-        log, given = folder / f"{name}.log", {**self.variables, **variables}
-        with ray_start(log, "--address", self.address, *SMALL, name, *options, variables=given) as process:
-            yield process
-
-    @contextmanager
     def served(
         self, folder: Path, *options: str, variables: Mapping[str, str] = NO_VARIABLES
     ) -> Iterator[Cluster]:

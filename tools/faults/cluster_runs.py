@@ -15,6 +15,7 @@ import psutil
 
 from fedcore.jobs import force_stop
 from tests.support.cluster import OWN_METHOD
+from tests.support.jobs import recorded
 from tools.faults.cluster_lab import SECONDS, Cluster, has_ray, long_rows, standing, wait_for
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
@@ -217,21 +218,18 @@ def paused(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     return Verdict(Outcome.MENDED, said)
 
 
-def databases(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """Two databases have a worker each on one cluster: none waits until the other one's queue is empty."""
-    made = standing(lab)
-    with made.served(folder) as other:
-        other.says("beta", "ready")
-        ids = made.queue(count=40)  # they take longer than a reservation is kept
-        wait_for(lambda: any(made.row(i).ended for i in ids), "no run begins", SECONDS)
-        theirs = other.queue(EXPERIMENT, 2)
-        other.finish(ids=theirs)
-        left = len(set(made.store.queue.ids()) & set(ids))
-        made.store.runs.stop(made.store.queue.ids())
-        wait_for(lambda: all(made.row(i).ended for i in ids), "no end", SECONDS)
-    if not left:
-        raise Defect("the second database waited for the end of the first one's queue")
-    return Verdict(Outcome.MENDED, f"{left} runs of the first one were queued at the end of the second's")
+def actor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A process of a run over two nodes is killed: the run goes on by itself with the same rows."""
+    with standing(lab).served(folder, "--over", "2") as made:
+        (expected,) = made.queue()
+        made.becomes(expected, "done")
+        (run_id,) = made.queue()
+        made.reach(run_id, int(rng.integers(1, 9)))
+        actors = made.processes("ray::Actor")
+        actors[int(rng.integers(len(actors)))].kill()
+        made.finish(ids=[run_id], rows=recorded(made.db, expected))
+        said = [n.message for n in made.row(run_id).notices if "again by itself" in n.message]
+    return Verdict(Outcome.MENDED, f"{len(actors)} actors; {'; '.join(said) or 'it had ended'}")
 
 
 ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict]]] = {
@@ -244,8 +242,8 @@ ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict]]] = {
     "method": (1, "a method file raises on a node", method),
     "foreign": (4, "another job holds one node, or both", foreign),
     "removed": (4, "another job removes reservations", removed),
+    "actor": (2, "a process of a run over two nodes is killed", actor),
     "paused": (1, "a node does not react for 30 s", paused),
-    "databases": (1, "two databases have workers on one cluster", databases),
 }
 FAMILIES = tuple(
     Family(f"cluster-{name}", about, attempts, attempt, has_ray)
