@@ -32,14 +32,12 @@ class NodeReport:
 
     Attributes:
         versions: of FedLens, Python and the packages that compute a run's numbers.
-        missing: the requested folders and weights that it cannot read.
-        readable: those that it can read.
+        readable: the requested folders and weights that it can read.
         problem: the reason why no run can train there; None if it can.
     """
 
     devices: tuple[Device, ...]
     versions: dict[str, str]
-    missing: tuple[str, ...]
     readable: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -71,9 +69,8 @@ def report(
         trial: whether to compute something on each device, which takes seconds.
     """
     readable = tuple(need for need in needs if can_read(need, working_folder))
-    missing = tuple(need for need in needs if need not in readable)
     found = tuple(devices.list_devices())
-    return NodeReport(found, versions(), missing, readable, _problem(marker, found, gpus, trial))
+    return NodeReport(found, versions(), readable, _problem(marker, found, gpus, trial))
 
 
 def in_words(needs: Iterable[str]) -> str:

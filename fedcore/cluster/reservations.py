@@ -1,7 +1,7 @@
 """Devices that Ray reserves for a run before the run starts, as a placement group.
 
-Ray is the only scheduler: it knows what is free, whoever uses the rest of the cluster, and its autoscaler
-starts nodes for reservations that wait. FedLens says what a run needs, and which nodes cannot train it.
+Ray is the only scheduler. It knows what the jobs of all users leave free, and its autoscaler starts nodes for
+reservations that wait. FedLens says what a run needs, and which nodes cannot train it.
 """
 
 from __future__ import annotations

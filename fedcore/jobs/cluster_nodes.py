@@ -212,7 +212,6 @@ class NodeView:
 
     Attributes:
         pools: names under which its runs are stored and its slots are set.
-        missing: folders and weights that queued runs need and that it cannot read.
         problem: the reason why runs cannot start there; None if they can.
         notes: differences of versions that its runs record.
     """
@@ -222,7 +221,6 @@ class NodeView:
     gpus: int
     pools: tuple[str, ...]
     devices: tuple[Device, ...]
-    missing: tuple[str, ...]
     problem: str | None
     notes: tuple[str, ...]
 
@@ -306,7 +304,6 @@ def _view(state: NodeState) -> NodeView:
         gpus=node.gpus,
         pools=tuple(f"{node.name}/{kind}" for kind in kinds),
         devices=report.devices if report else (),
-        missing=report.missing if report else (),
         problem=state.problem,
         notes=(*state.notes, *held),
     )

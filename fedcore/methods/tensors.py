@@ -49,7 +49,7 @@ def _rows_times() -> Any:
     """Return the function for autograd, defined on first use because its base class is torch's."""
 
     class RowsTimes(torch.autograd.Function):
-        """x W^T; the gradient of W is no transposed view, which the optimiser would have to copy."""
+        """x W^T, with a gradient of W in the memory order of W, so that the optimiser copies nothing."""
 
         @staticmethod
         def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
     def ask(watch: ClusterWatch, place: connection.Node, needs: tuple[str, ...], trial: bool) -> NodeReport:
         asked.append((place.name, trial))
-        return NodeReport((), node.versions(), missing=())
+        return NodeReport((), node.versions())
 
     ray = SimpleNamespace(
         exceptions=SimpleNamespace(RayError=OSError),
@@ -104,7 +104,7 @@ def test_a_node_returns_once_it_has_passed_a_trial(watch, reports, monkeypatch):
     wait_for(lambda: problem(watch) is None)
     assert [asked for asked in reports if asked[1]] == [("small", True)]
 
-    sick = NodeReport((), node.versions(), missing=(), problem="its device cpu cannot compute")
+    sick = NodeReport((), node.versions(), problem="its device cpu cannot compute")
     monkeypatch.setattr(ClusterWatch, "_ask", lambda watch, place, needs, trial: sick)
     watch.rest("1", "its disk is full")
     wait_for(lambda: problem(watch) == "rests after a fault: its device cpu cannot compute")
@@ -115,7 +115,7 @@ def test_a_trial_is_no_answer_to_a_fault_that_came_after_it(watch, monkeypatch):
     def ask(watch: ClusterWatch, place: connection.Node, needs: tuple[str, ...], trial: bool) -> NodeReport:
         if trial:
             watch.rest(place.id, "its GPU fell off")
-        return NodeReport((), node.versions(), missing=())
+        return NodeReport((), node.versions())
 
     monkeypatch.setattr(ClusterWatch, "_ask", ask)
     watch._rests["1"] = Rest(until=0.0, seconds=60.0, reason="rests after a fault: its disk is full")

@@ -17,12 +17,12 @@ PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
 CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
 SMALL = NodeState(
     Node("1", "small", cpus=4, gpus=0, memory=32 * GIB, is_local=True),
-    NodeReport((PROCESSOR,), {}, missing=("/data/pacs",)),
+    NodeReport((PROCESSOR,), {}),
     None,
 )
 LARGE = NodeState(
     Node("2", "large", cpus=32, gpus=1, memory=64 * GIB, is_local=False),
-    NodeReport((CARD, PROCESSOR), {}, missing=(), readable=("/data/pacs",)),
+    NodeReport((CARD, PROCESSOR), {}, readable=("/data/pacs",)),
     None,
     ("torch 2.9.0 instead of 2.8.0",),
 )
@@ -34,7 +34,7 @@ def test_pages_read_what_the_worker_wrote(db: Path):
     assert cluster_nodes.read(store) is None
     cluster_nodes.write(store, [SMALL, LARGE])
     small, large = cluster_nodes.read(store).nodes
-    assert small.pools == ("small/cpu",) and small.missing == ("/data/pacs",)
+    assert small.pools == ("small/cpu",)
     assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
     assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
     cluster_nodes.clear(store)

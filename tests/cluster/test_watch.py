@@ -49,7 +49,7 @@ def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
 
     def ask(_: ClusterWatch, place: connection.Node, asked: tuple[str, ...], trial: bool) -> NodeReport:
         ray.asked.append(asked)
-        return NodeReport((), node.versions(), missing=(), readable=asked)
+        return NodeReport((), node.versions(), readable=asked)
 
     monkeypatch.setattr(connection, "connect", lambda address: ray)
     monkeypatch.setattr(connection, "list_nodes", list_nodes)
@@ -73,7 +73,7 @@ def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched
 def test_a_node_with_another_commit_gets_no_runs(watched, monkeypatch):
     _, folders, watch = watched
     wait_for(watch.states)
-    other = NodeReport((), node.versions() | {"code": "0123"}, missing=())
+    other = NodeReport((), node.versions() | {"code": "0123"})
     monkeypatch.setattr(watch, "_ask", lambda *_: other)
     folders.append("/data/b")
     wait_for(lambda: "other code of FedLens (0123 instead of" in (watch.states()[0].problem or ""))
@@ -93,7 +93,7 @@ def test_a_node_that_does_not_answer_is_left_until_it_does(watched, monkeypatch)
     monkeypatch.setattr(watch, "_asked", {silent.id: (time.monotonic() - 25, ("/data/a",), False, object())})
     wait_for(lambda: "has not answered for 20 s" in (watch.states()[0].problem or ""))
     answers.set()
-    monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions(), missing=()))
+    monkeypatch.setattr(ray, "get", lambda pending: NodeReport((), node.versions()))
     wait_for(lambda: watch.states()[0].problem is None)
 
 
