@@ -18,7 +18,7 @@ from fedcore.clip import tags
 from fedcore.config.models import WEIGHTS
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
-from fedcore.engine.environment import code
+from fedcore.engine.environment import code, code_on_disk
 from fedcore.system_errors import SystemFault, check_room, explain
 
 PROGRESS_SECONDS = 0.5
@@ -70,7 +70,8 @@ def report(
     """
     readable = tuple(need for need in needs if can_read(need, working_folder))
     found = tuple(devices.list_devices())
-    return NodeReport(found, versions(), readable, _problem(marker, found, gpus, trial))
+    now = versions() | {"code": code_on_disk()}
+    return NodeReport(found, now, readable, _problem(marker, found, gpus, trial))
 
 
 def in_words(needs: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
 from fedcore.data.slow_work import cache_folder
 from fedcore.engine.clients.executor import Worker
+from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
 from fedcore.errors import FedLensError, first_line
 from fedcore.methods import FedLensMethodError, registry
@@ -144,6 +145,8 @@ def prepare(request: RunRequest) -> Path:
     """Prepare this process for a run before torch is loaded; returns the folder of the encodings."""
     cores = psutil.cpu_count(logical=False) or request.threads
     threads = min(request.threads, cores)  # never more than the physical cores, as torch chooses them
+    if code_on_disk() != code():  # modules that are still to be imported would be those of the new code
+        raise SystemFault("FedLens was replaced there after this process had begun; start the worker again")
     os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})
     if request.device == devices.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -104,9 +104,8 @@ def _wanted_threads() -> int | None:
 _version = cache(metadata.version)
 
 
-@cache
-def code() -> str:
-    """Return a digest of FedLens' code and of its files that decide numbers, as this process found them.
+def code_on_disk() -> str:
+    """Return a digest of FedLens' code and of its files that decide numbers.
 
     The version is the same in all commits between two releases. A method file of the user's has its own
     digest in the config. Protocols and published values are left out, since no run reads them.
@@ -118,6 +117,10 @@ def code() -> str:
         content = path.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:12]
+
+
+code = cache(code_on_disk)
+"""The digest of the code that this process found when it first asked; FedLens may be replaced later."""
 
 
 def other_code(where: str, theirs: str) -> str | None:
@@ -132,8 +135,8 @@ def other_code(where: str, theirs: str) -> str | None:
     if os.environ.get(MIXED_CODE) == "1":
         return differs
     raise Elsewhere(
-        f"{differs}; install the same commit there and start its Ray again, or set {MIXED_CODE}=1 for the "
-        "worker, whose runs then say so"
+        f"{differs}; install the same commit there and start its Ray again (after an upgrade of all: start "
+        f"the worker again), or set {MIXED_CODE}=1 for the worker, whose runs then say so"
     )
 
 

@@ -153,6 +153,12 @@ def test_a_process_may_train_another_method_of_the_same_name_after_the_first(tmp
     assert "of-one-name" not in registry.registered()
 
 
+def test_a_process_trains_nothing_after_fedlens_was_replaced_under_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(task, "code_on_disk", lambda: "the next release")
+    (failed,) = task.train(order(planned(), tmp_path))
+    assert failed.kind == "machine" and "FedLens was replaced there" in failed.message
+
+
 def test_a_fault_of_the_method_is_known_as_one_here_too(tmp_path, monkeypatch):
     """Its other seeds are then not sent; the line is that of the user's own file."""
     monkeypatch.chdir(tmp_path)

@@ -23,6 +23,7 @@ from tools.faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 MODULES = (
     "kill", "pair", "clock", "lock", "disk", "memory", "bits", "foreign", "pages", "caches", "restore",
     "commands", "inputs", "hostile", "terminal", "accounts", "web", "network", "cluster", "cluster_runs",
+    "cluster_nodes", "cluster_workers",
 )  # fmt: skip
 FAMILIES = {f.name: f for name in MODULES for f in importlib.import_module(f"tools.faults.{name}").FAMILIES}
 

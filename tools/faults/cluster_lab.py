@@ -199,6 +199,15 @@ class Cluster:
             release()
 
     @contextmanager
+    def joined(
+        self, folder: Path, name: str, *options: str, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a further node, which ends with the block."""
+        log, given = folder / f"{name}.log", {**self.variables, **variables}
+        with ray_start(log, "--address", self.address, *SMALL, name, *options, variables=given) as process:
+            yield process
+
+    @contextmanager
     def served(
         self, folder: Path, *options: str, variables: Mapping[str, str] = NO_VARIABLES
     ) -> Iterator[Cluster]:
@@ -259,6 +268,7 @@ def cluster(
     variables: Mapping[str, str] = NO_VARIABLES,
     count: int = COUNT,
     options: tuple[str, ...] = (),
+    code: Path = PROJECT,
 ) -> Iterator[Cluster]:
     """Start a cluster and its worker for some runs; nothing of it is left behind.
 
@@ -266,6 +276,7 @@ def cluster(
         variables: environment variables of ``beta``.
         count: of the runs.
         options: of the worker.
+        code: folder from which the nodes and the worker import FedLens.
     """
     db = copy(lab.encoded, folder)
     for _ in range(count - 1):
@@ -279,7 +290,7 @@ def cluster(
         "RAY_AUTH_TOKEN": TOKEN,
         "RAY_worker_niceness": "0",  # with 15, which is usual, they starve beside other programs
         "FEDLENS_CACHE": str(folder / "cache"),
-        "PYTHONPATH": str(PROJECT),
+        "PYTHONPATH": str(code),
     }
     with ExitStack() as opened:
         alpha = opened.enter_context(_head(folder, address, common))

@@ -1,0 +1,124 @@
+"""Nodes that join the cluster that attempts share: sick ones, ones that lack something, and new ones."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tools.faults.accounts import _root
+from tools.faults.cluster_lab import SECONDS, Cluster, end, has_ray, long_rows, standing, wait_for
+from tools.faults.lab import EXPERIMENT, Defect, Lab
+from tools.faults.verdict import Family, Outcome, Verdict
+
+QUEUED = 200
+UNWRITABLE = {"FEDLENS_CACHE": "/proc/fedlens"}
+"""A folder that nobody can make, not even root."""
+CHEAPEST = EXPERIMENT | {"rounds": 1, "methods": [{"name": "zero-shot"}], "seeds": list(range(1, QUEUED + 1))}
+
+
+def again(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node that is killed and started again keeps its name, and gets runs."""
+    made = standing(lab)
+    with made.joined(folder, "gamma") as gamma:
+        made.says("gamma", "ready")
+        (run_id,) = made.queue(device="gamma")
+        made.reach(run_id, int(rng.integers(1, 9)))
+        end(gamma)
+        wait_for(lambda: not made.row(run_id).ended and made.row(run_id).state == "queued", "lost", SECONDS)
+    with made.joined(folder, "gamma"):
+        made.finish("gamma/cpu", ids=[run_id], rows=long_rows(lab))
+        if made.state("gamma-2"):
+            raise Defect("it has another name")
+    return Verdict(Outcome.MENDED, made.row(run_id).notices[-1].message)
+
+
+def added(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node that is added while runs wait gets some of them."""
+    made = standing(lab)
+    ids = made.queue(count=10)
+    with made.joined(folder, "gamma"):
+        made.finish(ids=ids, rows=long_rows(lab))
+        number = sum(made.row(run_id).device == "gamma/cpu" for run_id in ids)
+    if not number:
+        raise Defect("the new node got no run")
+    return Verdict(Outcome.MENDED, f"it got {number} of 10 runs")
+
+
+def gpu(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node offers GPUs that its driver does not show: it gets no runs, and the page says why."""
+    made, number = standing(lab), int(rng.integers(1, 5))
+    with made.joined(folder, "gamma", "--num-gpus", str(number)):
+        said = made.says("gamma", f"Ray gives {number} GPUs there, and its driver shows 0")
+        made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 3))
+    return Verdict(Outcome.REFUSED, said)
+
+
+def memory(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node has less memory than runs need: they go to the others."""
+    made = standing(lab)
+    with made.joined(folder, "gamma", "--memory", str(int(rng.integers(80, 150)) * 10**6)):
+        made.says("gamma", "ready")
+        made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 4))
+        made.finish("gamma/cpu", ids=made.queue(EXPERIMENT, device="gamma"))  # it may fit after all
+    return Verdict(Outcome.REFUSED, "they went to the others")
+
+
+def cache(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """A node cannot write its encodings: it rests, and its runs go on at the others."""
+    made = standing(lab)
+    with made.joined(folder, "gamma", variables=UNWRITABLE):
+        wait_for(lambda: made.state("gamma"), "gamma does not join", SECONDS)
+        made.finish(ids=made.queue(EXPERIMENT, 6))
+        (run_id,) = made.queue(EXPERIMENT, device="gamma")
+        wait_for(lambda: made.row(run_id).ended or _waits(made, run_id), "no reason", SECONDS)
+        said = made.row(run_id).status_text or made.waits(run_id)
+        state = made.state("gamma")
+        made.store.runs.stop([run_id])
+    if "/proc/fedlens" not in state + said:
+        raise Defect(f"the page says {state}, the run {said}")
+    return Verdict(Outcome.REFUSED, f"{said}; {state}")
+
+
+def _waits(made: Cluster, run_id: int) -> bool:
+    return bool(made.waits(run_id)) and "rests" in made.state("gamma")
+
+
+def sick(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """Many runs wait, and a node that seems ready fails each run that it gets: none is lost."""
+    place = folder / "full"
+    place.mkdir()
+    # Two inodes: the folder, and the file by which a node tries whether it can write. Encodings find none.
+    options = "size=64m,nr_inodes=2"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "fedlens", str(place)], check=True)
+    variables = {"FEDLENS_CACHE": str(place)}
+    try:
+        with standing(lab).served(folder) as made, made.joined(folder, "gamma", variables=variables):
+            made.says("gamma", "ready")
+            ids = made.queue(CHEAPEST)
+            wait_for(lambda: not made.store.queue.ids(), f"{len(made.store.queue.ids())} wait", 900)
+            wait_for(lambda: all(run.ended for run in made.store.runs.get(ids)), "no end", SECONDS)
+            runs = made.store.runs.get(ids)
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+    lost = [(run.id, run.status_text) for run in runs if run.state != "done"]
+    hit = sum(any("queued again" in n.message for n in run.notices) for run in runs)
+    if lost or not hit:
+        raise Defect(f"{hit} runs met the fault, {len(lost)} are lost: {lost[:1]}")
+    return Verdict(Outcome.MENDED, f"{len(ids)} runs done, {hit} of them met the fault")
+
+
+ATTEMPTS: Mapping[str, tuple[int, str, Callable[..., Verdict], Callable[[], str | None]]] = {
+    "again": (1, "a node is killed and started again", again, has_ray),
+    "added": (1, "a node is added while runs wait", added, has_ray),
+    "gpu": (1, "a node offers GPUs that its driver does not show", gpu, has_ray),
+    "memory": (1, "a node has less memory than the runs need", memory, has_ray),
+    "cache": (1, "a node cannot write its encodings", cache, has_ray),
+    "sick": (1, f"{QUEUED} runs wait, and a node fails all that it gets", sick, lambda: has_ray() or _root()),
+}
+FAMILIES = tuple(
+    Family(f"cluster-{name}", about, attempts, attempt, needs)
+    for name, (attempts, about, attempt, needs) in ATTEMPTS.items()
+)
