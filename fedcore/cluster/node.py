@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import fedcore
 from fedcore import devices
@@ -72,6 +73,17 @@ def report(
     found = tuple(devices.list_devices())
     now = versions() | {"code": code_on_disk()}
     return NodeReport(found, now, readable, _problem(marker, found, gpus, trial))
+
+
+class Reporter:
+    """A Ray actor that describes its node.
+
+    Ray may end an idle process after a second, so that each report of a task would need a new one.
+    """
+
+    def report(self, *asked: Any) -> NodeReport:
+        """Describe this node, see ``report``."""
+        return report(*asked)
 
 
 def in_words(needs: Iterable[str]) -> str:

@@ -99,6 +99,7 @@ class ClusterWatch:
         self._ours = node.versions()
         self._states: dict[str, NodeState] = {}
         self._asked: dict[str, tuple[float, tuple[str, ...], bool, Any]] = {}
+        self._reporters: dict[str, Any] = {}
         self._rests: dict[str, Rest] = {}
         self._looked = time.monotonic()
         self._end = threading.Event()
@@ -147,6 +148,7 @@ class ClusterWatch:
         nodes = {n.id: n for n in connection.list_nodes(self.ray, names)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
+        self._reporters = {i: reporter for i, reporter in self._reporters.items() if i in nodes}
         needs = tuple(self._needs())
         for node_id in nodes:
             self._receive(node_id, needs)
@@ -182,19 +184,21 @@ class ClusterWatch:
             self._asked[node_id] = (time.monotonic(), needs, trial, self._ask(node, needs, trial))
 
     def _ask(self, place: Node, needs: tuple[str, ...], trial: bool) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+        reporter = self._reporters.get(place.id)
+        if reporter is None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        strategy = NodeAffinitySchedulingStrategy(place.id, soft=False)
-        task = self.ray.remote(node.report).options(
-            name="fedlens report", num_cpus=0, max_retries=0, scheduling_strategy=strategy
-        )
-        return task.remote(needs, os.getcwd(), self._marker, place.gpus, trial)
+            strategy = NodeAffinitySchedulingStrategy(place.id, soft=False)
+            made = self.ray.remote(node.Reporter).options(num_cpus=0, scheduling_strategy=strategy)
+            reporter = self._reporters[place.id] = made.remote()
+        return reporter.report.remote(needs, os.getcwd(), self._marker, place.gpus, trial)
 
     def _described(self, place: Node, pending: Any) -> NodeState:
         """Compare a node's report with this machine."""
         try:
             report: NodeReport = self.ray.get(pending)
         except self.ray.exceptions.RayError as error:
+            self._reporters.pop(place.id, None)
             cause = getattr(error, "cause", None)  # what FedLens raised there, or the import of it
             why = first_line(cause) if cause else f"Ray calls it {type(error).__name__}"
             return NodeState(place, problem=f"FedLens does not answer there ({why})")
