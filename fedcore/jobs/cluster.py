@@ -147,6 +147,7 @@ class Cluster:
         self._failed_on: dict[int, str] = {}
         self._served: list[int] = []
         self._asked = time.monotonic()
+        self._ended = threading.Event()
         watch.listen = self._look
 
     def _look(self, states: Sequence[NodeState]) -> None:
@@ -218,7 +219,7 @@ class Cluster:
             failed = partial(self._failed, claim.id, places[0])
             key = f"run-{claim.id}-{claim.attempt}"
             engine = self._engine(self._watch.ray, reservation, places, key, self._shared, failed)
-            return ClusterJob(claim, places[0], engine, partial(self.reservations.give_back, reservation))
+            return ClusterJob(claim, places[0], engine, partial(self._release, reservation))
         except BaseException:
             self.reservations.give_back(reservation, is_over=True)
             raise
@@ -229,6 +230,15 @@ class Cluster:
         # supervisor dies, the lock is free, the run is marked as interrupted, and Ray ends the task of a
         # process that has left the cluster: nothing is left that could be adopted.
         return self._local.adopt(store, row)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a run has ended: Ray may end its process, which the next run can use, after a second."""
+        self._ended.wait(seconds)
+        self._ended.clear()
+
+    def _release(self, reservation: Reservation, is_over: bool) -> None:
+        self.reservations.give_back(reservation, is_over)
+        self._ended.set()
 
     def _failed(self, run_id: int, place: Node, fault: Elsewhere) -> None:
         """Let a node rest after a fault, and leave the run that met it to other nodes."""

@@ -63,6 +63,9 @@ class Launcher(Protocol):
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a job that was started elsewhere, given its row (see ``JobTable.live``)."""
 
+    def wait(self, seconds: float) -> None:
+        """Wait for some seconds, or until a job has ended if that is noticed earlier."""
+
 
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 
@@ -160,6 +163,9 @@ class LocalLauncher:
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:
         """Take over a process that an earlier supervisor or a user started."""
         return LocalJob(store, row)
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 def launcher_over(over: int) -> LocalLauncher:

@@ -153,8 +153,12 @@ class Supervisor:
                     is_idle = time.monotonic() - busy >= self._idle
                     if (self._handing_over and not self._children) or (is_idle and self._leave(lock)):
                         return
-                time.sleep(self._tick)
+                self.pause()
             self._end_children()
+
+    def pause(self) -> None:
+        """Wait until it is time for the next look."""
+        self._launcher.wait(self._tick)
 
     def step(self) -> bool:
         """Look once at the children and the queue; returns whether there was anything to do.

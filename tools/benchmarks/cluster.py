@@ -34,7 +34,6 @@ from fedcore.engine.plan import plan
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.handlers import Job
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.supervisor import TICK_SECONDS
 from fedcore.records.codes import STAGES, TEST, TRAIN, VALIDATION
 from fedcore.records.events import Cell, Entity, Event, Finished, Notice, RoundFinished, Started
 from fedcore.store import Store
@@ -179,7 +178,7 @@ def wait_until_done(supervisor: Any, store: Store) -> None:
     """Let the supervisor work until no run waits or trains."""
     while store.queue.ids() or store.jobs.live(RUNS):
         supervisor.step()
-        time.sleep(TICK_SECONDS)  # as the worker does: looking without a pause would take a core
+        supervisor.pause()  # as the worker does: looking without one would take a core
 
 
 def first_event(engine: Any, config: Any, folder: Path) -> float:
