@@ -9,11 +9,13 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -141,21 +143,39 @@ def connect(address: str = AUTO) -> Any:
     _look_for_head(address)
     for name in ("ray", "ray._private.worker"):  # our log reports a lost node in one line instead
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        ray.init(
-            address=address,
-            namespace="fedlens",
-            log_to_driver=False,
-            configure_logging=False,
-            logging_level=logging.CRITICAL,
-        )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise FedLensError(
-            f"cannot join the Ray cluster at {address} ({first_line(error)}); is its token the one of this "
-            "machine? docs/cluster.md says more of tokens and ports",
-            "ray",
-        ) from error
+    with tempfile.TemporaryFile() as written:
+        try:
+            with _errors_to(written):
+                ray.init(
+                    address=address,
+                    namespace="fedlens",
+                    log_to_driver=False,
+                    configure_logging=False,
+                    logging_level=logging.CRITICAL,
+                )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            written.seek(0)
+            is_refused = b"InvalidAuthToken" in written.read()
+            why = "it has another token than this machine" if is_refused else first_line(error)
+            raise FedLensError(
+                f"cannot join the Ray cluster at {address} ({why}); docs/cluster.md says more of tokens and "
+                "ports",
+                "ray",
+            ) from error
     return ray
+
+
+@contextmanager
+def _errors_to(file: IO[bytes]) -> Iterator[None]:
+    """Write this process's errors to a file: Ray's library repeats there each second why it was refused."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _look_for_head(address: str) -> None:
