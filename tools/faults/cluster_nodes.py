@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tools.faults.accounts import _root
-from tools.faults.cluster_lab import SECONDS, Cluster, end, has_ray, long_rows, standing, wait_for
+from tools.faults.cluster_lab import SECONDS, end, has_ray, long_rows, standing, wait_for
 from tools.faults.lab import EXPERIMENT, Defect, Lab
 from tools.faults.verdict import Family, Outcome, Verdict
 
@@ -67,23 +67,16 @@ def memory(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
 
 
 def cache(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """A node cannot write its encodings: it rests, and its runs go on at the others."""
+    """A node cannot write its encodings: it gets no runs, and one that asks for it waits."""
     made = standing(lab)
     with made.joined(folder, "gamma", variables=UNWRITABLE):
-        wait_for(lambda: made.state("gamma"), "gamma does not join", SECONDS)
-        made.finish(ids=made.queue(EXPERIMENT, 6))
+        state = made.says("gamma", "/proc/fedlens")
+        made.finish("alpha/cpu", "beta/cpu", ids=made.queue(EXPERIMENT, 6))
         (run_id,) = made.queue(EXPERIMENT, device="gamma")
-        wait_for(lambda: made.row(run_id).ended or _waits(made, run_id), "no reason", SECONDS)
-        said = made.row(run_id).status_text or made.waits(run_id)
-        state = made.state("gamma")
+        said = made.waits_for(run_id, "a node with the device gamma")
         made.store.runs.stop([run_id])
-    if "/proc/fedlens" not in state + said:
-        raise Defect(f"the page says {state}, the run {said}")
-    return Verdict(Outcome.REFUSED, f"{said}; {state}")
-
-
-def _waits(made: Cluster, run_id: int) -> bool:
-    return bool(made.waits(run_id)) and "rests" in made.state("gamma")
+        made.becomes(run_id, "stopped")
+    return Verdict(Outcome.REFUSED, f"{state}; {said}")
 
 
 def sick(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
