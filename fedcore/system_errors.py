@@ -163,6 +163,13 @@ def explain(error: BaseException, place: object) -> FedLensError | None:
     return None
 
 
+def explain_file(error: OSError, place: object) -> FedLensError:
+    """Return the error of a file or folder that cannot be used, for any reason."""
+    return explain(error, place) or SystemFault(
+        f"{error.filename or place} cannot be used ({error.strerror or error})"
+    )
+
+
 def _kind(error: BaseException, place: object) -> str | None:
     if isinstance(error, sqlite3.Error):
         kind = _BY_SQLITE_CODE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)

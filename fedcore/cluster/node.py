@@ -20,7 +20,7 @@ from fedcore.config.models import WEIGHTS
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
 from fedcore.engine.environment import code, code_on_disk
-from fedcore.system_errors import SystemFault, check_room, explain
+from fedcore.system_errors import SystemFault, check_room, explain_file
 
 PROGRESS_SECONDS = 0.5
 TRIAL_SECONDS = 120
@@ -111,8 +111,10 @@ def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bo
             folder.mkdir(parents=True, exist_ok=True)
             check_room(folder)
             tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, SystemFault) as error:
-        return str(explain(error, "its temporary folder") or error).partition(", then")[0]
+    except SystemFault as fault:
+        return str(fault).partition(", then")[0]
+    except OSError as error:
+        return str(explain_file(error, "its temporary folder")).partition(", then")[0]
     if marker is not None and not (
         os.path.exists(marker) and os.access(Path(marker).parent, os.W_OK | os.X_OK)
     ):

@@ -36,7 +36,7 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress, counted
 from fedcore.records.events import Event, RoundFinished
-from fedcore.system_errors import Elsewhere, SystemFault, Transient, explain
+from fedcore.system_errors import Elsewhere, SystemFault, Transient, explain, explain_file
 
 if TYPE_CHECKING:
     import torch
@@ -329,9 +329,7 @@ def _needs(config: RunConfig) -> list[str]:
 
 def _failure(error: Exception, folder: Path) -> Failed:
     text = traceback.format_exc()
-    fault = explain(error, folder)
-    if fault is None and isinstance(error, OSError):  # the folder cannot be made, or is read-only
-        fault = SystemFault(f"{error.filename or folder} cannot be used ({error.strerror or error})")
+    fault = explain_file(error, folder) if isinstance(error, OSError) else explain(error, folder)
     # An actor's fault names its own node already.
     where = "" if isinstance(error, Elsewhere) else f"on the node {platform.node()}: "
     if isinstance(fault, SystemFault):
