@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,24 @@ def test_the_architecture_page_describes_every_room_and_names_only_files_that_ar
     for path in re.findall(r"`([\w/]+\.(?:py|md|toml))(?:: \w+)?`", page):
         folders = (root, root / "fedcore", root / "fedcore" / "methods")
         assert any((folder / path).is_file() for folder in folders), f"architecture.md: no file {path}"
+
+
+def test_every_forbidden_arrow_of_the_architecture_page_is_in_a_contract():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = [c for c in settings["tool"]["importlinter"]["contracts"] if c["type"] == "forbidden"]
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    arrows: dict[str, set[str]] = {}
+    for source, targets in re.findall(r"^\| `([\w.]+)` → (.*?) \|", page, re.MULTILINE):
+        module = source if source == "pages" else f"fedcore.{source}"
+        forbidden = {f"fedcore.{name}" for name in re.findall(r"`([\w.]+)`", targets)}
+        if targets.startswith("the rest of"):  # which a contract names file by file
+            files = [file.stem for name in forbidden for file in (ROOT / name.replace(".", "/")).glob("*.py")]
+            forbidden = {f"fedcore.engine.{name}" for name in files if name != "__init__"}
+        arrows.setdefault(module, set()).update(forbidden)
+    assert len(arrows) == len(contracts), "a contract without a row, or a row without a contract"
+    for module, forbidden in arrows.items():
+        held = {m for c in contracts if module in c["source_modules"] for m in c["forbidden_modules"]}
+        assert forbidden <= held, f"no contract of pyproject.toml keeps {module} from {forbidden - held}"
 
 
 def test_pages_and_documents_give_the_demonstration_one_time():

@@ -260,9 +260,7 @@ class Supervisor:
         try:
             if not self._store.jobs.any_queued() and self._held.keys() >= set(self._store.searches.waiting()):
                 return True
-        except (
-            FedLensError
-        ):  # there may be jobs that cannot be read now: stay, unless the database was deleted
+        except FedLensError:  # there may be jobs that cannot be read now: stay, unless the database is gone
             if not self._store.path.exists():
                 return True
             logger.exception("cannot look into the queue")

@@ -5,7 +5,7 @@ They hold plain numbers and need no torch, so that pages and the store can impor
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, NamedTuple
 
 from fedcore.progress import Progress
@@ -110,6 +110,10 @@ class RoundMeasures:
     scalars_down: int | None = None
     bytes_up: int | None = None
     bytes_down: int | None = None
+
+
+MEASURES = tuple(field.name for field in fields(RoundMeasures))
+"""Names of these columns, in the table's order, in which a round's digest covers them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from fedcore.errors import first_line
+from fedcore.records.events import MEASURES
 from fedcore.system_errors import SystemFault, explain
 
 MOST = 20
@@ -67,8 +68,7 @@ WITH RECURSIVE names(name) AS (
   FROM names WHERE names.name IS NOT NULL)
 """
 CONTENT = (
-    "SELECT round, train_loss, seconds_train, seconds_aggregate, seconds_evaluate, scalars_up, scalars_down, "
-    "bytes_up, bytes_down FROM rounds WHERE run_id=:run AND round=:round",
+    f"SELECT round, {', '.join(MEASURES)} FROM rounds WHERE run_id=:run AND round=:round",
     "SELECT round, client, steps, train_loss, bytes_up, bytes_down FROM client_rounds "
     "WHERE run_id=:run AND round=:round ORDER BY client",
     "SELECT split, stage, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean "

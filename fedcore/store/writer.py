@@ -12,7 +12,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fedcore.config import Experiment, RunConfig
@@ -20,12 +20,10 @@ from fedcore.config.grouping import group_hash
 from fedcore.config.models import LONGEST_NAME
 from fedcore.methods import consent, registry
 from fedcore.paths import user_path
-from fedcore.records.events import Cell, Entity, RoundFinished, RoundMeasures, Started
+from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.store.damage import rounds_without, write_digests
 from fedcore.store.jobs import Claim
 from fedcore.store.schema import RUN_TABLES
-
-MEASURES = tuple(field.name for field in fields(RoundMeasures))
 
 _MEANS = """
 SELECT a.run_id, a.split, a.stage, a.round,

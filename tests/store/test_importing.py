@@ -7,11 +7,11 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
+from fedcore.records.events import MEASURES
 from fedcore.results.comparison import compare
 from fedcore.results.differences import difference
 from fedcore.store import Recorder, Store
 from fedcore.store.liveness import new_owner
-from fedcore.store.writer import MEASURES
 from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, recorded
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
+from fedcore.records.events import MEASURES
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Recorder, Store
-from fedcore.store.writer import MEASURES
 
 
 def test_the_example_of_the_module(tmp_path):

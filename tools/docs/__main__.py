@@ -15,5 +15,4 @@ for page in (examples.TUTORIAL, examples.OWN_METHOD):
     rewrite(page, examples.render)
 for page in sorted(methods.PAGES.glob("*.md")):
     rewrite(page, methods.render)
-rooms.PICTURE.write_text(rooms.picture(), encoding="utf-8")
-print(f"written: {rooms.PICTURE}")
+rewrite(rooms.PICTURE, lambda _: rooms.picture())

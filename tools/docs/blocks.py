@@ -27,6 +27,9 @@ def fill(page: str, writers: Mapping[str, Callable[[str], str | None]]) -> str:
 
 
 def rewrite(page: Path, render: Callable[[str], str]) -> None:
-    """Rewrite a page and print its name."""
-    page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"written: {page}")
+    """Rewrite a page, and print its name if its text has changed."""
+    before = page.read_text(encoding="utf-8")
+    after = render(before)
+    if after != before:
+        page.write_text(after, encoding="utf-8")
+        print(f"written: {page}")
