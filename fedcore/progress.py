@@ -99,13 +99,13 @@ def in_thread(function: Callable[[], object], pause: float) -> Generator[None, N
 
 
 class Pace:
-    """The speed of slow work since its first report.
+    """The speed at which images are encoded, since the first report.
 
     Work done before that report, e.g. by an interrupted attempt, does not count.
     """
 
-    def __init__(self, unit: str = "images", clock: Callable[[], float] = time.monotonic) -> None:
-        self._unit, self._clock = unit, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._first: tuple[float, int] | None = None
 
     def text(self, done: int, total: int) -> str:
@@ -118,7 +118,7 @@ class Pace:
             return ""
         rate = steps / seconds
         shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-        return f"{shown} {self._unit}/s, {duration((total - done) / rate)} left"
+        return f"{shown} images/s, {duration((total - done) / rate)} left"
 
 
 def about(seconds: float) -> str:

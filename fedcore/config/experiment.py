@@ -122,12 +122,12 @@ def _tables_with(name: str, excluded: object = None) -> list[str]:
 
 
 @contextmanager
-def named_errors(field: str = "") -> Iterator[None]:
-    """Turn pydantic's errors into a ``FedLensError`` about the first invalid field, below ``field``."""
+def named_errors() -> Iterator[None]:
+    """Turn pydantic's errors into a ``FedLensError`` about the first invalid field."""
     try:
         yield
     except ValidationError as error:
-        raise first_error(error, field) from error
+        raise first_error(error) from error
 
 
 def load(path: str | Path) -> Experiment:

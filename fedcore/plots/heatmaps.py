@@ -70,7 +70,6 @@ def heatmap_grid(
     theme: Theme,
     columns: int = 3,
     fitted: bool = False,
-    title: str = "Accuracy in %",
     width: int = WIDE_PIXELS,
     notes: Sequence[PanelNote] = (),
 ) -> Chart:
@@ -101,7 +100,8 @@ def heatmap_grid(
         if measured.size:
             low, high = float(np.floor(measured.min())), float(np.ceil(measured.max()))
             high = max(high, low + 1)
-    axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
+    bar = _colorbar("Accuracy in %", theme)
+    axis = {"colorscale": ACCURACY_SCALE, "cmin": low, "cmax": high, "colorbar": bar}
     return Chart(_grid(panels, theme, columns, axis, "accuracy", width, notes), _accuracy_alt(panels))
 
 

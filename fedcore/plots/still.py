@@ -93,9 +93,9 @@ def plain(text: str) -> str:
     return html.unescape(re.sub(r"</?[bi]>", "", text.replace("<br>", "\n")))
 
 
-def text_width(text: str, size: float = TICK) -> float:
-    """Estimate the width of a text in pixels."""
-    return LETTER * size * letters(text)
+def text_width(text: str) -> float:
+    """Estimate the width of a tick's text in pixels."""
+    return LETTER * TICK * letters(text)
 
 
 def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str = "a figure") -> Picture:

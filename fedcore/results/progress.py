@@ -206,11 +206,6 @@ def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]
     return matrices
 
 
-def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
-    """Return all experiments, newest first."""
-    return summaries_of(store, store.experiments.all(include_archived=archived))
-
-
 def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
     """Return a summary of each of some experiments."""
     validated = store.rounds.validated(r.id for e in rows for r in e.runs)

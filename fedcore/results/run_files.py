@@ -96,22 +96,16 @@ def repeat_command(file: str, environment: Mapping[str, object]) -> str:
     return f"{chosen}fedlens run {file} --device cpu"
 
 
-def run_toml(store: Store, run_id: int, with_method_file: bool = True) -> str:
+def run_toml(store: Store, run_id: int) -> str:
     """Return an experiment file that repeats one run, with all hyper-parameters of its method.
 
     Its first line names the FedLens that trained the run.
-
-    Args:
-        with_method_file: name the place of the user's own method on this machine.
     """
     run = store.runs.config(run_id)
-    method = run.method
-    if not with_method_file:
-        method = method.model_copy(update={"file": None, "sha256": None})
     shared = run.model_dump(include=SHARED)
     held_out = (run.held_out,) if run.held_out is not None else ()
     experiment = Experiment(
-        name=f"Run {run_id} again", methods=(method,), seeds=(run.seed,), held_out=held_out, **shared
+        name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared
     )
     return f"# {trained_with(store.runs.environment(run_id))}\n{dumps(experiment)}"
 

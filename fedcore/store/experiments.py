@@ -187,20 +187,6 @@ class Experiments:
         for folder in folders:
             remove_folder(folder)
 
-    def clone(self, experiment_id: int, name: str | None = None) -> Created:
-        """Queue an experiment again, as a new one with the same runs."""
-        original = self.get(experiment_id)
-        rows = self._file.rows(
-            "SELECT config FROM runs WHERE experiment_id=:id AND origin='engine' ORDER BY id",
-            {"id": experiment_id},
-        )
-        if not rows:
-            raise FedLensError(
-                f"experiment {experiment_id} holds recorded results only; there is nothing to train"
-            )
-        renamed = original.config.model_copy(update={"name": name or f"{original.config.name} (copy)"})
-        return self.create(renamed, [RunConfig.model_validate_json(row["config"]) for row in rows])
-
     def to_json(self, experiment_ids: Iterable[int]) -> str:
         """Return everything recorded of some experiments as one JSON text (see ``experiments_json``)."""
         ids = list(experiment_ids)

@@ -93,11 +93,6 @@ class Queue:
         rows = self._file.rows(f"SELECT DISTINCT {LIST} AS needs FROM runs WHERE status='queued'")
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
-    def needed_memory(self, run_id: int) -> int | None:
-        """Return the peak memory of runs of this run's setting in bytes; None if unknown."""
-        rows = self._file.rows(f"SELECT {NEEDED_MEMORY} AS peak FROM runs r WHERE r.id=:id", {"id": run_id})
-        return rows[0]["peak"] if rows else None
-
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.
 

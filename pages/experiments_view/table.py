@@ -134,11 +134,11 @@ def _selection(ids: Sequence[int], chosen: Sequence[int]) -> DataframeStateInput
     return {"selection": {"rows": rows, "columns": [], "cells": []}}
 
 
-def methods_text(methods: Sequence[str], room: int = METHOD_LETTERS) -> str:
-    """Name as many methods as fit into ``room`` letters (at least one), and count the others."""
+def methods_text(methods: Sequence[str]) -> str:
+    """Name as many methods as the column has room for (at least one), and count the others."""
     for count in range(len(methods), 1, -1):
         text = _first_methods(methods, count)
-        if len(text) <= room:
+        if len(text) <= METHOD_LETTERS:
             return text
     return _first_methods(methods, 1)
 

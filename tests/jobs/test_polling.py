@@ -18,7 +18,7 @@ SESSIONS, SECONDS = 8, 2.0
 
 def poll(db: Path, run_ids: list[int], number: int) -> None:
     """Read and write as the pages do at one poll."""
-    progress.experiment_summaries(Store(db))
+    progress.summaries_of(Store(db), Store(db).experiments.all())
     progress.run_progress(Store(db), Store(db).runs.get(run_ids))
     Store(db).runs.versions(run_ids)
     Store(db).queue.runs()

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
 from fedcore.results.panels.run_panels import run_panel
-from fedcore.results.progress import experiment_summaries
+from fedcore.results.progress import summaries_of
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, importing, table
@@ -106,7 +106,8 @@ def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened
 
 def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.session, "writable", lambda: True)
-    mixed, done = experiment_summaries(Store(filled))
+    store = Store(filled)
+    mixed, done = summaries_of(store, store.experiments.all())
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
         "Live", "Compare", "Clone", "Edit", "Tag", "Archive", "Delete",
     ]  # fmt: skip
@@ -199,7 +200,7 @@ def test_tags_are_given_to_several_and_group_the_list(open_page: Opened, filled:
 
 
 def test_a_thumbnail_shows_the_last_round_of_the_best_method(open_page: Opened, filled: Path) -> None:
-    (item,) = (i for i in experiment_summaries(Store(filled)) if i.row.id == 1)
+    (item,) = summaries_of(Store(filled), [Store(filled).experiments.get(1)])
     assert item.best_run is not None and item.best_run.label == item.best_text
     drawn = open_page().dataframe[0].value["Heatmap"][1].removeprefix("data:image/png;base64,")
     with Image.open(io.BytesIO(base64.b64decode(drawn))) as picture:

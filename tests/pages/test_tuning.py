@@ -77,7 +77,7 @@ def test_live_says_what_a_search_waits_for(open_page: Opened, tmp_path: Path) ->
 
 
 def test_experiments_lists_a_search_without_a_best_draw(searched: Path) -> None:
-    final, search = progress.experiment_summaries(Store(searched))
+    final, search = progress.summaries_of(Store(searched), Store(searched).experiments.all())
     assert search.methods == ("Zero-shot CLIP", "FedOT") and search.done == 4
     assert (search.best_text, search.last, search.best, search.best_run) == ("", None, None, None)
     assert final.row.name == "Tuned"

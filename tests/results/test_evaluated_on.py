@@ -23,7 +23,7 @@ from fedcore.results.curves import pareto_front, row_costs
 from fedcore.results.differences import difference, reason_not_comparable, significance
 from fedcore.results.latex import summary_latex
 from fedcore.results.leaderboard import board, board_settings
-from fedcore.results.progress import experiment_summaries
+from fedcore.results.progress import summaries_of
 from fedcore.results.summary import best_and_second, summarise
 from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
@@ -148,7 +148,7 @@ def test_they_have_no_rank(store: Store) -> None:
 
 
 def test_the_list_of_experiments_shows_a_method_that_fedlens_trained(store: Store) -> None:
-    (item,) = experiment_summaries(store)
+    (item,) = summaries_of(store, store.experiments.all())
     trained = {g.label: g.stats["personal"].mean for g in rows_of(store).values() if g.trained_by_fedlens}
     assert item.last == pytest.approx(trained[item.best_text])
 

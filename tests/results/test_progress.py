@@ -82,7 +82,8 @@ def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
 
 
 def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
-    found = {i.row.id: i for i in progress.experiment_summaries(Store(filled))}
+    store = Store(filled)
+    found = {i.row.id: i for i in progress.summaries_of(store, store.experiments.all())}
     assert found[1].best_text == "FedOT"
     assert found[1].state == "done"
     assert len(found[1].curve) == 11
@@ -106,7 +107,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
             cells = [c._replace(correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
             writer.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
         writer.claim.finish("done")
-    (item,) = progress.experiment_summaries(Store(db))
+    (item,) = progress.summaries_of(Store(db), Store(db).experiments.all())
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown

@@ -170,16 +170,3 @@ def test_two_stores_in_one_folder_do_not_share_files(db, make):
     Store(other).prepare()
     folders = [Store(d).runs.folder(Store(d).experiments.create(make()).run_ids[0]) for d in (db, other)]
     assert folders[0].parent == folders[1].parent and folders[0] != folders[1]
-
-
-def test_clone_queues_the_same_runs_again(db, queued):
-    queued(seeds=(1, 2))
-    created = Store(db).experiments.clone(1)
-    assert created.experiment_id == 2
-    first, second = (Store(db).experiments.get(i) for i in (1, 2))
-    assert second.name == "a test (copy)"
-    assert first.uuid != second.uuid
-    assert Store(db).runs.configs(created.run_ids).values() != {}
-    assert list(Store(db).runs.configs(created.run_ids).values()) == list(
-        Store(db).runs.configs([r.id for r in first.runs]).values()
-    )

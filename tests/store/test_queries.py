@@ -53,7 +53,6 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "queue.runs": lambda store: store.queue.runs(),
     "queue.slots": lambda store: store.queue.slots(),
     "queue.needs": lambda store: store.queue.needs(),
-    "queue.needed_memory": lambda store: store.queue.needed_memory(1),
     "queue.memory_needs": lambda store: store.queue.memory_needs("cpu", 1),
     "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
     "queue.in_turns": lambda store: list(store.queue.in_turns([])),

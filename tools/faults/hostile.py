@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.results.progress import experiment_summaries
+from fedcore.results.progress import summaries_of
 from fedcore.store import Store
 from tools.faults.bits import damage
 from tools.faults.inputs import timed
@@ -88,7 +88,7 @@ def attempt_database(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdic
             export(ours)
         else:
             Store(other).prepare()
-            experiment_summaries(Store(other))
+            summaries_of(Store(other), Store(other).experiments.all())
             export(other)
     except Exception as error:
         error.add_note(done)

@@ -212,8 +212,6 @@ def run_panel(
     store: Store,
     run: RunRow,
     view: PanelView = "matrix",
-    split: int = TEST,
-    stage: int = AFTER_AGGREGATION,
     until: int | None = None,
 ) -> Panel:
     """Return the panel of a run at its last evaluated round, or of its clients over all rounds.
@@ -221,7 +219,8 @@ def run_panel(
     Args:
         until: the last round to be shown; default: all.
     """
-    return _run_panel(store, [run], run.label, view, split, stage, {} if until is None else {run.id: until})
+    rounds = {} if until is None else {run.id: until}
+    return _run_panel(store, [run], run.label, view, TEST, AFTER_AGGREGATION, rounds)
 
 
 def _run_panel(
