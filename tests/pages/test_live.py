@@ -287,6 +287,15 @@ def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
     assert len(app.dataframe) == 5 + 2 + 1
 
 
+def test_samples_of_test_sets_are_said_with_their_standard_error(open_page: Opened, tmp_path: Path) -> None:
+    for samples in (20, None):
+        wanted = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, test_sample=samples)
+        fill.done(tmp_path / "runs.db", wanted)
+    said = [c.value for c in open_page("live", id="1").caption if "standard error" in c.value]
+    assert len(said) == 1 and "at most 20 samples" in said[0] and "at most 11.2 points" in said[0]
+    assert not any("standard error" in c.value for c in open_page("live", id="2").caption)
+
+
 def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
     assert not button(app, "Stop").disabled
