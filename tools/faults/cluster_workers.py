@@ -155,7 +155,7 @@ def shared(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
             made.reach(ids[0], int(rng.integers(1, 9)))
             # A second file system covers the first: while a node writes there, it cannot become read-only.
             subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "fedlens", str(place)], check=True)
-            said = made.says("beta", "cannot write there")
+            said = made.says("beta", str(place))
             wait_for(lambda: not made.store.jobs.live(RUNS), "a run hangs", SECONDS)
             ended = [run_id for run_id in ids if made.row(run_id).ended]
             subprocess.run(["umount", "-l", str(place)], check=True)
