@@ -201,6 +201,7 @@ def head(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         wait_for(lambda: made.worker.poll() is not None, "its worker stays", SECONDS)
     again = standing(lab)
     if made.row(run_id).state == "interrupted":
+        made.store.jobs.reconcile()  # as `fedlens resume` does
         made.store.runs.resume([run_id])
     with worker(made.db, again.address, variables=again.variables):
         made.finish(ids=[run_id], rows=long_rows(lab))
