@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fedcore import linalg
-from fedcore.linalg import extreme_eigenvalues, orthogonality, solve
+from fedcore.linalg import extreme_eigenvalues, orthogonality, skew, solve, solve_skew
 from fedcore.methods.fedot import cayley
 from fedcore.seeds import torch_generator
 
@@ -28,6 +28,19 @@ def test_batched_solutions_solve_their_equations_with_two_threads(two_threads, n
     (gradient,) = torch.autograd.grad(found.sum(), a)
     upstream = torch.linalg.inv(a[0, 0].detach()).T @ torch.ones(n, 7, dtype=dtype)
     torch.testing.assert_close(gradient[0, 0], -upstream @ found[0, 0].detach().T, rtol=1e-3, atol=tolerance)
+
+
+@pytest.mark.parametrize(("n", "divisor"), [(64, 2), (65, 2), (192, 4)])
+def test_matrices_solved_one_after_the_other_have_the_bits_of_solve(n, divisor):
+    start = torch.randn(2, 3, n, n, generator=torch_generator(n, "x"))
+    b = torch.randn(2, 5, 3, n, generator=torch_generator(n, "b")).permute(0, 2, 3, 1)
+    found = []
+    for way in (solve_skew, lambda x, b, divisor: solve(torch.eye(n) - skew(x, divisor), b)):
+        x = start.clone().requires_grad_()
+        solved = way(x, b, divisor)
+        found.append((solved, *torch.autograd.grad(solved.square().sum(), x)))
+    for ours, reference in zip(*found, strict=True):
+        assert torch.equal(ours, reference)
 
 
 @pytest.mark.parametrize("n", [3, 24, 25, 200])

@@ -23,7 +23,7 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.linalg import Remembered, orthogonality, solve
+from fedcore.linalg import Remembered, orthogonality, skew, solve, solve_skew
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
@@ -95,11 +95,6 @@ class FedOTConfig(MethodConfig):
         return self
 
 
-def skew(x: Tensor, divisor: int = 2) -> Tensor:
-    """Return P = (X - X^T) / divisor. Shape: (..., n, n) -> (..., n, n)."""
-    return (x - x.transpose(-1, -2)) / divisor
-
-
 def cayley(x: Tensor, divisor: int = 2) -> Tensor:
     """Map unconstrained matrices to orthogonal ones, Q = (I + P)(I - P)^-1 with P = (X - X^T) / divisor.
 
@@ -108,8 +103,8 @@ def cayley(x: Tensor, divisor: int = 2) -> Tensor:
 
     Shape: x (..., n, n) -> (..., n, n).  Source: FedOT, Section 3.3.
     """
-    p, eye = skew(x, divisor), torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    return solve(eye - p, eye + p)  # the two factors commute, so one solve gives the product
+    factor = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - skew(x, divisor)
+    return solve(factor, factor.transpose(-1, -2))  # the two factors commute, so one solve gives the product
 
 
 def rotate(x: Tensor, h: Tensor, divisor: int = 2) -> Tensor:
@@ -120,9 +115,8 @@ def rotate(x: Tensor, h: Tensor, divisor: int = 2) -> Tensor:
     Shape: x (clients, r, n, n), h (clients, samples, r n) -> like h.
     """
     blocks, n = x.shape[1:3]
-    eye = torch.eye(n, dtype=x.dtype, device=x.device)
     columns: Tensor = h.unflatten(-1, (blocks, n)).permute(0, 2, 3, 1)  # (clients, r, n, samples)
-    turned = 2 * solve(eye - skew(x, divisor), columns) - columns
+    turned = 2 * solve_skew(x, columns, divisor) - columns
     return turned.permute(0, 3, 1, 2).flatten(2).contiguous()  # memory order decides the last bits of sums
 
 
