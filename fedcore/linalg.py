@@ -90,8 +90,8 @@ def _solve_skew() -> Any:
             count = len(gradient)
             factors, solutions = ctx.saved_tensors[: 2 * count], ctx.saved_tensors[2 * count :]
             of_x = gradient.new_empty(count, *factors[0].shape)
-            for i, (lu, pivots, solution) in enumerate(zip(factors[::2], factors[1::2], solutions, strict=True)):
-                of_b = torch.linalg.lu_solve(lu, pivots, gradient[i], adjoint=True)
+            for i, solution in enumerate(solutions):
+                of_b = torch.linalg.lu_solve(*factors[2 * i : 2 * i + 2], gradient[i], adjoint=True)
                 of_skew = (of_b @ solution.T).div_(ctx.divisor)
                 torch.sub(of_skew, of_skew.T.contiguous(), out=of_x[i])
             return of_x, None, None
