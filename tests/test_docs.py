@@ -116,9 +116,12 @@ def test_the_architecture_page_describes_every_room_and_names_only_files_that_ar
     described = re.findall(r"^\| `(\w+)(?:/|\.py)?` \|", page, re.MULTILINE)
     assert described == [room for row in rooms.layers() for room in row if rooms.PURPOSES[room]]
     root = rooms.FOLDER.parent
-    for path in re.findall(r"`([\w/]+\.(?:py|md|toml))(?:: \w+)?`", page):
+    for path, name in re.findall(r"`([\w/]+\.(?:py|md|toml))(?:: (\w+))?`", page):
         folders = (root, root / "fedcore", root / "fedcore" / "methods")
-        assert any((folder / path).is_file() for folder in folders), f"architecture.md: no file {path}"
+        file = next((folder / path for folder in folders if (folder / path).is_file()), None)
+        assert file, f"architecture.md: no file {path}"
+        defined = re.search(rf"(def|class) {name}\b", file.read_text(encoding="utf-8"))
+        assert not name or defined, f"architecture.md: {path} has no {name}"
 
 
 def test_every_forbidden_arrow_of_the_architecture_page_is_in_a_contract():
