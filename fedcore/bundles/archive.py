@@ -72,7 +72,6 @@ class Archive:
     files: Mapping[str, bytes]
 
     def text(self, name: str) -> str:
-        """Return the text of a file."""
         if name not in self.files:
             raise self.fault(f"it has no file {name}")
         content = self.files[name]

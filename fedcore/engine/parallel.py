@@ -140,7 +140,6 @@ class Serving:
         return self.train(request) if isinstance(request, ChunkOrder) else self.worker.evaluate(request)
 
     def train(self, order: ChunkOrder) -> ChunkResult:
-        """Train the chunk of an order."""
         if order.current is not None:
             current = set(order.current.tolist())
             self.rows = {client: row for client, row in self.rows.items() if client in current}

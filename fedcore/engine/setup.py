@@ -72,7 +72,6 @@ class RunSetup:
 
     @property
     def weights_digest(self) -> str:
-        """The digest of the weights' files."""
         return "+".join(b.files.digest for b in self.backbones)
 
     def weights_changed(self) -> bool:

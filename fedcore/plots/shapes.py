@@ -259,7 +259,6 @@ def pdf_file(picture: Picture) -> bytes:
 
 
 def _add(figure: Figure, picture: Picture, shape: Shape, order: int) -> None:
-    """Add a shape to a figure of matplotlib."""
     from matplotlib import patches
     from matplotlib.path import Path as MplPath
     from matplotlib.transforms import Affine2D

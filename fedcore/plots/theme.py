@@ -136,7 +136,6 @@ class Theme:
     lines_scale = _ByTheme(LINES_SCALE, LINES_SCALE_DARK)  # colour scale of thin lines
 
     def colour(self, method: str) -> str:
-        """Return the colour of a method."""
         return style(method).dark if self.dark else style(method).light
 
     @property

@@ -6,7 +6,7 @@ al., "Show Your Work: Improved Reporting of Experimental Results", EMNLP 2019).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,8 @@ def methods_of(store: Store, experiment: ExperimentRow) -> list[SearchedMethod]:
     found = []
     for label, draws in store.searches.draws(experiment.id).items():
         configs = [_resolved(draw) for draw in draws]
-        fields = [name for name in dict.fromkeys(n for c in configs for n in c) if _differ(configs, name)]
+        names = dict.fromkeys(name for config in configs for name in config)
+        fields = [name for name in names if any(c.get(name) != configs[0].get(name) for c in configs)]
         budget = experiment.config.tuning.draws if draws[-1].number > 1 else 1
         found.append(SearchedMethod(label, tuple(draws), budget, tuple(fields)))
     return found
@@ -134,7 +135,3 @@ def _resolved(draw: Draw) -> Mapping[str, Any]:
         return registry.build_config(method.name, method.config).model_dump(mode="json")
     except FedLensError:
         return method.config
-
-
-def _differ(configs: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return any(config.get(name) != configs[0].get(name) for config in configs)

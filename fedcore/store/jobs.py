@@ -300,7 +300,6 @@ class Jobs:
         return int(rows[0]["id"]) if rows else None
 
     def any_queued(self) -> bool:
-        """Return whether any job is queued."""
         return any(
             self._file.rows(f"SELECT 1 FROM {table.table} WHERE status='queued' LIMIT 1")
             for table in JOB_TABLES

@@ -94,7 +94,6 @@ class Runs:
         return {row["id"]: row["uuid"] for row in rows}
 
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
-        """Return the version of each of these runs."""
         return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})
 
     def versions_in_experiment(self, experiment_id: int | None) -> dict[int, RunVersion]:

@@ -150,7 +150,6 @@ class Tasks:
         return self._row(rows[0]) if rows else None
 
     def get(self, task_id: int) -> TaskRow:
-        """Return one task."""
         rows = self._file.rows("SELECT * FROM tasks WHERE id=:id", {"id": task_id})
         if not rows:
             raise FedLensError(f"no task {task_id}; `fedlens tasks` shows them", "id")

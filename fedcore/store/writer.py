@@ -97,7 +97,6 @@ class Table:
                 raise ValueError(f"row {number} has {len(row)} values for {len(self.columns)} columns")
 
     def column(self, name: str) -> list[Any]:
-        """Return the values of one column."""
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 

@@ -189,7 +189,6 @@ class Worker:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return self.cohorts[0].federation.problem.device
 
     def train(self, chunk: Chunk, should_stop: Callable[[], bool] = lambda: False) -> ChunkResult:
