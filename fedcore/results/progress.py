@@ -195,14 +195,13 @@ def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]
     cells = store.cells.coded({run.id: [run.rounds_done] for run in runs})
     matrices = {}
     for run_id, of_run in group_by(cells, lambda cell: cell.run_id).items():
-        models = sorted({cell.model for cell in of_run})
-        test_sets = sorted({cell.test_set for cell in of_run})
-        test_sets = [code for code in test_sets if code in models] or test_sets  # clients, as on Live
+        _, model, test_set, correct, total = np.array(of_run).T
+        models, rows = np.unique(model, return_inverse=True)
+        test_sets, columns = np.unique(test_set, return_inverse=True)
         shares = np.full((len(models), len(test_sets)), np.nan)
-        for cell in of_run:
-            if cell.test_set in test_sets:
-                shares[models.index(cell.model), test_sets.index(cell.test_set)] = cell.correct / cell.total
-        matrices[run_id] = shares
+        shares[rows, columns] = correct / total
+        clients = np.isin(test_sets, models)  # as on Live
+        matrices[run_id] = shares[:, clients] if clients.any() else shares
     return matrices
 
 
