@@ -55,7 +55,7 @@ class Lora:
     def delta(self, layer: int, x: Tensor) -> Tensor | None:
         """Return the addition to a layer's q, k, v projection; None for layers below ``start``.
 
-        Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3 * width).
+        Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3, width).
         """
         i = layer - self.start
         if not 0 <= i < self.a.shape[1]:
@@ -64,12 +64,16 @@ class Lora:
         clients, sequences, tokens, width = x.shape
         rank = a.shape[-2]
         low = x.reshape(clients, -1, width) @ a.reshape(clients, 3 * rank, width).transpose(1, 2)
+        early = self.residual is None and math.frexp(self.scale)[0] == 0.5  # a power of 2, so no bit changes
+        if early:  # the smaller factor is scaled, which is a tenth of the numbers or less
+            low = self.scale * low
         low = low.view(clients, -1, 3, rank).transpose(1, 2)
         full = low @ b.transpose(2, 3)  # (clients, 3, sequences * tokens, width)
-        full = full.transpose(1, 2).reshape(clients, sequences, tokens, 3 * width)
+        full = full.transpose(1, 2).unflatten(1, (sequences, tokens))
         if self.residual is not None:
-            full = full + torch.nn.functional.linear(x, self.residual[0, i].flatten(0, 1))
-        return self.scale * full
+            common = torch.nn.functional.linear(x, self.residual[0, i].flatten(0, 1))
+            full = full + common.unflatten(-1, (3, width))
+        return full if early else self.scale * full
 
     @property
     def first(self) -> Lora:

@@ -217,6 +217,13 @@ def test_clients_have_their_own_lora():
         torch.testing.assert_close(both[c : c + 1], alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [0.25, 0.3])
+def test_lora_is_scaled_with_equal_bits_wherever_it_is_scaled(scale):
+    draw = torch_generator(0, "lora")
+    a, b, x = (torch.randn(2, *size, generator=draw) for size in ((1, 3, 4, 24), (1, 3, 24, 4), (3, 5, 24)))
+    assert torch.equal(Lora(a, b, scale, 0).delta(0, x), scale * Lora(a, b, 1.0, 0).delta(0, x))
+
+
 def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
     a, b = init_lora(2, 100, 4, torch_generator(3, "lora"))
     assert a.shape == (2, 3, 4, 100) and b.shape == (2, 3, 100, 4)
