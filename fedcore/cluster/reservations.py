@@ -19,7 +19,8 @@ from fedcore.progress import counted
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray names a node."""
-KEPT_SECONDS = 60.0
+KEPT_SECONDS = 300.0
+"""How long short runs use one reservation in turn. The next one costs a run a new process, some seconds."""
 REMOVED = "REMOVED"
 """State of a placement group that is gone; Ray forgets it some time later."""
 
@@ -148,7 +149,7 @@ class Reservations:
     def give_back(self, reservation: Reservation, is_over: bool = False) -> None:
         """Keep a reservation for a later run with this request; if it is over, end what still runs there.
 
-        It is kept for a minute: short runs start at once, and other jobs of the cluster get their turn.
+        It is kept for some minutes: short runs start at once, and other jobs of the cluster get their turn.
         """
         is_over |= time.monotonic() - reservation.since > KEPT_SECONDS
         with self._lock:

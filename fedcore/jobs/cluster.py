@@ -47,6 +47,8 @@ from fedcore.system_errors import Elsewhere
 POOL = "cluster"
 AHEAD = 16
 """Reservations that wait at once, from which Ray's autoscaler learns how many nodes are needed."""
+MEMORY_STEP = 2**28
+"""Reserved memory is a multiple of this, so that a slightly higher measurement needs no other reservation."""
 IDLE_SECONDS = 5.0
 """A supervisor that has not asked for so long, since it hands over or its disk is full, reserves nothing."""
 RETRY_SECONDS = 30.0
@@ -89,8 +91,8 @@ def request_of(
     cpus = min((s.node.cpus // slots.get(f"{NODES}/{kind}", 1) for s in able), default=1)
     smallest = min((s.node.memory for s in able), default=0)
     unmeasured = int(UNMEASURED_SHARE * smallest)
-    memory = unmeasured if run.needed_memory is None else min(run.needed_memory, smallest)
-    return Request(max(1, cpus), memory=memory, without=without)
+    memory = unmeasured if run.needed_memory is None else -(-run.needed_memory // MEMORY_STEP) * MEMORY_STEP
+    return Request(max(1, cpus), memory=min(memory, smallest), without=without)
 
 
 def _having(asked: str, usable: Sequence[NodeState]) -> tuple[str, list[NodeState]]:

@@ -106,6 +106,7 @@ def set_config(db: Any, name: str, value: str) -> None:
         ({"requested_device": "GPU-1"}, [SMALL, LARGE], Request(32, 1.0, without=frozenset("1"))),
         ({"requested_device": "GPU-9"}, [SMALL, LARGE], "a node with the device GPU-9"),
         ({"needed_memory": 5 * GIB}, [SMALL, TWIN], Request(4, memory=5 * GIB)),
+        ({"needed_memory": 5 * GIB + 1}, [SMALL, TWIN], Request(4, memory=5 * GIB + 2**28)),
         ({"needed_memory": 99 * GIB}, [SMALL], Request(4, memory=32 * GIB)),  # it may fit after all
         ({"needed_memory": 5 * GIB}, [SMALL, TINY], Request(4, memory=5 * GIB, without=frozenset("4"))),
         ({"needs": ("/data/pacs",)}, [SMALL, LARGE], Request(32, 1.0, without=frozenset("1"))),
