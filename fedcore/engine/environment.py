@@ -135,8 +135,8 @@ def other_code(where: str, theirs: str) -> str | None:
     if os.environ.get(MIXED_CODE) == "1":
         return differs
     raise Elsewhere(
-        f"{differs}; install the same commit there and start its Ray again (after an upgrade of all: start "
-        f"the worker again), or set {MIXED_CODE}=1 for the worker, whose runs then say so"
+        f"{differs}; install one commit in both places (if they have it, the worker began with an earlier "
+        f"one: start it again), or set {MIXED_CODE}=1 for the worker, whose runs then say so"
     )
 
 

@@ -18,13 +18,19 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(3600)]
 DEADLINE = 1500
 
 
+def problems(store: Store) -> list[str | None]:
+    """Why runs cannot start, for each node that the page knows."""
+    view = cluster_nodes.read(store)
+    return [node.problem for node in view.nodes] if view else []
+
+
 def test_try_it_on_a_cluster(empty_server: Server, tab: Tab, tmp_path: Path) -> None:
     page, store = tab.page, Store(empty_server.db)
     with two_nodes(tmp_path) as cluster:
         arguments = ["fedcore", "worker", "--ray", cluster.address, "--db", str(store.path)]
         worker = launcher.start_detached(arguments, tmp_path / "worker.log")
         try:
-            wait_for(lambda: [n.problem for n in cluster_nodes.read(store) or ()] == [None, None], DEADLINE)
+            wait_for(lambda: problems(store) == [None, None], DEADLINE)
             page.goto(empty_server.url)
             page.get_by_role("button", name="Try it").click()
             page.wait_for_url("**/live?id=*")

@@ -37,27 +37,9 @@ def test_the_worker_is_a_job_that_ends_with_the_queue(db: Path, tmp_path: Path) 
         "PYTHONPATH": str(PROJECT),
     }
     port, dashboard = free_ports(2)
-    head = (
-        "--head",
-        "--port",
-        port,
-        "--dashboard-port",
-        dashboard,
-        "--num-cpus",
-        "1",
-        "--node-name",
-        "alpha",
-    )
+    head = f"--head --port {port} --dashboard-port {dashboard} --num-cpus 1 --node-name alpha".split()
+    submit = f"job submit --address http://127.0.0.1:{dashboard} --entrypoint-num-cpus 0 --".split()
     worker = ["-m", "fedcore", "worker", "--ray", "--idle", "5", "--db", str(db)]
-    submit = [
-        "job",
-        "submit",
-        "--address",
-        f"http://127.0.0.1:{dashboard}",
-        "--entrypoint-num-cpus",
-        "0",
-        "--",
-    ]
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     with ray_start(tmp_path / "head.log", *head, variables=variables):
         done = subprocess.run(
