@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json
+from fedcore.store.database import ID_LIST, Queries, as_json
 
 NAMED_CELL = """
 a.run_id, a.split, a.stage, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
@@ -88,11 +88,8 @@ class NamedCell(NamedTuple):
 AnyCell = TypeVar("AnyCell", OwnAccuracy, CodedCell, NamedCell)
 
 
-class Cells:
+class Cells(Queries):
     """The accuracy cells of a store (``Store.cells``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def entities(self, run_id: int) -> list[EntityRow]:
         """Return models and test sets of a run by code: global model, clients, domains, class sets."""

@@ -336,6 +336,13 @@ class DatabaseFile:
             return connection.execute(statement, values or {}).fetchall()
 
 
+class Queries:
+    """The queries of a store on one subject, such as ``Store.runs``."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+
 @contextmanager
 def _shared(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Lend the connection of a snapshot to one query, and reset how it reads texts."""

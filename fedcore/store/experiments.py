@@ -15,7 +15,7 @@ from fedcore.config.values import LARGEST_INTEGER
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
 from fedcore.progress import counted
-from fedcore.store.database import DatabaseFile, remove_folder, run_folder, text_or_bytes
+from fedcore.store.database import Queries, remove_folder, run_folder, text_or_bytes
 from fedcore.store.exchange.records import experiments_json
 from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import TRAINING, Claim
@@ -49,11 +49,8 @@ class UnreadableExperiment:
     reason: str
 
 
-class Experiments:
+class Experiments(Queries):
     """The experiments of a store (``Store.experiments``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def all(self, include_archived: bool = False) -> list[ExperimentRow]:
         """Return the experiments with their runs, newest first; unreadable ones are left out."""

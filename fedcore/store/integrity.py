@@ -15,14 +15,11 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.store.damage import findings
-from fedcore.store.database import DatabaseFile
+from fedcore.store.database import Queries
 
 
-class Integrity:
+class Integrity(Queries):
     """Checks that a store still holds what was recorded (``Store.integrity``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
         """Return one line for each damage (see ``damage.findings``)."""

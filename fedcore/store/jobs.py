@@ -25,7 +25,15 @@ from typing import Any
 from fedcore.config.models import WEIGHTS
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.progress import Progress
-from fedcore.store.database import BUSY_SECONDS, JSON_TABLE, DatabaseFile, run_folder, task_folder, writing
+from fedcore.store.database import (
+    BUSY_SECONDS,
+    JSON_TABLE,
+    DatabaseFile,
+    Queries,
+    run_folder,
+    task_folder,
+    writing,
+)
 from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
 
 PATIENCE_SECONDS = 600.0
@@ -255,11 +263,8 @@ class Claim:
             yield database
 
 
-class Jobs:
+class Jobs(Queries):
     """The queued and running jobs of a store, runs and tasks alike (``Store.jobs``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def claim(
         self,

@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
-from fedcore.store.database import DatabaseFile
+from fedcore.store.database import Queries
 from fedcore.store.jobs import NEEDS
 
 Place = Literal["top", "up", "down", "bottom"]
@@ -46,11 +46,8 @@ class QueuedRun(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-class Queue:
+class Queue(Queries):
     """The queue of a store (``Store.queue``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def ids(self) -> list[int]:
         """Return the ids of the queued runs in the order of their start."""

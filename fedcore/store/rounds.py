@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedcore.records.codes import AFTER_AGGREGATION, TEST, VALIDATION
 from fedcore.records.events import RoundMeasures
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json
+from fedcore.store.database import ID_LIST, Queries, as_json
 
 
 class MeanAccuracy(NamedTuple):
@@ -42,11 +42,8 @@ class ClientRoundRow(NamedTuple):
     bytes_down: int | None
 
 
-class Rounds:
+class Rounds(Queries):
     """The rounds of a store (``Store.rounds``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def of_runs(self, run_ids: Iterable[int]) -> list[RoundRow]:
         """Return loss, seconds and traffic of some runs, by run, then round."""
@@ -161,11 +158,8 @@ class DiagnosticRow(NamedTuple):
     value: float | None
 
 
-class Diagnostics:
+class Diagnostics(Queries):
     """The diagnostics of a store (``Store.diagnostics``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def names(self, run_id: int, matrices: bool = True) -> list[str]:
         """Return the names of a run's diagnostics; ``matrices`` includes those of pairs of clients."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError, reading_stored
-from fedcore.store.database import ID_LIST, JSON_TABLE, DatabaseFile, as_json, remove_folder, run_folder
+from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
 from fedcore.store.jobs import QUEUED_AGAIN
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import forget_rounds, take_current_file
@@ -42,11 +42,8 @@ class StoredState(NamedTuple):
     rounds_done: int
 
 
-class Runs:
+class Runs(Queries):
     """The runs of a store (``Store.runs``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs with these ids, in order of id; ids that do not exist are left out."""

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from fedcore.errors import FedLensError
-from fedcore.store.database import DatabaseFile
+from fedcore.store.database import Queries
 
 LONGEST_NAME = 200
 LONGEST_QUERY = 20_000
@@ -22,14 +22,11 @@ class SavedView:
     query: str
 
 
-class SavedViews:
+class SavedViews(Queries):
     """The saved views of a store (``Store.saved_views``).
 
     They refer to experiments by id, which is valid in one database only, so they are never exported.
     """
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def of_page(self, page: str) -> list[SavedView]:
         """Return the saved views of a page, by name."""

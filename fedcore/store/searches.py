@@ -15,7 +15,7 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.tuning import method_label
 from fedcore.errors import reading_stored
 from fedcore.records.codes import AFTER_AGGREGATION, VALIDATION
-from fedcore.store.database import DatabaseFile
+from fedcore.store.database import Queries
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.runs import TRAINED_HERE
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
@@ -50,11 +50,8 @@ def best_draw(draws: Sequence[Draw]) -> Draw | None:
     return max(known, key=lambda draw: (draw.validation, -draw.number), default=None)
 
 
-class Searches:
+class Searches(Queries):
     """The searches of a store (``Store.searches``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def waiting(self) -> list[int]:
         """Return the experiments whose draws have ended here and were not followed by anything yet.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedcore.errors import FedLensError, check_types, reading_stored
-from fedcore.store.database import JSON_TABLE, DatabaseFile, task_folder
+from fedcore.store.database import JSON_TABLE, Queries, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
@@ -94,11 +94,8 @@ class TaskRow:
             return {name: file[name] for name in file.files}
 
 
-class Tasks:
+class Tasks(Queries):
     """The tasks of a store (``Store.tasks``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def submit(
         self,

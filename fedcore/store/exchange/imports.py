@@ -19,7 +19,7 @@ from fedcore.progress import counted
 from fedcore.store import schema
 from fedcore.store.damage import round_differences
 from fedcore.store.database import (
-    DatabaseFile,
+    Queries,
     artifacts_folder,
     reading_as_it_is,
     remove_folder,
@@ -42,11 +42,8 @@ class Merged:
     present: tuple[str, ...]
 
 
-class Imports:
+class Imports(Queries):
     """Imports CSV files, experiments as JSON and other databases (``Store.imports``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
 
     def csv(
         self,
