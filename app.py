@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import streamlit as st
 from starlette.middleware import Middleware
 
-from fedcore.paths import state_folder
+from fedcore.files import state_folder
 from pages.guard import visitors
 from pages.guard.guard import Guard, limit_header_time
 from pages.widgets import pulse, session

@@ -1,13 +1,21 @@
-"""The error that users see: what is wrong, where, and what to do, in one line."""
+"""The error that users see, in one line, and a plain sentence for each error of the system or of SQLite."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import re
+import shutil
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
+
+import psutil
 
 DAMAGE = (ValueError, RecursionError)
 """What parsers and our checks raise for broken content.
@@ -83,3 +91,253 @@ def _types(row: type) -> dict[str, tuple[type, ...]]:
         types = [get_origin(t) or t for t in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
         found[name] = (*types, *([int] * (float in types)))
     return found
+
+
+class SystemFault(FedLensError):
+    """The machine failed, not the input; recorded results stay, and the work can be repeated."""
+
+
+class DiskFull(SystemFault):
+    """Nothing more can be written until space is freed."""
+
+
+class Locked(SystemFault):
+    """Another program keeps the database locked."""
+
+
+class Elsewhere(SystemFault):
+    """One machine of several failed; another one can continue the run, which is therefore queued again."""
+
+    @property
+    def reason(self) -> str:
+        """The message without the advice to resume."""
+        return re.split(r"[;,] (?:then )?resume\b", str(self))[0]
+
+
+class Transient(SystemFault):
+    """A failure that may pass by itself, so that the work is tried again after a pause.
+
+    Lack of memory is one of them: other programs and runs share it, and may have freed some by then.
+    """
+
+
+class ReadOnlyDatabase(FedLensError):
+    """Raised for a database that cannot be written; it may still be readable."""
+
+
+SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
+    "full": (
+        DiskFull,
+        "the disk that holds {} is full; free some space, then resume: recorded rounds are kept",
+    ),
+    "quota": (
+        DiskFull,
+        "your quota on the disk that holds {} is used up; free some space, then resume: recorded rounds are "
+        "kept",
+    ),
+    "too large": (
+        DiskFull,
+        "{} would exceed the largest file that this account may write; raise the limit (ulimit -f), "
+        "then resume: recorded rounds are kept",
+    ),
+    "disk": (
+        Transient,
+        "the disk that holds {} reports an input/output error; check it (cable, dmesg), then resume: "
+        "recorded rounds are kept",
+    ),
+    "files": (
+        Transient,
+        "too many files are open to use {}; raise the limit (ulimit -n) or run fewer at once, then resume",
+    ),
+    "processes": (
+        Transient,
+        "the system refuses another process or thread for {}; end some, or raise the limit (ulimit -u), "
+        "then resume",
+    ),
+    "memory": (
+        Transient,
+        "the memory of this machine is used up at {}; end other programs or run fewer at once, then resume",
+    ),
+    "GPU memory": (
+        Transient,
+        "the memory of the GPU is used up at {}; end other programs on it or run fewer at once, then resume",
+    ),
+    "driver": (
+        SystemFault,
+        "the GPU or its driver does not answer at {}; check it (nvidia-smi, dmesg), then resume",
+    ),
+    "network": (Transient, "the connection broke off at {}; check the network, then start it again"),
+    "locked": (
+        Locked,
+        "{} stays locked by another program; close it (a database browser?) and try again",
+    ),
+    "read-only": (
+        ReadOnlyDatabase,
+        "{} cannot be written; check the permissions of the file and its folder, or choose another place "
+        "with --db or FEDLENS_DB",
+    ),
+    "damaged": (FedLensError, "{} is damaged or not an SQLite file; restore it or choose another"),
+    "changed": (
+        FedLensError,
+        "{} lacks a column: it is damaged, or another program changed it; restore a backup",
+    ),
+    "empty": (FedLensError, "{} holds no tables of FedLens; start the app or run an experiment first"),
+}
+"""Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
+
+_BY_ERRNO = {
+    errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "too large", errno.EIO: "disk",
+    errno.EMFILE: "files", errno.ENFILE: "files", errno.EAGAIN: "processes", errno.ENOMEM: "memory",
+    errno.ECONNRESET: "network", errno.ECONNABORTED: "network", errno.ETIMEDOUT: "network",
+}  # fmt: skip
+_BY_SQLITE_CODE = {
+    sqlite3.SQLITE_FULL: "full", sqlite3.SQLITE_IOERR: "disk", sqlite3.SQLITE_NOMEM: "memory",
+    sqlite3.SQLITE_BUSY: "locked", sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "read-only", sqlite3.SQLITE_CANTOPEN: "read-only",
+    sqlite3.SQLITE_PERM: "read-only", sqlite3.SQLITE_CORRUPT: "damaged", sqlite3.SQLITE_NOTADB: "damaged",
+}  # fmt: skip
+_BY_SQLITE_TEXT = {
+    "no such table": "empty", "no such column": "changed", "Could not decode to UTF-8": "damaged",
+}  # fmt: skip
+_QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
+_QUOTED_TEXTS = {
+    "CUDA out of memory": "GPU memory", "CUBLAS_STATUS_ALLOC_FAILED": "GPU memory",
+    **dict.fromkeys(
+        ("Found no NVIDIA driver", "CUDA driver initialization failed", "No CUDA GPUs are available",
+         "no CUDA-capable device", "CUDA driver version is insufficient", "uncorrectable ECC error",
+         "CUDA unknown error", "GPU is lost"), "driver"),
+    "can't start new thread": "processes", "can't allocate memory": "memory", "std::bad_alloc": "memory",
+    "failed to map segment": "memory",  # the dynamic loader, where a library is imported
+    **{os.strerror(n): _BY_ERRNO[n] for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)},
+}  # fmt: skip
+"""How libraries in other languages (safetensors, torch) quote an error of the operating system."""
+RESERVE = 64 * 2**20
+"""Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
+SOME_MEMORY = 64 * 2**20
+"""Bytes; if this process cannot get them, an error without a reason is taken for a lack of memory."""
+TINY = 2**20
+"""Bytes of free space below which an error without a reason is taken for a full disk."""
+
+
+def explain(error: BaseException, place: object) -> FedLensError | None:
+    """Return the error that says what to do about a failure of the machine; None for any other error.
+
+    The causes of the error count too: a library may raise its own error from that of the system.
+
+    Args:
+        place: what could not be used, for the sentence; a path if there is one.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, SystemFault):
+            return cause
+        kind = _kind(cause, place)
+        if kind is not None:
+            type_, sentence = SENTENCES[kind]
+            where = getattr(cause, "filename", None) or place
+            return type_(sentence.format(where), "db" if isinstance(cause, sqlite3.Error) else None)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
+
+
+def explain_file(error: OSError, place: object) -> FedLensError:
+    """Return the error of a file or folder that cannot be used, for any reason."""
+    return explain(error, place) or SystemFault(
+        f"{error.filename or place} cannot be used ({error.strerror or error})"
+    )
+
+
+def _kind(error: BaseException, place: object) -> str | None:
+    if isinstance(error, sqlite3.Error):
+        kind = _BY_SQLITE_CODE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if kind == "disk" and _is_full(place):
+            return "full"
+        if kind == "read-only" and _no_more_files():
+            return "files"
+        return next((kind for words, kind in _BY_SQLITE_TEXT.items() if words in str(error)), kind)
+    if isinstance(error, OSError) and error.errno is not None:
+        return _BY_ERRNO.get(error.errno)
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return "network"
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, FedLensError):
+        return None  # its own cause says more than words that it quotes
+    text = str(error)
+    quoted = _QUOTED_NUMBER.search(text)
+    if quoted is not None:
+        return _BY_ERRNO.get(int(quoted[1]))
+    kind = next((kind for words, kind in _QUOTED_TEXTS.items() if words in text), None)
+    if "could not create a primitive" in text and _no_more_memory():  # oneDNN gives no reason
+        return "memory"
+    return "full" if kind is None and isinstance(error, (OSError, RuntimeError)) and _is_full(place) else kind
+
+
+def _is_full(place: object) -> bool:
+    """Return whether a disk is full; an error may not say so (NumPy: "9 requested and 8 written")."""
+    return isinstance(place, Path) and disk_usage(place)[1] < TINY
+
+
+def _no_more_files() -> bool:
+    """Return whether this process can open no more files, which SQLite reports as a missing file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
+
+
+def _no_more_memory() -> bool:
+    """Return whether this process, or its machine, is short of memory."""
+    try:
+        bytearray(SOME_MEMORY)
+    except MemoryError:
+        return True
+    return psutil.virtual_memory().available < SOME_MEMORY
+
+
+@contextmanager
+def plain_errors(place: Path) -> Iterator[None]:
+    """Turn failures of the machine within the block into errors that say what to do."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, MemoryError) as error:
+        plain = explain(error, place)
+        if plain is None:
+            raise
+        raise plain from error
+    except UnicodeDecodeError as error:  # sqlite3 cannot decode its own message about a damaged schema
+        type_, sentence = SENTENCES["damaged"]
+        raise type_(sentence.format(place), "db") from error
+
+
+def disk_usage(place: Path) -> tuple[int, int]:
+    """Return the total and the free bytes of the disk that holds a path, which may not exist yet."""
+    usage = shutil.disk_usage(next(p for p in (place, *place.absolute().parents) if p.exists()))
+    return usage.total, usage.free
+
+
+def lacks_room(folder: Path, needed: int = 0) -> bool:
+    """Return whether writing some bytes would leave less free space than the database needs.
+
+    64 MiB stay free, or 2 % of a smaller disk.
+    """
+    total, free = disk_usage(folder)
+    return free - needed < min(RESERVE, total // 50)
+
+
+def check_room(folder: Path, needed: int = 0) -> None:
+    """Refuse to write to a disk that is almost full, while the database can still record the reason.
+
+    Args:
+        needed: bytes that are about to be written.
+
+    Raises:
+        DiskFull: with the free space.
+    """
+    if lacks_room(folder, needed):
+        free = disk_usage(folder)[1]
+        raise DiskFull(
+            f"the disk that holds {folder} is almost full ({free / 1e6:.0f} MB left); free some space, then "
+            "resume: recorded rounds are kept"
+        )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedcore.bundles.archive import open_bundle
 from fedcore.config import Experiment, dumps, expand, load, loads, parse
 from fedcore.errors import FedLensError
-from fedcore.paths import read_text, user_path
+from fedcore.files import read_text, user_path
 from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported as as_file

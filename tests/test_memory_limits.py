@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedcore import devices, memory_limits
+from fedcore import devices
+from fedcore.devices import ControlGroup, limited_groups
 from fedcore.errors import FedLensError
-from fedcore.memory_limits import ControlGroup, limited_groups
 
 MACHINE = psutil.virtual_memory().total
 
@@ -54,38 +54,38 @@ def test_a_machine_without_control_groups(tmp_path):
 
 
 def test_a_group_limits_what_the_cpu_has(monkeypatch):
-    monkeypatch.setattr(memory_limits, "limited_groups", lambda: [ControlGroup(10**9, 4 * 10**8)])
+    monkeypatch.setattr(devices, "limited_groups", lambda: [ControlGroup(10**9, 4 * 10**8)])
     cpu = devices.list_devices()[-1]
     assert cpu.memory_total == 10**9
-    assert cpu.memory_total - cpu.memory_used == min(6 * 10**8, memory_limits.available())
+    assert cpu.memory_total - cpu.memory_used == min(6 * 10**8, devices.available_memory())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ulimit")
 def test_a_limit_of_the_process_counts():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9)); "
-        "from fedcore import memory_limits; print(memory_limits.total())"
+        "from fedcore import devices; print(devices.total_memory())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == min(10**9, MACHINE)
 
 
 def test_runs_side_by_side_divide_the_memory_unless_the_user_has_said_how_much(monkeypatch):
-    monkeypatch.delenv(memory_limits.SHARE, raising=False)
-    whole = memory_limits.share()
-    assert whole == memory_limits.total() <= MACHINE
-    assert memory_limits.SHARE not in devices.environment_for("cpu")
-    assert memory_limits.SHARE not in devices.environment_for("GPU-a", 2)
-    monkeypatch.setenv(memory_limits.SHARE, devices.environment_for("cpu", 2)[memory_limits.SHARE])
-    assert memory_limits.share() == whole // 2
-    assert memory_limits.SHARE not in devices.environment_for("cpu", 2), "a share is not divided again"
+    monkeypatch.delenv(devices.MEMORY_SHARE, raising=False)
+    whole = devices.memory_share()
+    assert whole == devices.total_memory() <= MACHINE
+    assert devices.MEMORY_SHARE not in devices.environment_for("cpu")
+    assert devices.MEMORY_SHARE not in devices.environment_for("GPU-a", 2)
+    monkeypatch.setenv(devices.MEMORY_SHARE, devices.environment_for("cpu", 2)[devices.MEMORY_SHARE])
+    assert devices.memory_share() == whole // 2
+    assert devices.MEMORY_SHARE not in devices.environment_for("cpu", 2), "a share is not divided again"
 
 
 @pytest.mark.parametrize("given", ["0", "8 GB", "-5", "1e9"])
 def test_a_share_that_is_no_number_of_bytes(monkeypatch, given):
-    monkeypatch.setenv(memory_limits.SHARE, given)
+    monkeypatch.setenv(devices.MEMORY_SHARE, given)
     with pytest.raises(FedLensError, match="give a number of bytes"):
-        memory_limits.share()
+        devices.memory_share()
 
 
 Times = namedtuple("Times", "user idle")

@@ -13,9 +13,9 @@ from streamlit.testing.v1 import AppTest
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_title
 from fedcore.engine.plan import plan
+from fedcore.files import PROJECT
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
-from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare
 from fedcore.results.differences import partial_fields
 from fedcore.store import Store

@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from fedcore import system_errors
+from fedcore import errors
 from fedcore.config import load
-from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT
-from fedcore.store import Store
-from fedcore.store.database import writing
-from fedcore.system_errors import (
+from fedcore.errors import (
     DiskFull,
+    FedLensError,
     Locked,
     ReadOnlyDatabase,
     Transient,
@@ -27,6 +24,9 @@ from fedcore.system_errors import (
     explain,
     plain_errors,
 )
+from fedcore.files import PROJECT
+from fedcore.store import Store
+from fedcore.store.database import writing
 
 HERE = Path(__file__)
 
@@ -118,17 +118,17 @@ def test_libraries_that_do_not_say_what_failed_are_understood(small_disk):
 
 
 def test_an_unspecific_error_on_a_full_disk_is_a_full_disk(monkeypatch):
-    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (10**9, 4096))
+    monkeypatch.setattr(errors, "disk_usage", lambda place: (10**9, 4096))
     for error in (of_sqlite(sqlite3.SQLITE_IOERR_SHMSIZE), OSError("9 requested and 8 written")):
         assert isinstance(explain(error, HERE), DiskFull)
 
 
 def test_a_disk_that_is_almost_full_is_refused_before_it_is(monkeypatch):
     check_room(HERE)
-    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (10**12, 60 * 2**20))
+    monkeypatch.setattr(errors, "disk_usage", lambda place: (10**12, 60 * 2**20))
     with pytest.raises(DiskFull, match="almost full \\(63 MB left\\)"):
         check_room(HERE)
-    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (20 * 2**20, 2**20))
+    monkeypatch.setattr(errors, "disk_usage", lambda place: (20 * 2**20, 2**20))
     check_room(HERE)  # a small disk
     with pytest.raises(DiskFull):
         check_room(HERE, needed=2**20)

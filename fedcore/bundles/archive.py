@@ -22,7 +22,7 @@ from pydantic import BaseModel
 import fedcore
 from fedcore.bundles.evidence import BundlePart
 from fedcore.errors import FedLensError, first_line
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import counted
 from fedcore.store.exchange.records import parse_json
 

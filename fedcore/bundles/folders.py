@@ -10,7 +10,7 @@ from fedcore.config.field_names import data_title
 from fedcore.config.models import DataConfig, TransferConfig
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 
 Folders = Mapping[str, str]
 """Name of a data set, or of its folder in the bundle -> its folder on this machine."""

@@ -37,8 +37,8 @@ from fedcore.config import RunConfig
 from fedcore.engine.checkpoint import newest_intact
 from fedcore.engine.environment import commits
 from fedcore.errors import FedLensError
+from fedcore.files import ASSETS
 from fedcore.jobs.analysis import why_no_checkpoint
-from fedcore.paths import ASSETS
 from fedcore.progress import Progress, Work
 from fedcore.reports.checked import CheckedComparison
 from fedcore.reports.recipe import Recipe, numbered, recipe_of

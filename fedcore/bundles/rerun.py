@@ -19,10 +19,10 @@ from fedcore.bundles.verify import sound_content
 from fedcore.clip.products import PLAIN
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError, first_line
+from fedcore.files import read_text
 from fedcore.jobs import training
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.methods import registry
-from fedcore.paths import read_text
 from fedcore.progress import Work, counted
 from fedcore.records.events import Event
 from fedcore.reports.checked import ComparisonChoices, checked_comparison

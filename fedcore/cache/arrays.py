@@ -23,7 +23,6 @@ from typing import IO, Any
 import numpy as np
 import xxhash
 
-from fedcore.cache.durable import publish
 from fedcore.cache.integrity import (
     description_file,
     description_with_digest,
@@ -31,7 +30,7 @@ from fedcore.cache.integrity import (
     write_description,
 )
 from fedcore.errors import FedLensError
-from fedcore.file_lock import keep_private, open_lock, try_lock
+from fedcore.files import keep_private, open_lock, publish, try_lock
 
 HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 import xxhash
 
-from fedcore.cache.durable import publish
 from fedcore.errors import first_line
+from fedcore.files import publish
 from fedcore.progress import Progress, Work, result_of
 
 _DIGEST = "digest"

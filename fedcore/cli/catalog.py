@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cache.durable import write_whole
 from fedcore.cli.common import (
     DONE,
     Database,
@@ -21,6 +20,7 @@ from fedcore.cli.common import (
     warn_of_damage,
 )
 from fedcore.errors import FedLensError
+from fedcore.files import write_whole
 from fedcore.progress import counted
 
 if TYPE_CHECKING:

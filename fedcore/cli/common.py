@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
 
-from fedcore.cache.durable import write_whole
-from fedcore.errors import FedLensError, first_line
-from fedcore.system_errors import explain
+from fedcore.errors import FedLensError, explain, first_line
+from fedcore.files import write_whole
 
 if TYPE_CHECKING:
     from fedcore.config import Experiment
@@ -189,8 +188,8 @@ def warn_of_damage(store: Store) -> None:
 
 def writable(db: Path | None) -> Path:
     """Prepare the database for writing and return its path."""
+    from fedcore.errors import ReadOnlyDatabase
     from fedcore.store import Store
-    from fedcore.system_errors import ReadOnlyDatabase
 
     access = Store(db).prepare()
     if not access.writable:

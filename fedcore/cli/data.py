@@ -21,7 +21,7 @@ from fedcore.cli.common import (
     print_note,
 )
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:

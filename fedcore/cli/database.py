@@ -10,7 +10,7 @@ import typer
 from fedcore.cli.common import DONE, NOT_DONE, Database, command, writable
 from fedcore.config.models import KeepCheckpoints
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import counted
 
 

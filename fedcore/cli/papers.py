@@ -22,7 +22,7 @@ from fedcore.cli.common import (
     writable,
 )
 from fedcore.errors import FedLensError, did_you_mean
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:

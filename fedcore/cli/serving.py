@@ -11,7 +11,7 @@ import typer
 
 from fedcore.cli.common import DONE, NOT_DONE, Database, Over, RayAddress, command, refuse_if
 from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT, user_path
+from fedcore.files import PROJECT, user_path
 
 
 @command("app")

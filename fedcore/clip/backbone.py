@@ -15,8 +15,8 @@ from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.errors import FedLensError, first_line
+from fedcore.files import user_path
 from fedcore.lazy import torch
-from fedcore.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcore.clip.light_import import open_clip
 from fedcore.clip.specs import MINI_MODELS
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 
 _TEXT_FILE = "mini-text.safetensors"
 _VOCABULARY = 49_408

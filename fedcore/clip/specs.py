@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedcore.cache.integrity import file_digest, stat_identity
 from fedcore.clip import tags
 from fedcore.errors import FedLensError, did_you_mean
-from fedcore.paths import ASSETS, user_path
+from fedcore.files import ASSETS, user_path
 
 MINI_MODELS = ("mini-vit", "mini-rn")
 

@@ -20,7 +20,7 @@ from fedcore.config.models import WEIGHTS
 from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
 from fedcore.engine.environment import code, code_on_disk
-from fedcore.system_errors import SystemFault, check_room, explain_file
+from fedcore.errors import SystemFault, check_room, explain_file
 
 PROGRESS_SECONDS = 0.5
 TRIAL_SECONDS = 120

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcore.cache.durable import make_folder, publish
 from fedcore.cluster import task, transfer
 from fedcore.cluster.connection import Node
 from fedcore.cluster.reservations import REMOVED, Reservation
@@ -22,10 +21,10 @@ from fedcore.devices import CPU
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import other_code
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
+from fedcore.files import make_folder, publish
 from fedcore.methods import FedLensMethodError
 from fedcore.records.events import Event, Finished, Notice, RoundFinished, Started
-from fedcore.system_errors import Elsewhere, SystemFault, Transient
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks, while no event arrives, whether the run has to stop."""

@@ -32,11 +32,10 @@ from fedcore.data.slow_work import cache_folder
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient, explain, explain_file, first_line
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress, counted
 from fedcore.records.events import Event, RoundFinished
-from fedcore.system_errors import Elsewhere, SystemFault, Transient, explain, explain_file
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError
-from fedcore.file_lock import try_lock
+from fedcore.files import publish, try_lock
 
 Payload = np.ndarray | str
 """The bytes of a file, or the path of its copy in the shared folder."""

@@ -31,9 +31,9 @@ from fedcore.config.models import (
     TuningConfig,
 )
 from fedcore.errors import FedLensError, did_you_mean
+from fedcore.files import read_text
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
-from fedcore.paths import read_text
 
 KEY_PARTS = 100
 """Keys with this many dotted parts are refused: tomllib takes seconds for thousands of them."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fedcore.config.experiment import load
 from fedcore.config.models import Experiment
 from fedcore.errors import FedLensError
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 
 FILE, FORMER = ASSETS / "frozen.json", ASSETS / "frozen"
 _NOT_THE_PROTOCOL = (

@@ -16,7 +16,7 @@ from fedcore.data.drawn import digits, shapes
 from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError, did_you_mean
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 from fedcore.progress import counted
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.listing import LeftOut, Listing, usable_images
 from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import Progress, Work
 
 _EVERY = 100

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.paths import ASSETS, user_path
+from fedcore.files import ASSETS, user_path
 
 
 def read(name: str, root: str | None = None) -> dict[str, list[str]]:

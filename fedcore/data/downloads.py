@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedcore.data import catalog
 from fedcore.errors import FedLensError, first_line
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.progress import Progress, Work, in_thread
 
 POLL_SECONDS = 0.5

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcore.errors import FedLensError, did_you_mean
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""

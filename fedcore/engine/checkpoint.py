@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from fedcore.cache.durable import make_folder, publish
 from fedcore.cache.integrity import new_digest
 from fedcore.errors import FedLensError, first_line
+from fedcore.files import make_folder, publish
 from fedcore.lazy import torch
 
 WRITTEN = "written"

@@ -20,12 +20,11 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.config import RunConfig, backbones
 from fedcore.devices import CPU
 from fedcore.engine.clients.memory import CHUNK
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError
+from fedcore.files import ASSETS, IN_CHECKOUT, PROJECT, user_path
 from fedcore.lazy import torch
 from fedcore.methods import consent, registry
-from fedcore.paths import ASSETS, IN_CHECKOUT, PROJECT, user_path
 from fedcore.records.events import Notice
-from fedcore.system_errors import Elsewhere
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a new run."""

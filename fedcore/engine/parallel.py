@@ -30,10 +30,10 @@ from fedcore.engine.clients.executor import Chunk, ChunkResult, EvaluationPart, 
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_versions, numerics, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
+from fedcore.errors import SystemFault
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Params
 from fedcore.progress import Progress, relay, result_of
-from fedcore.system_errors import SystemFault
 
 MakeWorker = Callable[[], Worker]
 """Makes the worker of a process; it must be importable there."""

@@ -22,7 +22,7 @@ from fedcore.cluster.connection import Node
 from fedcore.cluster.node import in_words
 from fedcore.cluster.reservations import Request, Reservation, Reservations
 from fedcore.cluster.stream import RemoteEngine
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError
 from fedcore.jobs import cluster_nodes, training
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.job import Heartbeat, execute
@@ -42,7 +42,6 @@ from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.queue import QueuedRun
-from fedcore.system_errors import Elsewhere
 
 POOL = "cluster"
 AHEAD = 16

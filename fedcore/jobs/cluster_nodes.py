@@ -25,10 +25,9 @@ from fedcore.cluster.node import NodeReport
 from fedcore.cluster.transfer import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
-from fedcore.errors import first_line
+from fedcore.errors import Elsewhere, first_line
 from fedcore.jobs.pools import NODE_KINDS
 from fedcore.store import Store
-from fedcore.system_errors import Elsewhere
 
 NAME = "nodes.json"
 FRESH_SECONDS = 20.0

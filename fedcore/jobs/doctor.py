@@ -13,14 +13,13 @@ from pathlib import Path
 
 from fedcore.cache import integrity as arrays
 from fedcore.engine import checkpoint
-from fedcore.errors import FedLensError
+from fedcore.errors import RESERVE, FedLensError, disk_usage
 from fedcore.lazy import torch
 from fedcore.store import Store
 from fedcore.store.database import task_folder
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import is_held, lock_folder
 from fedcore.store.schema import VERSION
-from fedcore.system_errors import RESERVE, disk_usage
 
 RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
 

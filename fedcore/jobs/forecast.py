@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.field_names import size_text
+from fedcore.errors import disk_usage, lacks_room
 from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.store import Store
 from fedcore.store.database import artifacts_folder, run_folder_name
-from fedcore.system_errors import disk_usage, lacks_room
 
 if TYPE_CHECKING:
     from fedcore.engine.plan import Plan

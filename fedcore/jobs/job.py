@@ -22,7 +22,17 @@ from typing import Any
 
 from fedcore.devices import CPU, peak_memory, torch_name
 from fedcore.engine.clients.local import Stopped
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import (
+    DiskFull,
+    Elsewhere,
+    FedLensError,
+    Locked,
+    SystemFault,
+    Transient,
+    check_room,
+    explain,
+    first_line,
+)
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.lazy import is_half_imported
 from fedcore.methods.base import FedLensMethodError
@@ -35,7 +45,6 @@ from fedcore.store.liveness import give_up_reserve
 from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
 from fedcore.store.writer import RunWriter
-from fedcore.system_errors import DiskFull, Elsewhere, Locked, SystemFault, Transient, check_room, explain
 
 PROGRESS_SECONDS = 0.5
 BEAT_SECONDS = 5.0

@@ -22,8 +22,8 @@ import psutil
 
 from fedcore import devices
 from fedcore.errors import FedLensError
+from fedcore.files import IN_CHECKOUT, PROJECT
 from fedcore.jobs.pools import TASK_POOL, is_on_a_node
-from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, TRAINING, Claim, LostClaim

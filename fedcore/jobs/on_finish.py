@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from fedcore.cache.durable import publish
 from fedcore.errors import FedLensError, first_line
+from fedcore.files import publish
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"

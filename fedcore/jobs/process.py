@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
-from fedcore import devices, memory_limits
+from fedcore import devices
 from fedcore.config import Experiment, RunConfig
-from fedcore.errors import FedLensError
+from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain
 from fedcore.jobs import training
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
@@ -28,7 +28,6 @@ from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.searches import Claimer
-from fedcore.system_errors import DiskFull, SystemFault, check_room, explain
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +227,7 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
         if not gpus:
             # This process aggregates with the same number of threads as its workers, since the last bits of a
             # sum depend on it. It keeps the whole memory: the engine divides that itself.
-            threads = {n: v for n, v in variables[0].items() if n != memory_limits.SHARE}
+            threads = {n: v for n, v in variables[0].items() if n != devices.MEMORY_SHARE}
             os.environ.update(threads)
         spread = over_devices(variables, devices.torch_name(chosen[0]))
 

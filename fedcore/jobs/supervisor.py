@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcore import devices
-from fedcore.errors import FedLensError
-from fedcore.file_lock import open_lock, try_lock
+from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
+from fedcore.files import open_lock, try_lock
 from fedcore.jobs import launcher
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
@@ -30,7 +30,6 @@ from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
-from fedcore.system_errors import DiskFull, SystemFault, check_room, explain, plain_errors
 
 TICK_SECONDS = 0.5
 IDLE_SECONDS = 600.0

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.paths import state_folder
+from fedcore.files import state_folder
 
 FILE = "method-files.json"
 _THIS_PROCESS: set[tuple[str, str]] = set()

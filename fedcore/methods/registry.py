@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fedcore.errors import FedLensError, did_you_mean
+from fedcore.files import user_path
 from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.paths import user_path
 from fedcore.progress import shortened
 from fedcore.records.presentation import About
 

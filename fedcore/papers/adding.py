@@ -13,8 +13,8 @@ from typing import Any
 
 import tomli_w
 
-from fedcore.cache.durable import write_whole
 from fedcore.errors import FedLensError, first_line
+from fedcore.files import write_whole
 from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs

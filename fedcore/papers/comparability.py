@@ -16,12 +16,12 @@ from pydantic import TypeAdapter
 
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.files import read_text
 from fedcore.papers import library
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.library import REASONS_FILE, Paper
 from fedcore.papers.printed_runs import data_names, data_sets
 from fedcore.papers.published import PublishedValue, load_all
-from fedcore.paths import read_text
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import STATES, Comparability, ComparabilityState
 

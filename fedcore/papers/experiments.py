@@ -7,8 +7,8 @@ from functools import cache
 
 from fedcore.config import Experiment, frozen, load
 from fedcore.errors import FedLensError, did_you_mean
+from fedcore.files import ASSETS
 from fedcore.papers import library, printed_runs
-from fedcore.paths import ASSETS
 
 DEMO = "demo"
 DEMO_TIME = "one to two minutes on two CPU cores"

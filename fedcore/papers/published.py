@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
+from fedcore.files import read_text
 from fedcore.papers import library
 from fedcore.papers.library import VALUES_FILE, Paper
 from fedcore.papers.printed_runs import printed_backbone
-from fedcore.paths import read_text
 from fedcore.results.metrics import Rule
 from fedcore.results.statistics import Stat
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 import fedcore
 from fedcore.config import dumps
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 from fedcore.plots.shapes import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.plots.still import still
 from fedcore.plots.theme import Theme

@@ -14,8 +14,8 @@ from fedcore.config import frozen
 from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.files import read_text
 from fedcore.methods import registry
-from fedcore.paths import read_text
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.exports import csv_text
 from fedcore.results.metrics import METRICS, RULES, Metric

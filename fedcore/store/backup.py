@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from fedcore.cache.durable import publish
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import FedLensError, SystemFault, check_room, explain, first_line, plain_errors
+from fedcore.files import publish
 from fedcore.store import schema
 from fedcore.store.damage import findings
-from fedcore.system_errors import SystemFault, check_room, explain, plain_errors
 
 LOGS = ("-wal", "-shm")
 """Files that SQLite keeps beside a database while it is in use."""

@@ -12,9 +12,8 @@ import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from fedcore.errors import first_line
+from fedcore.errors import SystemFault, explain, first_line
 from fedcore.records.events import MEASURES
-from fedcore.system_errors import SystemFault, explain
 
 MOST = 20
 """Maximum number of findings of one kind that are listed."""

@@ -17,10 +17,9 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter
 
-from fedcore.errors import FedLensError
-from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
+from fedcore.errors import FedLensError, ReadOnlyDatabase, SystemFault, explain, plain_errors
+from fedcore.files import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
-from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
 BUSY_SECONDS = 10.0
 """Seconds for which a page or a command waits while another program has locked the database."""

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.config.models import LONGEST_NAME
+from fedcore.files import user_path
 from fedcore.methods import consent, registry
-from fedcore.paths import user_path
 from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.store.damage import rounds_without, write_digests
 from fedcore.store.jobs import Claim

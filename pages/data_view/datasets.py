@@ -14,8 +14,8 @@ from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.findings import CheckReport
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
+from fedcore.files import user_path
 from fedcore.papers import experiments
-from fedcore.paths import user_path
 from fedcore.progress import counted
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields

@@ -11,7 +11,7 @@ from typing import Final
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from pages.widgets import background, markup, session
 
 KIND: Final = "import_file"

@@ -16,7 +16,7 @@ from fedcore.data.findings import CheckReport
 from fedcore.data.readers import archives
 from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.widgets import background, markup, session

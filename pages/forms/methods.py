@@ -10,11 +10,11 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.files import PROJECT
 from fedcore.methods import consent
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.hyperparameters import MethodConfig
-from fedcore.paths import PROJECT
 from pages.forms import class_texts, drafts, inputs
 from pages.forms.drafts import MethodDraft
 from pages.forms.errors import FieldErrors

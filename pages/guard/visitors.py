@@ -33,7 +33,7 @@ import streamlit as st
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from fedcore.paths import state_folder
+from fedcore.files import state_folder
 
 TOKEN_FILE = "token"
 MIN_TOKEN_LENGTH = 32

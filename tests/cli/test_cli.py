@@ -12,8 +12,8 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from fedcore.cli import main as cli
+from fedcore.files import PROJECT
 from fedcore.jobs import training
-from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 from tests.support.jobs import wait_for
 
 pytestmark = pytest.mark.slow

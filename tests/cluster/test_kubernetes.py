@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 
 # KubeRay's `raycluster_types.go`; `authOptions` is in its documentation of 1.5.1 and later.
 CLUSTER = {"authOptions", "autoscalerOptions", "enableInTreeAutoscaling", "headGroupSpec", "workerGroupSpecs"}

@@ -18,10 +18,10 @@ import pytest
 from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
 from fedcore.engine.plan import plan
+from fedcore.files import PROJECT
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.paths import PROJECT
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.cluster import TOKEN, ray_start, step_until, supervisor_of, usable

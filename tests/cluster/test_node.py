@@ -20,11 +20,10 @@ from fedcore.cluster.reservations import Request, Reservation
 from fedcore.config import RunConfig, parse
 from fedcore.engine.environment import MIXED_CODE, code
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient
+from fedcore.files import PROJECT
 from fedcore.methods import FedLensMethodError, consent, registry
-from fedcore.paths import PROJECT
 from fedcore.records.events import Finished, RoundFinished, Started
-from fedcore.system_errors import Elsewhere, SystemFault, Transient
 from tests.cluster.test_view import SMALL
 from tests.support.cluster import OWN_METHOD
 

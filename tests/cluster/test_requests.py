@@ -11,13 +11,12 @@ import pytest
 
 from fedcore.cluster import task
 from fedcore.cluster.reservations import KEPT_SECONDS, Request, Reservations
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import POOL, Cluster, request_of
 from fedcore.jobs.cluster_nodes import NodeState
 from fedcore.jobs.pools import SpreadPools
 from fedcore.store import Store
-from fedcore.system_errors import Elsewhere
 from tests.cluster.test_view import CARD, GIB, LARGE, RUN, SMALL
 
 TINY = replace(SMALL, node=replace(SMALL.node, id="4", name="tiny", memory=GIB))

@@ -11,6 +11,7 @@ import pytest
 
 from fedcore.cluster import connection, node
 from fedcore.cluster.node import NodeReport
+from fedcore.errors import Elsewhere
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import Cluster
 from fedcore.jobs.cluster_nodes import ClusterWatch, Rest
@@ -19,7 +20,6 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.records.events import Event
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.system_errors import Elsewhere
 from tests.cluster.test_requests import Ray
 from tests.cluster.test_view import LARGE, SMALL
 from tests.support import fake_engine

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 
 SCRIPT = PROJECT / "examples" / "slurm" / "fedlens.sbatch"
 STAND_INS = {

@@ -12,7 +12,7 @@ import pytest
 
 from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 from fedcore.store import Store
 from tests.support.cluster import TOKEN, ray_start
 from tests.support.jobs import row

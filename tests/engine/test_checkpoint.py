@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from fedcore.cache import durable
+from fedcore import files
 from fedcore.engine import checkpoint, run_state
 from fedcore.engine.loop import Loop
 from fedcore.engine.run_state import RunState, due_rows
@@ -106,8 +106,8 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatc
     def kind(handle: int) -> str:
         return "folder" if os.path.isdir(f"/proc/self/fd/{handle}") else "file"
 
-    monkeypatch.setattr(durable.os, "fsync", lambda handle: done.append(kind(handle)) or sync(handle))
-    monkeypatch.setattr(durable.os, "replace", lambda a, b: done.append("name") or rename(a, b))
+    monkeypatch.setattr(files.os, "fsync", lambda handle: done.append(kind(handle)) or sync(handle))
+    monkeypatch.setattr(files.os, "replace", lambda a, b: done.append("name") or rename(a, b))
     folder = tmp_path / "runs" / "1"
     run = new_state()
     run.save(folder, RUN)

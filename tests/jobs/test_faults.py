@@ -17,8 +17,8 @@ import torch
 
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
+from fedcore.files import PROJECT
 from fedcore.jobs import job, launcher, training
-from fedcore.paths import PROJECT
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
@@ -221,7 +221,7 @@ from pathlib import Path
 from fedcore.jobs import job, process
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from fedcore.system_errors import explain
+from fedcore.errors import explain
 
 def train(claimed):
     from fedcore.lazy import torch

@@ -6,9 +6,9 @@ import sqlite3
 
 import pytest
 
+from fedcore.errors import DiskFull
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.store import Store
-from fedcore.system_errors import DiskFull
 from tests.jobs.test_kill import uninterrupted
 from tests.support.jobs import recorded, row, wait_for
 

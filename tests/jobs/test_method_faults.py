@@ -9,10 +9,9 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, SystemFault
 from fedcore.methods import FedLensMethodError, consent, registry
 from fedcore.store import Store
-from fedcore.system_errors import SystemFault
 from tests.support.command_line import run
 from tests.support.jobs import execute_next
 

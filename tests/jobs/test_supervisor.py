@@ -14,13 +14,13 @@ import pytest
 
 from fedcore import devices
 from fedcore.errors import FedLensError
+from fedcore.files import PROJECT
 from fedcore.jobs import job, launcher, pools
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.handlers import HANDLERS
 from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher, start_detached
 from fedcore.jobs.supervisor import Supervisor, SupervisorLock
-from fedcore.paths import PROJECT
 from fedcore.store import Store, liveness
 from fedcore.store.jobs import TRAINING, Claim, Jobs
 from fedcore.store.liveness import new_owner

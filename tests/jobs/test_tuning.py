@@ -10,10 +10,10 @@ from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.grouping import group_hash
 from fedcore.config.tuning import contains, space_of
 from fedcore.errors import FedLensError
+from fedcore.files import PROJECT
 from fedcore.jobs import process, supervisor
 from fedcore.jobs.tuning import advance, propose
 from fedcore.methods import registry
-from fedcore.paths import PROJECT
 from fedcore.records.events import RoundFinished, Started
 from fedcore.reports.checked import checked_comparison
 from fedcore.reports.recipe import recipe_of

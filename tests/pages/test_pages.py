@@ -148,7 +148,7 @@ def test_a_name_that_spells_an_icon_stays_text() -> None:
 
 
 def a_part_that_fails() -> None:
-    from fedcore.system_errors import DiskFull
+    from fedcore.errors import DiskFull
     from pages.widgets import markup
 
     @markup.fragment

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.errors import FedLensError
+from fedcore.errors import DiskFull, FedLensError, Locked
 from fedcore.store import Store
 from fedcore.store import backup as backups
 from fedcore.store.backup import back_up, restore, vacuum
 from fedcore.store.database import kept_open, writing
-from fedcore.system_errors import DiskFull, Locked
 from tests.support import fill
 from tests.support.exported import exported
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 from fedcore.records.events import RoundFinished
 from fedcore.store import Store, database, schema
 from fedcore.store.liveness import new_owner

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.file_lock import try_lock
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT, try_lock
 from fedcore.store import Store, liveness
 from fedcore.store.database import writing
 from fedcore.store.liveness import is_held

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedcore.config import expand
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 from fedcore.progress import Progress
 from fedcore.records.codes import AFTER_AGGREGATION
 from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, Notice, RoundFinished, Started

@@ -16,10 +16,10 @@ import psutil
 
 from fedcore.cluster.connection import SETTINGS
 from fedcore.cluster.stream import RemoteEngine
+from fedcore.files import PROJECT
 from fedcore.jobs.cluster import Cluster
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
-from fedcore.paths import PROJECT
 from fedcore.store import Store
 from tests.support import own_methods
 from tests.support.jobs import wait_for

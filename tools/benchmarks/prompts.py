@@ -18,7 +18,7 @@ import typer
 from fedcore.clip.backbone import Backbone
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 from tools.benchmarks import drawn
 
 

@@ -27,8 +27,7 @@ PURPOSES = {
     "cache": "large arrays on disk and their digests, resumable and shared",
     "data": "catalog, readers, checks, splits, partitions",
     "records": "events, codes and presentations that rooms share",
-    "linalg": "", "seeds": "", "devices": "", "errors": "", "system_errors": "", "file_lock": "", "lazy": "",
-    "paths": "", "progress": "", "memory_limits": "",
+    "linalg": "", "seeds": "", "devices": "", "errors": "", "files": "", "lazy": "", "progress": "",
 }  # fmt: skip
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
@@ -37,21 +36,7 @@ GROUPS = {
     "record": ("#9a4a12", ("jobs", "store", "cluster", "records")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip")),
     "data": ("#4c6a1e", ("data", "cache")),
-    "basics": (
-        "#57606a",
-        (
-            "linalg",
-            "seeds",
-            "devices",
-            "memory_limits",
-            "errors",
-            "system_errors",
-            "file_lock",
-            "lazy",
-            "paths",
-            "progress",
-        ),
-    ),
+    "basics": ("#57606a", ("linalg", "seeds", "devices", "errors", "files", "lazy", "progress")),
 }
 """Title -> colour (white text on it is readable on light and dark pages) and rooms."""
 FILES = {"store": "runs.db", "engine": "checkpoints", "cache": "encodings", "data": "images"}

@@ -16,7 +16,7 @@ import psutil
 from fedcore.cluster import connection
 from fedcore.config import parse
 from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT
+from fedcore.files import PROJECT
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN
 from tools.faults.accounts import OTHER, _root

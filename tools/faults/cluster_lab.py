@@ -24,8 +24,8 @@ import psutil
 from fedcore.cluster import connection
 from fedcore.cluster.connection import SETTINGS
 from fedcore.config import parse
+from fedcore.files import PROJECT
 from fedcore.jobs import cluster_nodes
-from fedcore.paths import PROJECT
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import RUNS
 from tests.support.cluster import TOKEN, ray_start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 

@@ -16,7 +16,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.readers.files import damaged, folders_in, images_in, locate
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.paths import ASSETS
+from fedcore.files import ASSETS
 from fedcore.records.codes import TEST, TRAIN
 
 _FOLDER = "n[0-9]*[0-9]"

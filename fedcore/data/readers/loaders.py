@@ -22,7 +22,7 @@ from fedcore.data.readers.layout import (
 )
 from fedcore.data.readers.listing import Listing, list_images, usable_images, warnings
 from fedcore.data.slow_work import NotPrepared, require_slow_work
-from fedcore.paths import user_path
+from fedcore.files import user_path
 
 _Result = TypeVar("_Result")
 

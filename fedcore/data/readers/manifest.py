@@ -13,7 +13,7 @@ from fedcore.data.readers.files import leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
 from fedcore.errors import FedLensError
-from fedcore.paths import user_path
+from fedcore.files import user_path
 from fedcore.records.codes import PARTS
 
 COLUMNS = ("path", "label", "domain", "client", "split")

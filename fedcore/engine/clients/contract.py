@@ -18,7 +18,7 @@ from functools import partial
 from traceback import walk_tb
 from types import CodeType
 
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import FedLensError, explain, first_line
 from fedcore.lazy import Tensor, torch
 from fedcore.methods import registry
 from fedcore.methods.base import (
@@ -32,7 +32,6 @@ from fedcore.methods.base import (
     Step,
     overrides,
 )
-from fedcore.system_errors import explain
 
 MAX_SHAPES = 8
 """Maximum number of tensors whose shapes an error of a method's own code lists."""

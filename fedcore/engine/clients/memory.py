@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedcore import memory_limits
-from fedcore.cache.durable import make_folder
+from fedcore import devices
 from fedcore.engine.clients.schedule import batch_slots, make_batch
 from fedcore.federation import Federation
+from fedcore.files import make_folder
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State
 
@@ -46,7 +46,7 @@ def clients_at_once(
         return most
     # The whole share counts, not what is free at this moment: the number of clients in a chunk decides the
     # last bits of a run, which must not depend on what else the machine does.
-    budget = min(_MOST, (memory or memory_limits.share()) // 4 // sharers)
+    budget = min(_MOST, (memory or devices.memory_share()) // 4 // sharers)
     return max(1, min(most, budget // max(1, bytes_of_client(method, federation, state))))
 
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcore.cache.durable import publish
 from fedcore.cache.integrity import new_digest
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.config.grouping import group_hash, stable_config
+from fedcore.files import publish
 from fedcore.store.damage import rounds_without, write_digests
 
 LAST_STEP = "0009_marks_and_views"

@@ -26,7 +26,7 @@ from pydantic import (
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
-from fedcore.paths import read_text
+from fedcore.files import read_text
 from fedcore.store.database import DatabaseFile
 from fedcore.store.schema import RUN_TABLES
 from fedcore.store.writer import AttachedRun, ExperimentRecord, Table, Tables

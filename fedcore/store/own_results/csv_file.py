@@ -25,8 +25,8 @@ from pydantic import (
 
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.errors import FedLensError
+from fedcore.files import read_text
 from fedcore.methods.registry import first_error
-from fedcore.paths import read_text
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Entity, RoundFinished
 from fedcore.records.formulas import unguarded

@@ -29,11 +29,10 @@ from fedcore.engine.loop import Loop
 from fedcore.engine.parallel import ChunkOrder, Parallel, Serving, Spread, pack, processes, unpack
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.errors import FedLensError
+from fedcore.errors import Elsewhere, FedLensError, SystemFault
+from fedcore.files import PROJECT
 from fedcore.methods import registry
-from fedcore.paths import PROJECT
 from fedcore.records.events import Notice, Started
-from fedcore.system_errors import Elsewhere, SystemFault
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
 from tests.support.tiny import tiny_backbone, tiny_federation
