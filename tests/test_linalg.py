@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from fedcore import linalg
-from fedcore.linalg import extreme_eigenvalues, orthogonality, skew, solve, solve_skew
-from fedcore.methods.fedot import cayley
+from fedcore.linalg import cayley, extreme_eigenvalues, orthogonality, skew, solve, solve_skew
 from fedcore.seeds import torch_generator
 
 
@@ -41,6 +40,28 @@ def test_matrices_solved_one_after_the_other_have_the_bits_of_solve(n, divisor):
         found.append((solved, *torch.autograd.grad(solved.square().sum(), x)))
     for ours, reference in zip(*found, strict=True):
         assert torch.equal(ours, reference)
+
+
+@pytest.mark.parametrize(
+    ("norm", "terms"), [(0, 0), (1e-9, 0), (1e-5, 1), (1e-3, 2), (0.03, 4), (0.1, 7), (0.3, None)]
+)
+def test_small_matrices_are_solved_by_a_series_as_exactly_as_by_a_decomposition(norm, terms):
+    x = torch.randn(1, 1, 256, 256, generator=torch_generator(1, "x"))
+    x *= norm / skew(x[0, 0]).norm()
+    b = torch.randn(1, 1, 256, 5, generator=torch_generator(1, "b"))
+    assert linalg._terms_of_series(skew(x[0, 0])) == terms
+    exact = skew(x.double())
+    inverse = torch.linalg.inv(torch.eye(256) - exact)
+    x.requires_grad_()
+    solved = solve_skew(x, b)
+    torch.testing.assert_close(solved, (inverse @ b.double()).float(), rtol=0, atol=5e-6)
+    upstream = inverse.mT @ (2 * solved.detach().double()) @ solved.detach().double().mT
+    (gradient,) = torch.autograd.grad(solved.square().sum(), x)
+    torch.testing.assert_close(gradient, skew(upstream).float(), rtol=0, atol=2e-5)
+    q = cayley(x.detach())
+    torch.testing.assert_close(q, ((torch.eye(256) + exact) @ inverse).float(), rtol=0, atol=3e-7)
+    error = q.double().mT @ q.double() - torch.eye(256)
+    assert error.abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("n", [3, 24, 25, 200])

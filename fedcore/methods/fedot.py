@@ -23,7 +23,7 @@ from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
-from fedcore.linalg import Remembered, orthogonality, skew, solve, solve_skew
+from fedcore.linalg import Remembered, cayley, orthogonality, solve_skew
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step, Uploads
 from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
@@ -93,18 +93,6 @@ class FedOTConfig(MethodConfig):
         if self.lr_transform is not None and self.lr == 0:
             raise ValueError("lr_transform is applied as a multiple of lr, which is 0; give lr above 0")
         return self
-
-
-def cayley(x: Tensor, divisor: int = 2) -> Tensor:
-    """Map unconstrained matrices to orthogonal ones, Q = (I + P)(I - P)^-1 with P = (X - X^T) / divisor.
-
-    Near the identity a gradient step of size eta moves Q by -(16 / divisor^2) eta skew(dL/dQ): four times as
-    far with the paper's 2 as the skew part of an unconstrained matrix, and as far with 4.
-
-    Shape: x (..., n, n) -> (..., n, n).  Source: FedOT, Section 3.3.
-    """
-    factor = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - skew(x, divisor)
-    return solve(factor, factor.transpose(-1, -2))  # the two factors commute, so one solve gives the product
 
 
 def rotate(x: Tensor, h: Tensor, divisor: int = 2) -> Tensor:

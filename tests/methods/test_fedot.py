@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.methods.fedot import cayley, rotate
+from fedcore.linalg import cayley
+from fedcore.methods.fedot import rotate
 from tests.support.against import (
     build,
     cells,
