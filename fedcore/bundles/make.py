@@ -152,7 +152,7 @@ class _RunMaker:
         space_of: dict[int, int] = {}
         for round_ in self.rounds:
             cells = self.store.cells.coded({self.run_id: [round_]})
-            pairs = {(c.model, c.test_set): (c.correct, c.total) for c in cells}
+            pairs = {(model, test_set): (right, total) for _, model, test_set, right, total in cells.tolist()}
             wanted = {pair: count for pair, count in pairs.items() if pair[0] not in adapted}
             if row.origin != ENGINE:
                 reasons[round_] = "it was recorded elsewhere, so there is no model"

@@ -12,7 +12,7 @@ import numpy as np
 from fedcore.config.field_names import data_titles, error_text
 from fedcore.config.tuning import method_label
 from fedcore.progress import about, duration
-from fedcore.results.statistics import group_by, spread
+from fedcore.results.statistics import spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 RECENT_ROUNDS = 5
@@ -194,12 +194,12 @@ def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]
     """
     cells = store.cells.coded({run.id: [run.rounds_done] for run in runs})
     matrices = {}
-    for run_id, of_run in group_by(cells, lambda cell: cell.run_id).items():
-        _, model, test_set, correct, total = np.array(of_run).T
-        models, rows = np.unique(model, return_inverse=True)
-        test_sets, columns = np.unique(test_set, return_inverse=True)
+    for run_id in np.unique(cells.run_id).tolist():
+        of_run = cells[cells.run_id == run_id]
+        models, rows = np.unique(of_run.model, return_inverse=True)
+        test_sets, columns = np.unique(of_run.test_set, return_inverse=True)
         shares = np.full((len(models), len(test_sets)), np.nan)
-        shares[rows, columns] = correct / total
+        shares[rows, columns] = of_run.correct / of_run.total
         clients = np.isin(test_sets, models)  # as on Live
         matrices[run_id] = shares[:, clients] if clients.any() else shares
     return matrices

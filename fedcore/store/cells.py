@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.store.database import ID_LIST, Queries, as_json
@@ -54,16 +56,8 @@ class OwnAccuracy(NamedTuple):
     loss: float | None
 
 
-class CodedCell(NamedTuple):
-    """An accuracy cell with entity codes, for heatmaps of very many cells."""
-
-    run_id: int
-    model: int
-    test_set: int
-    correct: int
-    total: int
-
-
+CODED = np.dtype([(name, np.int64) for name in ("run_id", "model", "test_set", "correct", "total")])
+"""The record of a cell with entity codes."""
 RecordedCell = tuple[int, int, int, int, int, int, float | None]
 """Run, round, codes of model and test set, correct, total and loss of a cell."""
 
@@ -85,7 +79,7 @@ class NamedCell(NamedTuple):
     loss: float | None
 
 
-AnyCell = TypeVar("AnyCell", OwnAccuracy, CodedCell, NamedCell)
+AnyCell = TypeVar("AnyCell", OwnAccuracy, NamedCell)
 
 
 class Cells(Queries):
@@ -179,13 +173,21 @@ class Cells(Queries):
 
     def coded(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
-    ) -> list[CodedCell]:
-        """Return the cells of some rounds of each run, by run, round, model and test set."""
-        rows = self._file.rows(
-            f"SELECT a.run_id, a.model, a.test_set, a.correct, a.total FROM {AT_ROUNDS} {IN_ORDER}",
+    ) -> np.recarray:
+        """Return the cells of some rounds of each run, by run, round, model and test set.
+
+        Shape: (cells,), records of ``CODED``.
+        """
+        # One text per column, in the order of SQLite's loops: seven times as fast as a tuple per cell, and as
+        # the pairs are sorted, the cells are too.
+        columns = ", ".join(f"group_concat(a.{name})" for name in CODED.names or ())
+        (texts,) = self._file.rows(
+            f"SELECT {columns} FROM {AT_ROUNDS}",
             {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
-        return _with_samples(list(map(CodedCell._make, rows)))
+        values = [np.fromstring(text or "", np.int64, sep=",") for text in texts]
+        _require_samples(int(values[-1].min(initial=1)))
+        return np.rec.fromarrays(values, dtype=CODED)
 
     def own_and_global(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -233,11 +235,16 @@ class Cells(Queries):
 
 def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> str:
     """Return (run, round) pairs as the parameter of ``AT_ROUNDS``."""
-    return json.dumps([[run, int(round_)] for run, rounds in rounds_by_run.items() for round_ in rounds])
+    pairs = ((run, int(round_)) for run, rounds in rounds_by_run.items() for round_ in rounds)
+    return json.dumps(sorted(pairs))
 
 
 def _with_samples(cells: list[AnyCell]) -> list[AnyCell]:
     """Refuse cells without samples, which the schema forbids: they have no accuracy."""
-    if min(map(attrgetter("total"), cells), default=1) < 1:
-        raise FedLensError("a recorded accuracy has no samples; `fedlens doctor` says what is damaged", "db")
+    _require_samples(min(map(attrgetter("total"), cells), default=1))
     return cells
+
+
+def _require_samples(least: int) -> None:
+    if least < 1:
+        raise FedLensError("a recorded accuracy has no samples; `fedlens doctor` says what is damaged", "db")

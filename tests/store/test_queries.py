@@ -215,7 +215,7 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
     chosen = Store(trained).cells.at_rounds({1: [2], 2: [4]})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     codes = {r: {e.name: e.entity for e in Store(trained).cells.entities(r)} for r in (1, 2)}
-    assert Store(trained).cells.coded({1: [2], 2: [4]}) == [
+    assert Store(trained).cells.coded({2: [4], 1: [2]}).tolist() == [
         (c.run_id, codes[c.run_id][c.model], codes[c.run_id][c.test_set], c.correct, c.total) for c in chosen
     ]
     assert [cell for part in Store(trained).cells.coded_of_runs([1, 2]) for cell in part] == [

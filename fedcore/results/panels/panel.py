@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from fedcore.records.presentation import MatrixChart
 from fedcore.results.metrics import FURTHER, is_own
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell
-from fedcore.store.cells import CodedCell
 
 Named = tuple[str, str]
 """Name and kind of a model or test set."""
@@ -103,7 +101,7 @@ def panel_of_shares(
 
 
 def accuracy_panel(
-    title: str, method: str, cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]]
+    title: str, method: str, cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]]
 ) -> Panel:
     """Return the panel of models by test sets: the mean over the cells of each pair, which weigh equally.
 
@@ -112,7 +110,7 @@ def accuracy_panel(
     name shares the client's column.
 
     Args:
-        cells: of one run or several.
+        cells: of one run or several, as ``Cells.coded`` returns them.
         entities: run -> its models and test sets; the panel has them in this order.
     """
     named = list(dict.fromkeys((e.name, e.kind) for of_run in entities.values() for e in of_run))
@@ -123,7 +121,7 @@ def accuracy_panel(
         i for i, (name, kind) in enumerate(named)
         if kind in ("client", *FURTHER) or (kind == "domain" and name not in clients)
     ]  # fmt: skip
-    if cells:
+    if cells.size:
         evaluated = set(cell_models.tolist())
         models = [i for i in models if i in evaluated]
         if len(clients) > MAX_EVALUATED_CLIENTS:
@@ -147,26 +145,26 @@ def accuracy_panel(
 
 
 def _by_place(
-    cells: Sequence[CodedCell], entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
+    cells: np.recarray, entities: Mapping[int, Sequence[EntityRow]], named: Sequence[Named]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return models and test sets as places in ``named``, as one code may mean others in another run.
 
     Shape: -> (cells,), (cells,), (2, cells) correct and total.
     """
     place = {name: i for i, name in enumerate(named)}
-    runs, models, test_sets, *counts = np.fromiter(chain.from_iterable(cells), np.int64).reshape(-1, 5).T
+    models, test_sets = cells.model.copy(), cells.test_set.copy()
     largest = max((e.entity for of_run in entities.values() for e in of_run), default=0)
     places = np.full(1 + max(largest, models.max(initial=0), test_sets.max(initial=0)), UNKNOWN)
     for run, of_run in entities.items():
         places[:] = UNKNOWN
         places[[e.entity for e in of_run]] = [place[e.name, e.kind] for e in of_run]
-        own = runs == run
+        own = cells.run_id == run
         models[own], test_sets[own] = places[models[own]], places[test_sets[own]]
     if UNKNOWN in models or UNKNOWN in test_sets:
         raise FedLensError(
             "a recorded accuracy belongs to no model or test set; `fedlens doctor` says what is damaged", "db"
         )
-    return models, test_sets, np.array(counts)
+    return models, test_sets, np.array([cells.correct, cells.total])
 
 
 def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, matrix: MatrixChart) -> Panel:

@@ -20,8 +20,13 @@ from fedcore.results.panels.matrices import difference_panel, row_panels
 from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
 from fedcore.results.panels.run_panels import run_panel
 from fedcore.store import RunRow, Store
-from fedcore.store.cells import CodedCell, EntityRow, NamedCell
+from fedcore.store.cells import CODED, EntityRow, NamedCell
 from tests.support import fill
+
+
+def coded(*cells: tuple[int, ...]) -> np.recarray:
+    """The cells as ``Cells.coded`` returns them."""
+    return np.rec.fromrecords(cells, dtype=CODED)
 
 
 def run_called(db: Path, experiment: int, label: str) -> RunRow:
@@ -49,7 +54,7 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
 def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(monkeypatch) -> None:
     named = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
     entities = {1: [EntityRow(i, kind, name, None, None) for i, (name, kind) in enumerate(named)]}
-    cells = [CodedCell(1, model, test_set, 1, 2) for model in (2, 4) for test_set in (2, 4, 6)]
+    cells = coded(*((1, model, test_set, 1, 2) for model in (2, 4) for test_set in (2, 4, 6)))
     panel = accuracy_panel("", "fedot", cells, entities)
     assert panel.rows == ("c1", "c3") and len(panel.columns) == 6
     monkeypatch.setattr("fedcore.results.panels.panel.MAX_EVALUATED_CLIENTS", 4)
@@ -260,17 +265,16 @@ def test_a_mean_over_runs_is_by_name_whatever_the_codes_and_weighs_cells_equally
             EntityRow(8, "client", "a", None, 9)],
     }  # fmt: skip
     cells = [
-        CodedCell(1, 0, 1, 1, 2), CodedCell(1, 1, 1, 1, 4), CodedCell(1, 1, 1, 2, 4),
-        CodedCell(2, 8, 8, 9, 10), CodedCell(2, 7, 8, 0, 10),
+        (1, 0, 1, 1, 2), (1, 1, 1, 1, 4), (1, 1, 1, 2, 4), (2, 8, 8, 9, 10), (2, 7, 8, 0, 10)
     ]  # fmt: skip
-    panel = accuracy_panel("", "fedot", cells, known)
+    panel = accuracy_panel("", "fedot", coded(*cells), known)
     assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b"))
     assert panel.values[:, 0].tolist() == [50, pytest.approx(100 * (0.25 + 0.5 + 0.9) / 3), 0]
     assert (panel.correct[1, 0], panel.total[1, 0]) == (12, 18)
     assert np.isnan(panel.values[:, 1]).all() and panel.own_columns == (-1, 0, 1)
-    for stray in (CodedCell(1, 7, 1, 1, 2), CodedCell(2, 8, 3, 1, 2), CodedCell(2, 8, 99, 1, 2)):
+    for stray in ((1, 7, 1, 1, 2), (2, 8, 3, 1, 2), (2, 8, 99, 1, 2)):
         with pytest.raises(FedLensError, match="belongs to no model or test set"):
-            accuracy_panel("", "fedot", [*cells, stray], known)
+            accuracy_panel("", "fedot", coded(*cells, stray), known)
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
