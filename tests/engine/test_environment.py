@@ -25,6 +25,7 @@ TOML = """
 [data]
 name = "rotated-digits"
 domains = ["rot0", "rot15"]
+shots = 4
 [[methods]]
 name = "fedot"
 config = { local_epochs = 1 }

@@ -56,7 +56,7 @@ def mixed(narrow, wide, config=None) -> tuple[Cohort, ...]:
     return tiny_cohorts(SDFed, config or sdfed(), parts, samples=SAMPLES)
 
 
-def run(cohorts, rounds=3, **options):
+def run(cohorts, rounds=2, **options):
     return run_rounds(cohorts[0].method, cohorts[0].federation, rounds, cohorts=cohorts, **options)
 
 
@@ -75,7 +75,7 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
     method, config = cohorts[0].method, cohorts[0].method.config
     first = method.init(cohorts[0].federation.problem.generator)
     owner = [c for c in cohorts for _ in c.clients]
-    drawn = [engine_batches(c.federation, c.method, 3) for c in owner]
+    drawn = [engine_batches(c.federation, c.method, 2) for c in owner]
     g_s, own = oracle.run(
         [c.federation.problem.backbone.model for c in owner],
         narrow.tokenizer,
@@ -84,7 +84,7 @@ def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):
         samples(cohorts[0].federation)[1],
         first.shared["global_prompt"],
         [p[:n] for p, n in zip(first.local["local_prompt"], method.lengths, strict=True)],
-        [[drawn[i][r][i][: c.max_steps] for i, c in enumerate(owner)] for r in range(3)],
+        [[drawn[i][r][i][: c.max_steps] for i, c in enumerate(owner)] for r in range(2)],
         [c.federation.problem.backbone.logit_scale for c in owner],
         {**config.model_dump(), **SGD},
     )
@@ -175,7 +175,7 @@ def replace_times(event):
     return replace(event, seconds_train=0, seconds_aggregate=0, seconds_evaluate=0)
 
 
-@pytest.mark.parametrize("case", ["fedalign", "feddeap", "fedot", "fedprox-lora", "promptfl"])
+@pytest.mark.parametrize("case", ["fedalign", "fedot", "promptfl"])
 def test_a_cohort_trains_as_if_all_clients_were_like_it(narrow, case):
     """Budgets alone differ, whatever a method uploads (pairs and prototypes of FedAlign) or keeps."""
     name, values, *_ = CASES[case]

@@ -86,8 +86,8 @@ def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]
     return noted[1:], launches[2] - launches[1]
 
 
-QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap", *IN_STEPS)
-"""A matrix, a prompt, adapters of the image tower, several losses, and those that read in their steps."""
+QUICK = ("fedot", "fedavg-lora", "feddeap", "fedotp", "fedavg-vision")
+"""A matrix, adapters of the image tower, prompts with several losses, and two that read in their steps."""
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,9 @@ def rows(loop: Loop) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("kept", ["fresh", "kept"])
-@pytest.mark.parametrize("name", [*FOUR, "promptfl"])
+@pytest.mark.parametrize(
+    ("name", "kept"), [*((name, "fresh") for name in (*FOUR, "promptfl")), ("feddeap", "kept")]
+)
 def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, kept):
     expected = new_loop(name, optimiser_state=kept)
     spread = new_loop(name, optimiser_state=kept)

@@ -25,11 +25,11 @@ def test_agrees_with_the_naive_implementation(beta):
         labels,
         [first.shared[name] for name in ADAPTER],
         headers,
-        engine_batches(federation, method, 3),
+        engine_batches(federation, method, 2),
         config,
     )
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     for name, value in zip(ADAPTER, adapter, strict=True):
         torch.testing.assert_close(state.shared[name], value, **near)

@@ -64,9 +64,9 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
         return fedalign.optimiser(method.config.optimiser, values, method.config.lr)
 
     weights = [9.0, 5.0, 7.0] if method.config.weighting == "samples" else [1.0] * 3
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     expected = fedavg.run(loss, first, *samples(federation), batches, optimiser, weights)[0]
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     for got, value in zip(state.shared.values(), expected, strict=True):
         torch.testing.assert_close(got, value, **NEAR)
     assert product(expected).abs().max() > 1e-3  # it did train
@@ -100,7 +100,7 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     drawn = build("fedavg-lora", federation, **SMALL).init(problem.generator).shared
     texts, (xs, labels) = class_texts(problem), samples(federation)
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     a, b = [drawn["image_a"]] * 3, [drawn["image_b"]] * 3
     residual = torch.zeros(3, 3, 24, 24, dtype=torch.float64)
     errors = []
@@ -130,7 +130,7 @@ def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
             mean_a = run_rounds(method, federation, round_).state.shared["image_a"]  # the engine's draw
             mean_b = torch.zeros_like(mean_b)
         a, b = [mean_a] * 3, b if aggregation == "fedsa" else [mean_b] * 3
-    loop = run_rounds(method, federation, 3)
+    loop = run_rounds(method, federation, 2)
     tail = tail_with(problem, residual)
     own = client_logits(method, loop.state, federation)
     assert (products.abs().max() > 1e-3) and not torch.allclose(own, own[:, :1], atol=1e-3)  # it did train
@@ -165,7 +165,7 @@ def test_one_client_alone_loses_nothing_by_averaging():
         return client_logits(method, run_rounds(method, federation, rounds).state, federation)
 
     for aggregation in ("fedsa", "exact", "fair"):
-        torch.testing.assert_close(predicted(aggregation, 3), predicted("factors", 3), **NEAR)
+        torch.testing.assert_close(predicted(aggregation, 2), predicted("factors", 2), **NEAR)
     torch.testing.assert_close(predicted("stack", 1), predicted("factors", 1), **NEAR)
 
 
@@ -198,7 +198,7 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
     assert aggregation == "fair" or set(ranks) == {1, 2}
     texts, (xs, labels) = class_texts(problem), samples(federation)
     tail, errors = fedalign.ImageTail(problem.backbone.model.visual, 1), []
-    for steps in engine_batches(federation, method, 3):
+    for steps in engine_batches(federation, method, 2):
         products, sent = [], []
         for k, r in enumerate(ranks):
 
@@ -233,7 +233,7 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
                 torch.stack([refined(a[i, j], b[i, j], target[i, j]) for j in range(3)]) for i in range(3)
             ])  # fmt: skip
             assert (b - before).abs().max() > 1e-4, "it is refined"
-    loop = run_rounds(method, federation, 3)
+    loop = run_rounds(method, federation, 2)
     torch.testing.assert_close(loop.state.shared["image_a"], a, **NEAR)
     torch.testing.assert_close(loop.state.shared["image_b"], b, **NEAR)
     shown = [diagnostics(event, "averaging_error")[0] for event in loop.finished[1:]]

@@ -74,8 +74,12 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
     "options",
     [
         {},
-        {"average": "product", "orthogonality_norm": "mean_squares"},
-        {"orthogonality_norm": "spectral"},
+        {
+            "average": "product",
+            "orthogonality_norm": "mean_squares",
+            "weighting": "uniform",
+            "boundary_layer": 12,
+        },
         {"optimiser": "sgd", "average": "factors", "local_epochs": 2, "lr": 0.1},
         {
             "similarity": "euclidean",
@@ -83,23 +87,19 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
             "reduce": "mean",
             "renormalise": False,
             "scale": "clip",
+            "boundary_layer": 2,
         },
-        {"similarity": "euclidean", "server_epochs": 2},
-        {"weighting": "uniform", "boundary_layer": 12},
-        {"boundary_layer": 2},
+        {"similarity": "euclidean", "server_epochs": 2, "orthogonality_norm": "spectral"},
         {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
         {"trainable": "table4"},
         {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003},
     ],
     ids=[
         "paper",
-        "cut-mean-of-squares",
-        "spectral",
+        "cut-mean-of-squares-mean",
         "sgd-factors",
-        "euclidean",
-        "plain-euclidean",
-        "mean",
-        "all-attention",
+        "euclidean-all-attention",
+        "plain-euclidean-spectral",
         "dot",
         "table4",
         "table4-factors",
@@ -138,12 +138,15 @@ def test_agrees_with_the_naive_implementation(options):
     tail = naive(federation.problem.backbone.model.visual, 1)
 
     def predictions(factors) -> torch.Tensor:
-        images = [oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values]
+        images = [
+            oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values[::5]
+        ]
         return torch.stack([oracle.scores(world.features, f, method.scale) for f in images])
 
-    torch.testing.assert_close(global_logits(method, state, federation), predictions(world.common), **near)
+    common = global_logits(method, state, federation)[::5]
+    torch.testing.assert_close(common, predictions(world.common), **near)
     for got, factors in zip(client_logits(method, state, federation), world.serving, strict=True):
-        torch.testing.assert_close(got, predictions(factors), **near)
+        torch.testing.assert_close(got[::5], predictions(factors), **near)
 
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])

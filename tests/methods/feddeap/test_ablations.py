@@ -23,7 +23,7 @@ def test_without_an_alignment_is_with_its_weight_zero(switch, weight, left):
     """The weighted form agrees with the oracle; both prompts and the other network go the same way."""
     federation = tiny_federation()
     off, zero, full = (
-        run_rounds(build("feddeap", federation, **SMALL, **options), federation, 3).state
+        run_rounds(build("feddeap", federation, **SMALL, **options), federation, 2).state
         for options in ({switch: False}, {weight: 0.0}, {})
     )
     for name in ("p_s", *(f"{left}_{part}" for part in PARTS)):
@@ -49,7 +49,7 @@ def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(personal):
         return oracle.texts(model, tokenizer, problem.classes, prompts[0], *own)
 
     p_s, p_d = first.shared["p_s"], list(first.local["p_d"]) if personal else [None] * 3
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent = []
         for k, steps in enumerate(steps_of):
             values = [v.clone().requires_grad_() for v in (p_s, p_d[k]) if v is not None]
@@ -62,7 +62,7 @@ def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(personal):
             p_d[k] = values[1].detach() if personal else None
         p_s = weighted(sent, [1.0] * 3)
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["p_s"], p_s, atol=1e-6, rtol=0)
     assert (p_s - first.shared["p_s"]).abs().max() > 1e-3
     for k in range(3):

@@ -57,16 +57,21 @@ def naive_scores(federation, prompt):
     "config",
     [
         {},
-        {"refine_every": "step"},
-        {"projector": "rank"},
         {"projector": "random"},
         {"projector": "rank", "refine_every": "step", "components": "pfhf+srlp"},
-        {"refined_gradient": True},
         {"refine_every": "step", "refined_gradient": True, "weighting": "uniform"},
         {"components": "pfhf"},
         {"components": "pfhf+irdc", "margin": 1.5},
-        {"components": "pfhf+srlp"},
-        {"components": "pfhf+srlp", "refine_every": "step"},
+        *(
+            pytest.param(config, marks=pytest.mark.slow)  # each value is in one of those above
+            for config in (
+                {"refine_every": "step"},
+                {"projector": "rank"},
+                {"refined_gradient": True},
+                {"components": "pfhf+srlp"},
+                {"components": "pfhf+srlp", "refine_every": "step"},
+            )
+        ),
     ],
     ids=lambda config: "-".join(map(str, config.values())) or "paper",
 )

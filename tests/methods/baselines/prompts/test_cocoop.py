@@ -23,13 +23,13 @@ def test_agrees_with_the_naive_implementation(share):
     network = [{**first.shared, **{n: v[0] for n, v in first.local.items()}}[n] for n in NETWORK]
     xs, labels = samples(federation)
     scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "uniform", "share": share}
     expected, networks = oracle.run(
         model, tokenizer, problem.classes, xs, labels, context, network, batches, scale, config
     )
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["context"], expected, **near)
     assert (expected - context).abs().max() > 1e-3  # it did train

@@ -23,9 +23,9 @@ def test_agrees_with_the_naive_implementation():
     def loss(values, received, x, y):
         return oracle.mean_loss(text(values[0]), x, y, backbone.logit_scale)
 
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     expected = fedavg.run(loss, [first[0]], *samples(federation), batches, fedavg.sgd, weights=None)
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     logits = client_logits(method, state, federation)
     for k, (context,) in enumerate(expected):
         torch.testing.assert_close(state.local["context"][k], context, atol=1e-6, rtol=0)

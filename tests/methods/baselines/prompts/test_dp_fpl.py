@@ -40,7 +40,7 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
     done = [0] * 3
     xs, labels = samples(federation)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent = []
         for k, steps in enumerate(steps_of):
             values, momenta = [common, owns[k]], [None, None]
@@ -68,7 +68,7 @@ def test_agrees_with_the_naive_implementation(rank, gradient):
             sent.append(values[0].detach())
             owns[k] = values[1].detach()
         common = weighted(sent, [5.0, 4.0, 6.0])
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], common, **NEAR)
     torch.testing.assert_close(state.local["own"], torch.stack(owns), **NEAR)
     assert state.local["steps"].tolist() == done and len(set(done)) > 1

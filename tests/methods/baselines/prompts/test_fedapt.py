@@ -28,7 +28,7 @@ def test_agrees_with_the_naive_implementation(keys):
         first.shared["context"],
         first.shared["query_w"],
         start,
-        engine_batches(federation, method, 3),
+        engine_batches(federation, method, 2),
         {
             "lr": 0.05,
             "momentum": 0.9,
@@ -38,7 +38,7 @@ def test_agrees_with_the_naive_implementation(keys):
         },
     )
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-10, "rtol": 0}
     torch.testing.assert_close(state.shared["context"], context, **near)
     torch.testing.assert_close(state.shared["query_w"], query, **near)

@@ -40,10 +40,10 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     def optimiser(values):
         return torch.optim.SGD(values, lr=0.02, momentum=0.9, weight_decay=5e-4)
 
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     start = list(first.values())
     expected = fedavg.run(loss, start, *samples(federation), batches, optimiser, [1.0] * 3)[0]
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     for name, value in zip(names, expected, strict=True):
         torch.testing.assert_close(state.shared[name], value, **near)

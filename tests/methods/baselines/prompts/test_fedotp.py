@@ -35,12 +35,12 @@ def test_agrees_with_the_naive_implementation(solved):
         labels,
         first.shared["context"],
         first.local["own"],
-        engine_batches(federation, method, 3),
+        engine_batches(federation, method, 2),
         scale,
         config,
     )
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["context"], shared, **near)
     torch.testing.assert_close(state.local["own"], torch.stack(owns), **near)

@@ -25,12 +25,12 @@ def test_agrees_with_the_naive_implementation(anchor):
     sentences = [template.format(name) for name in problem.classes]
     fixed = F.normalize(model.encode_text(tokenizer(sentences)), dim=-1)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "mu": 2.0, "temperature": 0.5}
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     context, own_us, own_vs = oracle.run(
         model, tokenizer, problem.classes, xs, labels, sigma, us, vs, fixed, batches, scale, config
     )
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["context"], context, **near)
     torch.testing.assert_close(state.local["u"], torch.stack(own_us), **near)

@@ -62,10 +62,10 @@ def test_agrees_with_the_naive_implementation():
     def optimiser(values):
         return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=1e-5)
 
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     start = list(first.values())
     expected = fedavg.run(loss, start, *samples(federation), batches, optimiser, [1.0] * 3)[0]
-    loop = run_rounds(method, federation, 3)
+    loop = run_rounds(method, federation, 2)
     near = {"atol": 1e-6, "rtol": 0}
     for name, value in zip(first, expected, strict=True):
         torch.testing.assert_close(loop.state.shared[name], value, **near)

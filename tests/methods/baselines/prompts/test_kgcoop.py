@@ -31,9 +31,9 @@ def test_agrees_with_the_naive_implementation(distance):
         return total
 
     xs, labels = samples(federation)
-    batches, weights = engine_batches(federation, method, 3), [float(len(y)) for y in labels]
+    batches, weights = engine_batches(federation, method, 2), [float(len(y)) for y in labels]
     expected = oracle.run(loss, [first], xs, labels, batches, oracle.sgd, weights)[0][0]
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
     assert (expected - first).abs().max() > 1e-3  # it did train
     text = text_features(model, tokenizer, expected, problem.classes)
@@ -45,7 +45,7 @@ def test_without_the_distance_it_is_promptfl_bit_for_bit():
     federation = tiny_federation()
     one = build("kgcoop", federation, **SETTINGS, knowledge_weight=0)
     other = build("promptfl", federation, context_length=3, lr=0.05, batch_size=4)
-    ours, theirs = (run_rounds(method, federation, 3).state for method in (one, other))
+    ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
     assert torch.equal(ours.shared["context"], theirs.shared["context"])
 
 
@@ -54,7 +54,7 @@ def test_a_large_weight_brings_the_class_features_to_those_of_the_prompts():
 
     def apart(weight: float) -> float:
         method = build("kgcoop", federation, **SETTINGS, knowledge_weight=weight)
-        text = method.head({"context": run_rounds(method, federation, 3).state.shared["context"][None]}, None)
+        text = method.head({"context": run_rounds(method, federation, 2).state.shared["context"][None]}, None)
         unit = torch.nn.functional.normalize(text["text"][0], dim=-1)
         return float((1 - (unit * federation.problem.class_features).sum(-1)).mean())
 

@@ -60,7 +60,7 @@ def test_agrees_with_the_naive_implementation():
     mean, gates = first.shared["context"], [[first.local[n][i] for n in GATE] for i in range(4)]
     xs, labels = samples(federation)
     given: list[list[torch.Tensor]] = [[]] * 4
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent = []
         for i, steps in enumerate(steps_of):
             texts = [text(p) for p in given[i]]
@@ -83,7 +83,7 @@ def test_agrees_with_the_naive_implementation():
             gates[i] = [v.detach() for v in values[1:]]
         mean = weighted(sent, [float(n) for n in FOUR])
         given = [nearest(sent, i, 2) for i in range(4)]
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], mean, **NEAR)
     torch.testing.assert_close(state.server["prompts"], torch.stack(sent), **NEAR)
     for n, name in enumerate(GATE):
@@ -110,7 +110,7 @@ def test_without_experts_it_is_promptfl_bit_for_bit():
     small = {"context_length": 3, "lr": 0.05, "batch_size": 4}
     alone = build("pfedmoap", federation, **small, experts=1, local_epochs=1, schedule="constant")
     common = build("promptfl", federation, **small)
-    ours, theirs = (run_rounds(m, federation, 3).state for m in (alone, common))
+    ours, theirs = (run_rounds(m, federation, 2).state for m in (alone, common))
     assert torch.equal(ours.shared["context"], theirs.shared["context"])
 
 

@@ -54,9 +54,9 @@ def test_agrees_with_the_naive_implementation():
         return sum(nll(s, label) for s, label in zip(found(values[0], x), y, strict=True)) / len(y)
 
     xs, labels = samples(federation)
-    batches, weights = engine_batches(federation, method, 3), [float(len(y)) for y in labels]
+    batches, weights = engine_batches(federation, method, 2), [float(len(y)) for y in labels]
     expected = oracle.run(loss, [first], xs, labels, batches, oracle.sgd, weights)[0][0]
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], expected, **NEAR)
     assert (expected - first).abs().max() > 1e-3  # it did train
     scores = torch.stack(found(expected, federation.pool.values[:4]))
@@ -69,8 +69,8 @@ def test_one_prompt_on_equal_regions_is_promptfl():
     divided = replace(whole, pool=replace(whole.pool, values=values))
     one = build("plot", divided, **SETTINGS, prompts=1)
     other = build("promptfl", whole, context_length=3, lr=0.05, batch_size=4)
-    ours = run_rounds(one, divided, 3).state.shared["context"][0]
-    theirs = run_rounds(other, whole, 3).state.shared["context"]
+    ours = run_rounds(one, divided, 2).state.shared["context"][0]
+    theirs = run_rounds(other, whole, 2).state.shared["context"]
     torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
 
 

@@ -29,7 +29,7 @@ def test_agrees_with_the_naive_implementation():
     xs, labels = samples(federation)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
     conflicts = []
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent, general = [], []
         for client, steps in enumerate(steps_of):
             values, momenta = [context.clone().requires_grad_()], [None]
@@ -50,7 +50,7 @@ def test_agrees_with_the_naive_implementation():
         context = weighted(sent, [float(len(y)) for y in labels])
     assert set(conflicts) == {True, False}  # both cases are compared
 
-    loop = run_rounds(method, federation, 3)
+    loop = run_rounds(method, federation, 2)
     state = loop.state
     assert diagnostics(loop.finished[-1], "to_zero_shot") == pytest.approx(general, abs=1e-6)
     torch.testing.assert_close(state.shared["context"], context, atol=1e-6, rtol=0)
@@ -64,7 +64,7 @@ def test_without_projection_it_is_promptfl_bit_for_bit():
     federation = tiny_federation()
     one = build("prograd", federation, **SETTINGS, conflict_weight=0, proximal=0.1)
     other = build("promptfl", federation, context_length=3, lr=0.05, batch_size=4, proximal=0.1)
-    ours, theirs = (run_rounds(method, federation, 3).state for method in (one, other))
+    ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
     assert torch.equal(ours.shared["context"], theirs.shared["context"])
 
 

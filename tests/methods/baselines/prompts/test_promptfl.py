@@ -26,11 +26,11 @@ def test_agrees_with_the_naive_implementation(weighting):
     xs, labels = samples(federation)
     scale = problem.backbone.logit_scale
     tokenizer = problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": weighting}
     expected = oracle.run(model, tokenizer, problem.classes, xs, labels, first, batches, scale, config)
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
     assert (expected - first).abs().max() > 1e-3  # it did train
     text = oracle.text_features(model, tokenizer, expected, problem.classes)
@@ -49,12 +49,12 @@ def test_contexts_of_each_class_agree_with_the_naive_implementation(suffix):
     assert first.shape == (3, 3, 16)
     xs, labels = samples(federation)
     scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "samples"}
     pattern = {"name": "{}", "sentence": "a photo of a {}"}[suffix]
     names = tuple(pattern.format(name) for name in problem.classes)
     expected = oracle.run(model, tokenizer, names, xs, labels, first, batches, scale, config)
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
     assert (expected - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned
     loop = run_rounds(method, federation, 1)
@@ -70,7 +70,7 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts():
     theirs = build("feddeap", federation, **common, prompt_length=3, **off)
     first = theirs.init(federation.problem.generator).shared["p_s"]
     ours.init = lambda generator: State(shared={"context": first})
-    one, other = (run_rounds(method, federation, 3) for method in (ours, theirs))
+    one, other = (run_rounds(method, federation, 2) for method in (ours, theirs))
     torch.testing.assert_close(one.state.shared["context"], other.state.shared["p_s"], atol=1e-12, rtol=0)
     assert cells(one) == cells(other)
     assert one.finished[-1].bytes_up == other.finished[-1].bytes_up

@@ -27,7 +27,7 @@ def test_agrees_with_the_naive_implementation():
 
     xs, labels = samples(federation)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent = []
         for client, steps in enumerate(steps_of):
             values = [v.clone().requires_grad_() for v in (context, owns[client])]
@@ -40,7 +40,7 @@ def test_agrees_with_the_naive_implementation():
             owns[client] = values[1].detach()
         context = weighted(sent, [float(len(y)) for y in labels])
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     torch.testing.assert_close(state.shared["context"], context, **NEAR)
     torch.testing.assert_close(state.local["own"], torch.stack(owns), **NEAR)
     assert (context - first.shared["context"]).abs().max() > 1e-3  # it did train
@@ -58,12 +58,12 @@ def test_theta_zero_is_promptfl_and_theta_one_is_coop_bit_for_bit():
     federation = tiny_federation()
     common = build("promptfl", federation, **SETTINGS)
     folio = build("promptfolio", federation, **SETTINGS, theta=0)
-    ours, theirs = (run_rounds(m, federation, 3).state for m in (folio, common))
+    ours, theirs = (run_rounds(m, federation, 2).state for m in (folio, common))
     assert torch.equal(ours.shared["context"], theirs.shared["context"])
 
     alone = build("coop", federation, **SETTINGS)
     folio = build("promptfolio", federation, **SETTINGS, theta=1)
     first = folio.init(federation.problem.generator)
     alone.init = lambda generator: State(local={"context": first.local["own"]})
-    ours, theirs = (run_rounds(m, federation, 3).state for m in (folio, alone))
+    ours, theirs = (run_rounds(m, federation, 2).state for m in (folio, alone))
     assert torch.equal(ours.local["own"], theirs.local["context"])

@@ -20,7 +20,7 @@ def test_agrees_with_the_naive_implementation(depth, layers):
     assert first.local["prompts"].shape == (3, layers, 2, 24)
     visual, scale = problem.backbone.model.visual, problem.backbone.logit_scale
     xs, labels = samples(federation)
-    batches = engine_batches(federation, method, 3)
+    batches = engine_batches(federation, method, 2)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
 
     def scores(classifier, prompts, tokens):
@@ -43,7 +43,7 @@ def test_agrees_with_the_naive_implementation(depth, layers):
             own[k] = values[1].detach()
         classifier = weighted(sent, [1.0] * 3).detach()
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["classifier"], classifier, **near)
     torch.testing.assert_close(state.local["prompts"], torch.stack(own), **near)
