@@ -1,8 +1,4 @@
-"""A stand-in for torch that imports it on first use, so that pages can read method files without loading it.
-
-A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-loaded ``torch`` into
-``sys.modules``, where other libraries find it and, by touching it, load it.
-"""
+"""Heavy libraries: torch is imported on first use, open_clip without what only other models need."""
 
 from __future__ import annotations
 
@@ -15,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 
 class _Lazy(types.ModuleType):
+    """A stand-in for torch, so that pages can read method files without loading it.
+
+    A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-loaded ``torch`` into
+    ``sys.modules``, where other libraries find it and, by touching it, load it.
+    """
+
     def __getattr__(self, name: str) -> object:
         value = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, value)  # the next access is an ordinary attribute
@@ -50,4 +52,67 @@ else:
     functional = _Lazy("torch.nn.functional")
     Generator = Tensor = Any  # for annotations; ``isinstance`` takes torch.Tensor
 
-__all__ = ["Generator", "Tensor", "functional", "is_half_imported", "kept_out", "torch"]
+_OPTIONAL = ("timm", "transformers", "huggingface_hub")
+"""Libraries that open_clip can do without."""
+_POSTPONED = ("torchvision.models", "torchvision.ops")
+"""Packages that ``import torchvision`` imports although CLIP does not use them."""
+_incomplete: set[str] = set()
+"""Modules of open_clip that were loaded without their libraries."""
+
+
+class _Postponed(types.ModuleType):
+    """A stand-in for a package that is imported when one of its attributes is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or sys.modules.get(self.__name__) is self:  # asked by the import system
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def open_clip() -> Any:
+    """Return the package open_clip, loaded without optional libraries unless something imported it before.
+
+    CLIP's own towers need torch alone. The package also imports timm, the hub's client and, for one class,
+    all of torchvision, which imports torch's compiler and sympy: together they take longer to import than
+    torch itself. The modules ``timm_model``, ``hf_model`` and ``pretrained`` then need
+    ``complete_open_clip`` before they are used.
+    """
+    if "open_clip" not in sys.modules:
+        importlib.import_module("torch")
+        with kept_out(*_OPTIONAL), _torchvision_postponed():
+            importlib.import_module("open_clip")
+        _incomplete.update(("timm_model", "hf_model", "pretrained"))
+    return sys.modules["open_clip"]
+
+
+def complete_open_clip(module: str) -> None:
+    """Load the libraries that a module of open_clip, such as ``timm_model``, was imported without.
+
+    The module is executed again in place, so that functions which others imported from it find them too.
+    """
+    if module in _incomplete:
+        importlib.reload(importlib.import_module(f"open_clip.{module}"))
+        _incomplete.discard(module)
+
+
+@contextmanager
+def _torchvision_postponed() -> Iterator[None]:
+    """Keep an import of torchvision from importing its models and operators, unless they are loaded."""
+    if "torchvision" in sys.modules:
+        yield
+        return
+    misc = types.ModuleType("torchvision.ops.misc")
+    misc.FrozenBatchNorm2d = type("FrozenBatchNorm2d", (), {})  # type: ignore[attr-defined]  # to lock towers
+    stand_ins = [*map(_Postponed, _POSTPONED), misc]
+    sys.modules.update({module.__name__: module for module in stand_ins})
+    try:
+        yield
+    finally:
+        for module in stand_ins:
+            del sys.modules[module.__name__]
+
+
+__all__ = [
+    "Generator", "Tensor", "complete_open_clip", "functional", "is_half_imported", "kept_out",
+    "open_clip", "torch",
+]  # fmt: skip

@@ -1,14 +1,107 @@
-"""Bottlenecks beside the blocks of a tower, for several clients at once (pFedMMA, Ghiasvand et al., 2026)."""
+"""Trainable parts beside a frozen tower, for several clients at once: LoRA, and bottlenecks at its blocks.
+
+Sources: Hu et al., LoRA, 2021; Ghiasvand et al., pFedMMA, 2026.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
+
+    from fedcore.clip.specs import BackboneSpec
+
+_COUNTED_LAYERS = 12
+"""Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
+
+
+def check_attention_layers(title: str, spec: BackboneSpec, field: str) -> None:
+    """Refuse a backbone for the method called ``title`` if its image tower has no attention layers."""
+    if spec.vision != "vit":
+        raise FedLensError(
+            f"{title} adapts the attention layers of open_clip's ViT, which {spec.name} is not; "
+            "choose e.g. ViT-B-32",
+            field,
+        )
+
+
+def scaled_layer(layer: int, layers: int) -> int:
+    """Scale the index of a layer in a 12-layer tower to a tower of another depth, rounding half up."""
+    return math.floor(layer * layers / _COUNTED_LAYERS + 0.5)
+
+
+def first_adapted_layer(start_layer: int, layers: int) -> int:
+    """Return the first layer with a low-rank update, scaled to the tower's depth, at most the last layer."""
+    return min(scaled_layer(start_layer, layers), layers - 1)
+
+
+@dataclass(frozen=True)
+class Lora:
+    """W = W_0 + scale * (residual + b @ a) on the q, k and v projections of layers start, start + 1, ...
+
+    Shape: a (clients, layers, 3, rank, width), b (clients, layers, 3, width, rank), residual (clients,
+    layers, 3, width, width), the same for all clients; None: none.
+    """
+
+    a: Tensor
+    b: Tensor
+    scale: float
+    start: int
+    residual: Tensor | None = None
+
+    def delta(self, layer: int, x: Tensor) -> Tensor | None:
+        """Return the addition to a layer's q, k, v projection; None for layers below ``start``.
+
+        Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3, width).
+        """
+        i = layer - self.start
+        if not 0 <= i < self.a.shape[1]:
+            return None
+        a, b = self.a[:, i], self.b[:, i]
+        clients, sequences, tokens, width = x.shape
+        rank = a.shape[-2]
+        low = x.reshape(clients, -1, width) @ a.reshape(clients, 3 * rank, width).transpose(1, 2)
+        early = self.residual is None and math.frexp(self.scale)[0] == 0.5  # a power of 2, so no bit changes
+        if early:  # the smaller factor is scaled, which is a tenth of the numbers or less
+            low = self.scale * low
+        low = low.view(clients, -1, 3, rank).transpose(1, 2)
+        full = low @ b.transpose(2, 3)  # (clients, 3, sequences * tokens, width)
+        full = full.transpose(1, 2).unflatten(1, (sequences, tokens))
+        if self.residual is not None:
+            common = torch.nn.functional.linear(x, self.residual[0, i].flatten(0, 1))
+            full = full + common.unflatten(-1, (3, width))
+        return full if early else self.scale * full
+
+    @property
+    def first(self) -> Lora:
+        return Lora(self.a[:1], self.b[:1], self.scale, self.start, self.residual)
+
+    def layers_alike(self) -> int:
+        """Count the lowest adapted layers, up to the first one in which any two clients differ."""
+        alike = [(t == t[:1]).flatten(2).all(2).all(0) for t in (self.a, self.b)]
+        return int((alike[0] & alike[1]).long().cumprod(0).sum())
+
+
+def init_lora(
+    layers: int, width: int, rank: int, generator: Generator, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draw a Kaiming-uniform (a = sqrt 5) and leave b zero: the tower starts as the frozen one.
+
+    Source: Hu et al., LoRA, 2021, Section 4.1.
+
+    Shape: -> a (layers, 3, rank, width), b (layers, 3, width, rank).
+    """
+    bound = math.sqrt(6 / ((1 + 5) * width))
+    a = torch.empty(layers, 3, rank, width, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+    dtype = dtype or torch.float32
+    return a.to(dtype), torch.zeros(layers, 3, width, rank, dtype=dtype)
 
 
 @dataclass(frozen=True)

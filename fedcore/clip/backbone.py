@@ -10,7 +10,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcore.clip import light_import, tags
+from fedcore import lazy
+from fedcore.clip import tags
 from fedcore.clip.products import PACKED, PLAIN
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, WeightsFiles, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
@@ -145,7 +146,7 @@ def load(
         products: the way of products with its weights, see ``fedcore.clip.products``; on a GPU and in other
             precisions than fp32 it is the plain one.
     """
-    open_clip = light_import.open_clip()
+    open_clip = lazy.open_clip()
     files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
@@ -185,11 +186,9 @@ def _create(name: str, pretrained: str | None) -> Any:
     from fedcore.clip import weights
 
     if name in MINI_MODELS:
-        from fedcore.clip import mini
-
-        mini.register()
+        weights.register_embedded()
         model = _empty(name)
-        model.load_state_dict(mini.state_dict(name))
+        model.load_state_dict(weights.embedded_state_dict(name))
         return model
     assert pretrained is not None, "weights_source refuses a model without weights"
     path = user_path(pretrained, "backbone.pretrained")
@@ -201,15 +200,15 @@ def _create(name: str, pretrained: str | None) -> Any:
     cfg = tags.config(name, pretrained)
     weights_file = tags.cached(name, pretrained)
     if weights_file is None:
-        light_import.complete("pretrained")
+        lazy.complete_open_clip("pretrained")
         try:
-            weights_file = Path(light_import.open_clip().download_pretrained(cfg))
+            weights_file = Path(lazy.open_clip().download_pretrained(cfg))
         except Exception as error:  # the hub's client raises its own, the network library's and OSError
             raise tags.download_error(name, pretrained, error) from error
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
     model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
     try:
-        light_import.open_clip().load_checkpoint(model, str(weights_file), weights_only=True)
+        lazy.open_clip().load_checkpoint(model, str(weights_file), weights_only=True)
     except Exception as error:  # a damaged download raises anything from EOFError to KeyError
         raise FedLensError(
             f"the weights '{pretrained}' of {name} cannot be read from {weights_file} "
@@ -226,12 +225,12 @@ def _empty(name: str, **options: object) -> Any:
     """
     from fedcore.clip.weights import Uninitialised
 
-    open_clip = light_import.open_clip()
+    open_clip = lazy.open_clip()
     config = open_clip.get_model_config(name) or {}
     if "timm_model_name" in config.get("vision_cfg", {}):
-        light_import.complete("timm_model")
+        lazy.complete_open_clip("timm_model")
     if "hf_model_name" in config.get("text_cfg", {}):
-        light_import.complete("hf_model")
+        lazy.complete_open_clip("hf_model")
 
     def is_other_message(record: logging.LogRecord) -> bool:
         return "No pretrained weights loaded" not in record.getMessage()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedcore.clip import light_import
+from fedcore import lazy
 from fedcore.clip.products import MIN_WIDTH, linear
 
 _ROWS = 512
@@ -22,7 +22,7 @@ _ROWS = 512
 
 def pack(model: torch.nn.Module) -> None:
     """Let the frozen attention blocks of a CLIP that are wide enough compute the packed way."""
-    kind = light_import.open_clip().transformer.ResidualAttentionBlock
+    kind = lazy.open_clip().transformer.ResidualAttentionBlock
     for block in model.modules():
         if not isinstance(block, kind) or hasattr(block, "ln_1_kv"):
             continue  # a ResNet, or cross-attention, which takes its keys from elsewhere

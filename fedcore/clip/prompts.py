@@ -18,9 +18,8 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.adapters import Adapters
+    from fedcore.clip.adapters import Adapters, Lora
     from fedcore.clip.backbone import Backbone
-    from fedcore.clip.lora import Lora
     from fedcore.clip.specs import BackboneSpec
 
 _PACKED_SHARE, _PACKED_TOKENS = 0.9, 256

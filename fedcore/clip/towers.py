@@ -17,8 +17,7 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.clip.adapters import Adapters
-    from fedcore.clip.lora import Lora
+    from fedcore.clip.adapters import Adapters, Lora
 
 
 def _project(

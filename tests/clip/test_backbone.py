@@ -10,12 +10,13 @@ import pytest
 import torch
 from huggingface_hub.errors import EntryNotFoundError
 
-from fedcore.clip import backbone, light_import, tags
+from fedcore import lazy
+from fedcore.clip import backbone, tags
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.errors import FedLensError
 from tests.support.clip import SMALL, encoded, noise
 
-open_clip = light_import.open_clip()
+open_clip = lazy.open_clip()
 
 
 @pytest.fixture

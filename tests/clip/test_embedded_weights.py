@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 
-from fedcore.clip import backbone, light_import, mini
+from fedcore import lazy
+from fedcore.clip import backbone, weights
 from fedcore.data.drawn import digits, shapes
 
-open_clip = light_import.open_clip()
+open_clip = lazy.open_clip()
 
-STORED = json.loads((mini.ASSETS / "mini-zero-shot.json").read_text())
+STORED = json.loads((weights.ASSETS / "mini-zero-shot.json").read_text())
 DATA = {
     "rotated-digits": digits.load().restrict(("rot0", "rot75")),
     "shapes": shapes.load(domains=("photo", "mosaic-30")),
@@ -48,9 +49,9 @@ def test_zero_shot_is_as_stored(name, data, domain):
 
 
 def test_every_backbone_has_stored_figures():
-    assert set(mini.MINI_MODELS) == STORED.keys() == {"mini-vit", "mini-rn"}
+    assert set(weights.MINI_MODELS) == STORED.keys() == {"mini-vit", "mini-rn"}
 
 
 def test_weights_fit_in_the_repository():
-    files = [mini.ASSETS / f"{n}.safetensors" for n in (*mini.MINI_MODELS, "mini-text")]
+    files = [weights.ASSETS / f"{n}.safetensors" for n in (*weights.MINI_MODELS, "mini-text")]
     assert sum(f.stat().st_size for f in files) <= 12e6

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from fedcore.cache import arrays, integrity
-from fedcore.clip import decoding, encodings
+from fedcore.clip import encodings
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
@@ -175,7 +175,7 @@ def test_pixels_come_in_order_and_the_last_batch_is_filled_with_zeros(workers):
     def preprocess(image):
         return torch.from_numpy(np.asarray(image)[0, 0].astype(np.float32))
 
-    found = [(n, p.clone()) for n, p in decoding.batches(images.read, preprocess, 200, 64, workers)]
+    found = [(n, p.clone()) for n, p in encodings.batches(images.read, preprocess, 200, 64, workers)]
     assert [n for n, _ in found] == [64, 64, 8] and all(p.shape == (64, 3) for _, p in found)
     expected = torch.stack([preprocess(images.read(i)) for i in range(64, 200)])
     assert torch.equal(torch.cat([p[:n] for n, p in found]), expected) and not found[-1][1][8:].any()
@@ -183,7 +183,7 @@ def test_pixels_come_in_order_and_the_last_batch_is_filled_with_zeros(workers):
 
 def test_leaving_early_stops_the_decoding_threads():
     images = noise(1000, lambda i: (time.sleep(0.001), noise().read(i))[1])
-    source = decoding.batches(images.read, lambda image: torch.zeros(1), 1000, workers=2)
+    source = encodings.batches(images.read, lambda image: torch.zeros(1), 1000, workers=2)
     next(source)
     assert [t for t in threading.enumerate() if t.name.startswith("decode")]
     source.close()

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedcore.clip import backbone, encodings, light_import, prompts
+from fedcore import lazy
+from fedcore.clip import backbone, encodings, prompts
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
 
-open_clip = light_import.open_clip()
+open_clip = lazy.open_clip()
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
 TIMM = {
@@ -60,7 +61,7 @@ def family(tmp_path_factory):
     @cache
     def load(name: str) -> backbone.Backbone:
         if "timm_model_name" in FAMILIES[name]["vision_cfg"]:
-            light_import.complete("timm_model")
+            lazy.complete_open_clip("timm_model")
         files[f"family-{name}"] = folder / f"family-{name}.json"
         files[f"family-{name}"].write_text(json.dumps({"embed_dim": 16} | FAMILIES[name]))
         open_clip.add_model_config(files[f"family-{name}"])

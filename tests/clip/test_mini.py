@@ -10,28 +10,29 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedcore.clip import light_import, mini
+from fedcore import lazy
+from fedcore.clip import weights
 
 
-@pytest.fixture(scope="module", params=mini.MINI_MODELS)
+@pytest.fixture(scope="module", params=weights.MINI_MODELS)
 def name(request):
-    mini.register()
+    weights.register_embedded()
     return request.param
 
 
 def test_the_token_table_has_the_stored_rows_and_draws_the_others_alike_each_time(name):
-    stored = load_file(mini.ASSETS / "mini-text.safetensors")
-    table = mini.state_dict(name)["token_embedding.weight"]
+    stored = load_file(weights.ASSETS / "mini-text.safetensors")
+    table = weights.embedded_state_dict(name)["token_embedding.weight"]
     assert table.shape == (49_408, stored["token_rows"].shape[1])
     assert torch.equal(table[stored["token_ids"].long()], stored["token_rows"].float())
-    assert torch.equal(table, mini.state_dict(name)["token_embedding.weight"])
+    assert torch.equal(table, weights.embedded_state_dict(name)["token_embedding.weight"])
 
 
 def test_every_word_of_the_prompts_was_seen(name):
     from fedcore.data.drawn import digits, shapes
 
-    stored = set(load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].tolist())
-    tokenize = light_import.open_clip().get_tokenizer(name)
+    stored = set(load_file(weights.ASSETS / "mini-text.safetensors")["token_ids"].tolist())
+    tokenize = lazy.open_clip().get_tokenizer(name)
     for data in (digits, shapes):
         used = {int(i) for c in data.CLASSES for i in tokenize([data.TEMPLATE.format(c)])[0]} - {0}
         assert used <= stored
@@ -39,25 +40,25 @@ def test_every_word_of_the_prompts_was_seen(name):
 
 def test_widths_agree_across_towers():
     """SDFed shares prompts across towers (token width), FedDEAP features (embedding width)."""
-    states = [mini.state_dict(n) for n in mini.MINI_MODELS]
+    states = [weights.embedded_state_dict(n) for n in weights.MINI_MODELS]
     assert {s["token_embedding.weight"].shape[1] for s in states} == {192}
     assert {s["text_projection"].shape for s in states} == {(192, 192)}
     assert torch.equal(states[0]["text_projection"], states[1]["text_projection"])
 
 
 def test_missing_file_says_how_to_make_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(mini, "ASSETS", tmp_path)
+    monkeypatch.setattr(weights, "ASSETS", tmp_path)
     with pytest.raises(FileNotFoundError, match="make embedded"):
-        mini.state_dict("mini-vit")
+        weights.embedded_state_dict("mini-vit")
 
 
 def test_save_and_load_round_trip(tmp_path, monkeypatch, name):
-    state = mini.state_dict(name)
-    ids = load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].long()
+    state = weights.embedded_state_dict(name)
+    ids = load_file(weights.ASSETS / "mini-text.safetensors")["token_ids"].long()
     rows = state.pop("token_embedding.weight")[ids]
-    mini.save(name, state, ids, rows, tmp_path)
-    monkeypatch.setattr(mini, "ASSETS", tmp_path)
-    again = mini.state_dict(name)
+    weights.save_embedded(name, state, ids, rows, tmp_path)
+    monkeypatch.setattr(weights, "ASSETS", tmp_path)
+    again = weights.embedded_state_dict(name)
     assert all(torch.equal(again[k], v) for k, v in state.items())
 
 
@@ -73,20 +74,20 @@ made = [backbone.tokenize(["a drawing"])[0, :4].tolist(), backbone.fingerprint]
 print(json.dumps([loaded, left, made]))
 """
 TORCHVISION = """
-from fedcore.clip import light_import
-light_import.open_clip()
+from fedcore import lazy
+lazy.open_clip()
 import torchvision
 from torchvision.ops.misc import FrozenBatchNorm2d
 print(torchvision.models.resnet18.__name__, torchvision.ops.nms.__name__, FrozenBatchNorm2d.__module__)
 """
 TIMM = """
 import sys
-from fedcore.clip import light_import
+from fedcore import lazy
 from fedcore.clip.backbone import _empty
-assert light_import.open_clip().timm_model.timm is None
+assert lazy.open_clip().timm_model.timm is None
 print(type(_empty("MobileCLIP-S1").visual.trunk).__module__.split(".")[0])
-light_import.complete("pretrained")
-print(light_import.open_clip().factory.download_pretrained.__globals__["_has_hf_hub"])
+lazy.complete_open_clip("pretrained")
+print(lazy.open_clip().factory.download_pretrained.__globals__["_has_hf_hub"])
 """
 
 

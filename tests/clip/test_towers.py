@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.clip import prompts
-from fedcore.clip.lora import Lora, init_lora
+from fedcore.clip.adapters import Lora, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
 from fedcore.clip.towers import TextTower, resnet_regions
 from fedcore.errors import FedLensError

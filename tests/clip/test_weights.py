@@ -13,14 +13,15 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
 
-from fedcore.clip import backbone, encodings, light_import, tags, weights
+from fedcore import lazy
+from fedcore.clip import backbone, encodings, tags, weights
 from fedcore.clip.prompts import class_features
 from fedcore.clip.specs import backbone_spec, weights_source
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from tests.support.clip import SMALL
 
-open_clip = light_import.open_clip()
+open_clip = lazy.open_clip()
 CLASSES, TEMPLATE = ("cat", "snow owl"), "a photo of a {}."
 
 
@@ -182,7 +183,7 @@ def test_a_file_without_tensors_is_refused(tmp_path):
 def hub(models, monkeypatch, tmp_path):
     """An empty Hugging Face cache, a tag of small-clip in the hub, and no network."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    light_import.complete("pretrained")  # a tag added before would be lost to it
+    lazy.complete_open_clip("pretrained")  # a tag added before would be lost to it
     entry = {"laion": tags.config("ViT-B-32", "openai") | {"hf_hub": "someone/small/", "quick_gelu": True}}
     for table in {id(t): t for t in (tags._table(), open_clip.pretrained)}.values():
         monkeypatch.setitem(table._PRETRAINED, "small-clip", entry)

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from fedcore.clip import light_import
+from fedcore import lazy
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
 from fedcore.clip.specs import BackboneSpec
@@ -21,7 +21,7 @@ from fedcore.methods.base import Method
 from fedcore.methods.hyperparameters import MethodConfig
 from fedcore.records.events import RoundFinished
 
-open_clip = light_import.open_clip()
+open_clip = lazy.open_clip()
 """As the app loads it; a whole import would cost every process that collects tests two seconds more."""
 
 CLASSES = ("cat", "snow owl", "fire engine")

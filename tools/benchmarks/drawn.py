@@ -10,7 +10,7 @@ import numpy as np
 import open_clip
 import torch
 
-from fedcore.clip import mini
+from fedcore.clip import weights
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import row_shape
 from fedcore.clip.specs import backbone_spec
@@ -29,7 +29,7 @@ DISTINCT = 256
 @cache
 def backbone(name: str = "ViT-B-32") -> Backbone:
     """Return a backbone with small random weights: a real one's cost, and nothing to download."""
-    mini.register()
+    weights.register_embedded()
     with Uninitialised():
         model = open_clip.create_model(name, load_weights=False, pretrained_text=False).eval()
     generator = torch.Generator().manual_seed(0)

@@ -61,7 +61,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     import torch
 
     from fedcore.cache import integrity
-    from fedcore.clip import decoding, encodings
+    from fedcore.clip import encodings
     from fedcore.data import catalog
     from fedcore.progress import result_of
 
@@ -70,7 +70,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     images = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
     backbone = load(name, folder)
-    workers = decoding.default_workers(len(images)) if workers is None else workers
+    workers = encodings.default_workers(len(images)) if workers is None else workers
     size = encodings.estimate(backbone.spec, len(images), reads)
     cores, threads = psutil.cpu_count(), torch.get_num_threads()
     print(f"{cores} cores, torch {torch.__version__} with {threads} threads, {workers} decoding threads")
@@ -138,7 +138,7 @@ def load(name: str, folder: Path) -> Backbone:
 
 def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
     """Return images per second that the pipeline's threads decode and preprocess."""
-    from fedcore.clip.decoding import batches
+    from fedcore.clip.encodings import batches
 
     begun = time.perf_counter()
     for _ in batches(images.read, backbone.preprocess, len(images), workers=workers):
@@ -150,8 +150,7 @@ def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
     """Return images per second through the image tower, from pixels in memory."""
     import torch
 
-    from fedcore.clip.decoding import BATCH
-    from fedcore.clip.encodings import parse_reads
+    from fedcore.clip.encodings import BATCH, parse_reads
 
     side, frozen_pass = backbone.spec.image_size, parse_reads(reads)
     pixels = torch.rand(BATCH, 3, side, side)

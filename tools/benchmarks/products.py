@@ -20,7 +20,7 @@ import typer
 
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import products
-from fedcore.clip.decoding import BATCH
+from fedcore.clip.encodings import BATCH
 from fedcore.clip.packed import pack
 from fedcore.engine.environment import bf16_instructions, processor
 from fedcore.methods.registry import build_config, load_all

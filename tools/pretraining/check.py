@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedcore.clip import backbone, mini, prompts
+from fedcore.clip import backbone, prompts, weights
 from fedcore.clip.backbone import Backbone
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
@@ -26,7 +26,7 @@ from tools.pretraining.drawings import STYLES
 STYLE_DOMAINS = (*STYLES[:-1], "sketch", "mosaic", "night", "halftone")  # without the scans
 TURNED = ("cartoon+30", "sketch+30", "mosaic-30", "halftone+45", "painting-45", "photo+60", "night-30")
 PER_CLASS = 30
-STORED = mini.ASSETS / "mini-zero-shot.json"
+STORED = weights.ASSETS / "mini-zero-shot.json"
 
 
 @dataclass
@@ -219,7 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", default=list(mini.MINI_MODELS))
+    parser.add_argument("models", nargs="*", default=list(weights.MINI_MODELS))
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
     torch.set_num_threads(1)  # sequences this short gain nothing from a second thread

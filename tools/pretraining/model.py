@@ -12,7 +12,7 @@ from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
-from fedcore.clip import mini
+from fedcore.clip import weights
 from tools.pretraining.captions import vocabulary_texts
 
 SOS, EOT = 49406, 49407
@@ -46,7 +46,7 @@ class TrainableClip(nn.Module):
 
     def __init__(self, name: str, words: Vocabulary) -> None:
         super().__init__()
-        mini.register()
+        weights.register_embedded()
         clip = open_clip.create_model(name)
         width = clip.positional_embedding.shape[1]
         self.visual, self.transformer, self.ln_final = clip.visual, clip.transformer, clip.ln_final

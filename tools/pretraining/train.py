@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcore.clip import mini
+from fedcore.clip import weights
 from tools.pretraining import captions, drawings, helpers
 from tools.pretraining.model import FactHeads, TrainableClip, Vocabulary, see, start_vit
 
@@ -228,7 +228,7 @@ class Trainer:
         name, rows = self.stage.name, state["rows.weight"]
         torch.save({"model": state, "stage": asdict(self.stage), "done": done}, checkpoint)
         full = {k: v for k, v in state.items() if k != "rows.weight"}
-        mini.save(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
+        weights.save_embedded(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
 
 
 def train(stage: Stage, corpus: drawings.Corpus, options: argparse.Namespace) -> None:
@@ -259,7 +259,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--stage", choices=["all", *STAGES], default="all")
     parser.add_argument("--folder", type=Path, help="of drawings and checkpoints; default: a temporary one")
-    parser.add_argument("--assets", type=Path, default=mini.ASSETS, help="where the weights go")
+    parser.add_argument("--assets", type=Path, default=weights.ASSETS, help="where the weights go")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--images", type=int, default=CORPUS_SIZE, help="how many drawings")
     parser.add_argument("--steps", type=int, help="number of steps instead of the stage's own")

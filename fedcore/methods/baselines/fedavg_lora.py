@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
+from fedcore.clip.adapters import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem

@@ -12,8 +12,7 @@ each client's own text tower. There is no global model, since S alone maps nothi
 
 from __future__ import annotations
 
-from fedcore.clip.adapters import Adapters
-from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.clip.adapters import Adapters, check_attention_layers, scaled_layer
 from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts, spoken
 from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fedcore.clip.lora import check_attention_layers, first_adapted_layer, scaled_layer
+from fedcore.clip.adapters import check_attention_layers, first_adapted_layer, scaled_layer
 from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcore.clip.lora import Lora, first_adapted_layer, init_lora
+from fedcore.clip.adapters import Lora, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch

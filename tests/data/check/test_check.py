@@ -323,7 +323,7 @@ def test_the_documentation_lists_every_kind_of_finding():
 
 
 def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pets: Path):
-    from fedcore.clip.decoding import batches
+    from fedcore.clip.encodings import batches
 
     report("folder", pets)
     images = catalog.load("folder", str(pets))

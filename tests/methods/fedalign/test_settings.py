@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.clip.lora import first_adapted_layer, scaled_layer
+from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
 from fedcore.engine.clients.gathering import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig

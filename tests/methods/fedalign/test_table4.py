@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from fedcore.clip import light_import
+from fedcore import lazy
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.engine.clients.gathering import Transport, traffic
@@ -43,7 +43,7 @@ def skeleton() -> Problem:
     """One client of CIFAR-100's size on a ViT-B-32 whose weights have shapes but no memory."""
     config = json.loads(config_files()["ViT-B-32"].read_text())
     with META:
-        model = light_import.open_clip().CLIP(**config).eval().requires_grad_(False)
+        model = lazy.open_clip().CLIP(**config).eval().requires_grad_(False)
     backbone = Backbone(backbone_spec("ViT-B-32"), model, tokenizer(), None, META, "none", torch.float32)
     return Problem(
         backbone=backbone,

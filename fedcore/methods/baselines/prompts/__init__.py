@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from fedcore.clip import tokens
-from fedcore.clip.lora import check_attention_layers
+from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import (
     check_prompts,
     check_room,

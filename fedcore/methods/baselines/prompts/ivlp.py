@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedcore.clip.lora import scaled_layer
+from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context
 from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem

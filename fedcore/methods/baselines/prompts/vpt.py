@@ -10,7 +10,7 @@ and the global model has no prompts.
 
 from __future__ import annotations
 
-from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.clip.adapters import check_attention_layers, scaled_layer
 from fedcore.clip.specs import BackboneSpec
 from fedcore.lazy import Tensor, torch
 from fedcore.lazy import functional as F
