@@ -20,7 +20,7 @@ from fedcore.clip.products import PLAIN
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import read_text
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.methods import registry
 from fedcore.progress import Work, counted
@@ -208,11 +208,11 @@ def handler(recipes: Sequence[RunRecipe]) -> Handler:
         reused = _reused(recorded)
 
         def engine(config: RunConfig, **options: Any) -> Iterator[Event]:
-            return training.load_engine()(
+            return handlers.load_engine()(
                 config, **{**options, "environment": options["environment"] or reused}
             )
 
-        return (yield from training.train(job, engine))
+        return (yield from handlers.train(job, engine))
 
     return train
 

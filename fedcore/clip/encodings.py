@@ -339,9 +339,9 @@ def batches(
     """Yield preprocessed pixels of rows ``first`` to ``images``, in order.
 
     A batch's memory is used again for a later one: copy it before the next one is requested. Threads work
-    ahead of the image tower instead of processes: decoders and tensor operations release Python's lock, a data
-    set's reader (a closure, an open archive) needs no pickling, and no process is forked while torch's threads
-    run. Only a few batches are decoded ahead, which bounds memory for any number of images and threads.
+    ahead of the image tower instead of processes: decoders and tensor operations release Python's lock, a
+    data set's reader (a closure, an open archive) needs no pickling, and no process is forked while torch's
+    threads run. Only a few batches are decoded ahead, which bounds memory for any number of images.
 
     Args:
         read: safe to be called from several threads.

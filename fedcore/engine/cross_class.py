@@ -17,7 +17,7 @@ from fedcore.data.halves import labels_among
 from fedcore.data.images import ImageSet
 from fedcore.data.several import CrossClass
 from fedcore.engine.clients.cohorts import Cohort, differing_start
-from fedcore.engine.clients.retarget import entries_by_class
+from fedcore.engine.clients.generalisation import entries_by_class
 from fedcore.errors import FedLensError
 from fedcore.federation import Federation, LabelSpace, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch

@@ -16,17 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcore.engine.checkpoint import RunState
 from fedcore.engine.clients.cohorts import Cohort, without_samples
 from fedcore.engine.clients.contract import check_aggregated
-from fedcore.engine.clients.evaluation import after_aggregation
 from fedcore.engine.clients.evaluator import evaluated_clients
-from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
+from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker, after_aggregation
 from fedcore.engine.clients.gathering import Gathered, Traffic, Transport, gather, traffic
+from fedcore.engine.clients.generalisation import adapted_cells
 from fedcore.engine.clients.local import Trained
 from fedcore.engine.clients.memory import CHUNK
-from fedcore.engine.clients.newcomers import adapted_cells
 from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
-from fedcore.engine.run_state import RunState
 from fedcore.federation import Federation, LocalData
 from fedcore.lazy import Tensor, torch
 from fedcore.methods.base import Method, Params, State, Uploads

@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.engine.clients.evaluation import after_aggregation
-from fedcore.engine.clients.executor import EvaluationPart, GlobalPasses, InProcess, PartResult, Worker
+from fedcore.engine.clients.executor import (
+    EvaluationPart,
+    GlobalPasses,
+    InProcess,
+    PartResult,
+    Worker,
+    after_aggregation,
+)
 from fedcore.engine.inspect import RunSnapshot
 from fedcore.engine.loop import is_full
 from fedcore.lazy import Tensor, torch

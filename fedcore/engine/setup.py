@@ -22,9 +22,12 @@ from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
+from fedcore.engine.clients.generalisation import (
+    first_adapted_code,
+    reason_without_adaptation,
+    reason_without_value,
+)
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
-from fedcore.engine.clients.retarget import reason_without_value
 from fedcore.engine.cross_class import cohorts_of_one, federation_of_all
 from fedcore.engine.environment import check_content
 from fedcore.engine.prepare import (

@@ -23,17 +23,18 @@ from fedcore.cluster.node import in_words
 from fedcore.cluster.reservations import Request, Reservation, Reservations
 from fedcore.cluster.stream import RemoteEngine
 from fedcore.errors import Elsewhere, FedLensError
-from fedcore.jobs import cluster_nodes, training
+from fedcore.jobs import cluster_nodes, handlers
 from fedcore.jobs.cluster_nodes import ClusterWatch, NodeState
 from fedcore.jobs.job import Heartbeat, execute
-from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
-from fedcore.jobs.pools import (
+from fedcore.jobs.launcher import (
     CPU_OF_NODE,
     GPU_OF_NODE,
     NODE_KINDS,
     NODES,
     TASK_POOL,
     UNMEASURED_SHARE,
+    LaunchedJob,
+    LocalLauncher,
     LocalPools,
     claim_next,
 )
@@ -281,7 +282,7 @@ class ClusterJob:
                 outcome = execute(
                     claim,
                     heartbeat,
-                    handler=partial(training.train, engine=self._engine),
+                    handler=partial(handlers.train, engine=self._engine),
                     device=self._engine.device,
                     terminated=self._ending.is_set,
                     remote_memory=self._engine.peak_memory,

@@ -26,7 +26,7 @@ from fedcore.cluster.transfer import marked
 from fedcore.devices import CPU, Device
 from fedcore.engine.environment import other_code
 from fedcore.errors import Elsewhere, first_line
-from fedcore.jobs.pools import NODE_KINDS
+from fedcore.jobs.launcher import NODE_KINDS
 from fedcore.store import Store
 
 NAME = "nodes.json"

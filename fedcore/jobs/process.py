@@ -15,7 +15,7 @@ import psutil
 from fedcore import devices
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.job import BEAT_SECONDS, Heartbeat, TerminationSignal, execute
 from fedcore.jobs.launcher import UNRECORDED_STATUS
@@ -234,7 +234,7 @@ def spread_over(count: int, device: str | None = None, ray: str | None = None) -
     def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
         from fedcore.engine.train import train as engine
 
-        return training.train(job, partial(engine, spread=spread))
+        return handlers.train(job, partial(engine, spread=spread))
 
     return handler
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import prune
-from fedcore.jobs.training import kept_rounds
+from fedcore.jobs.handlers import kept_rounds
 from fedcore.store import RunRow, Store
 
 

@@ -22,9 +22,8 @@ from fedcore import devices
 from fedcore.errors import DiskFull, FedLensError, SystemFault, check_room, explain, plain_errors
 from fedcore.files import open_lock, try_lock
 from fedcore.jobs import launcher
-from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
+from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher, LocalPools, Pools, SpreadPools
 from fedcore.jobs.on_finish import VARIABLE, FinishWatch
-from fedcore.jobs.pools import LocalPools, Pools, SpreadPools
 from fedcore.jobs.tuning import advance
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open, resolve

@@ -13,7 +13,7 @@ from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, supervisor
 from fedcore.jobs.cluster_nodes import ClusterView, NodeView
-from fedcore.jobs.pools import NODES
+from fedcore.jobs.launcher import NODES
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.progress import counted
 from fedcore.results.statistics import group_by

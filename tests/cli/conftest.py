@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from tests.support import fake_engine
 from tests.support.command_line import TOML
 
@@ -26,6 +26,6 @@ def toml(tmp_path: Path) -> Path:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train without torch; what the command sets for its process is undone."""
-    monkeypatch.setattr(training, "load_engine", lambda: fake_engine.train)
+    monkeypatch.setattr(handlers, "load_engine", lambda: fake_engine.train)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.setenv(name, "")

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from fedcore.cli import main as cli
 from fedcore.files import PROJECT
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -94,7 +94,7 @@ def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, m
             raise ZeroDivisionError("no luck")
         yield from fake_engine.train(run, **options)
 
-    monkeypatch.setattr(training, "load_engine", lambda: sometimes)
+    monkeypatch.setattr(handlers, "load_engine", lambda: sometimes)
     assert run("run", toml, "--db", db) == 1
     assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
     assert [r.state for r in Store(db).runs.of_experiments([1])] == ["failed", "done"]
@@ -394,10 +394,10 @@ IN_A_PROCESS = """
 import sys
 import tomllib
 from fedcore.cli import main as cli
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from tests.support import fake_engine, fill
 from tests.support.command_line import TOML, run
-training.load_engine = lambda: fake_engine.train
+handlers.load_engine = lambda: fake_engine.train
 sys.exit(cli.main(sys.argv[1:]))
 """
 

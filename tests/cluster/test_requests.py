@@ -15,7 +15,7 @@ from fedcore.errors import Elsewhere, FedLensError
 from fedcore.jobs import cluster_nodes
 from fedcore.jobs.cluster import POOL, Cluster, request_of
 from fedcore.jobs.cluster_nodes import NodeState
-from fedcore.jobs.pools import SpreadPools
+from fedcore.jobs.launcher import SpreadPools
 from fedcore.store import Store
 from tests.cluster.test_view import CARD, GIB, LARGE, RUN, SMALL
 

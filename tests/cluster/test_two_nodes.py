@@ -14,7 +14,7 @@ from fedcore.config import parse
 from fedcore.engine.clients.memory import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from fedcore.jobs.cluster_nodes import ClusterWatch
 from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import force_stop
@@ -152,7 +152,7 @@ def test_a_queued_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, 
     assert 1 <= environment["chunk"] < CHUNK, "small enough for both"
 
     def in_this_process(job):
-        return training.train(job, lambda *given, **o: train(*given, **(o | {"environment": environment})))
+        return handlers.train(job, lambda *given, **o: train(*given, **(o | {"environment": environment})))
 
     _, outcomes = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=in_this_process)
     (plain,) = outcomes

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save
 
 from fedcore import files
-from fedcore.engine import checkpoint, run_state
+from fedcore.engine import checkpoint
+from fedcore.engine.checkpoint import RunState, due_rows
 from fedcore.engine.loop import Loop
-from fedcore.engine.run_state import RunState, due_rows
 from fedcore.errors import FedLensError
 from fedcore.methods.base import STATE_PARTS, State
 from fedcore.methods.fedot import FedOT, FedOTConfig
@@ -140,7 +140,7 @@ def measured(events: list[RoundFinished]) -> list[object]:
 
 @pytest.fixture
 def in_files(monkeypatch):
-    monkeypatch.setattr(run_state, "LARGE", 0)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
 
 
 def test_a_run_resumed_from_row_files_has_the_rows_of_one_without(federation, tmp_path, in_files):
@@ -181,7 +181,7 @@ def test_the_rows_of_the_oldest_file_are_written_again_once_all_could_have_train
 
 def test_a_checkpoint_in_one_file_goes_on_with_row_files(federation, tmp_path, monkeypatch):
     plain = finished(new_loop(federation, tmp_path / "whole"))
-    monkeypatch.setattr(run_state, "LARGE", 0)
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
     loop = new_loop(federation, tmp_path / "rows")
     loop.resume(plain[4].checkpoint)
     events = finished(loop)

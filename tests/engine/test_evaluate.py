@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.clients import evaluation, evaluator
+from fedcore.engine.clients import evaluator, executor
 from fedcore.engine.clients.evaluator import evaluated_clients, samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
@@ -22,7 +22,7 @@ def backbone():
 
 
 def after_aggregation(loop, full):
-    return evaluation.after_aggregation(
+    return executor.after_aggregation(
         loop.worker.evaluators, loop.executor, loop.state, full, loop.chunk, loop.should_stop
     )
 

@@ -10,7 +10,7 @@ import torch
 
 from fedcore.data.partition import withhold
 from fedcore.engine.clients.executor import Chunk
-from fedcore.engine.clients.newcomers import first_adapted_code, reason_without_adaptation
+from fedcore.engine.clients.generalisation import first_adapted_code, reason_without_adaptation
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import adapted_entities, entities
 from fedcore.errors import FedLensError

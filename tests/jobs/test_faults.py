@@ -18,7 +18,7 @@ import torch
 from fedcore.config import parse
 from fedcore.config.grouping import group_hash
 from fedcore.files import PROJECT
-from fedcore.jobs import job, launcher, training
+from fedcore.jobs import handlers, job, launcher
 from fedcore.store import Store, database
 from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
 from tests.support import fake_engine
@@ -176,7 +176,7 @@ def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     engine = partial(failing, error=OSError(errno.EMFILE, "Too many open files"), times=[1, 2])
-    assert execute_next(db, handler=partial(training.train, engine=engine)) == "done"
+    assert execute_next(db, handler=partial(handlers.train, engine=engine)) == "done"
     assert recorded(db, run_id) == expected
     notices = [notice.message for notice in row(db, run_id).notices]
     assert [f"({i} of 3)" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
@@ -189,7 +189,7 @@ def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypat
     times = [1, 2, 3, 4]
     engine = partial(failing, error=OSError(errno.EIO, "Input/output error"), times=times)
     for outcome in ("interrupted", "done"):
-        assert execute_next(db, handler=partial(training.train, engine=engine)) == outcome
+        assert execute_next(db, handler=partial(handlers.train, engine=engine)) == outcome
         if outcome == "interrupted":
             assert times == [] and "input/output error" in row(db, run_id).status_text
             Store(db).runs.resume([run_id])
@@ -209,7 +209,7 @@ def test_a_run_without_memory_is_tried_again_and_then_interrupted(db, queued, mo
     """It once failed for good, with the reason "MemoryError: "."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
-    handler = partial(training.train, engine=partial(greedy, allocate=allocate))
+    handler = partial(handlers.train, engine=partial(greedy, allocate=allocate))
     assert execute_next(db, handler=handler) == "interrupted"
     assert "the memory of this machine is used up" in row(db, run_id).status_text
     assert "(3 of 3)" in row(db, run_id).notices[-1].message

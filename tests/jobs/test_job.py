@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, process, training
+from fedcore.jobs import handlers, job, process
 from fedcore.jobs.job import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import RunRow, Store
@@ -151,7 +151,7 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
             run.model_copy(update={"method": run.method.model_copy(update={"config": {}})}), **options
         )
 
-    assert execute(db, partial(training.train, engine=spy)) == (run_id, "done")
+    assert execute(db, partial(handlers.train, engine=spy)) == (run_id, "done")
     assert seen["environment"] == {"threads": 1, "chunk": 32}
     assert seen["resume_from"].endswith("round-3.safetensors")
     assert Store(db).rounds.evaluated(run_id) == list(range(7))

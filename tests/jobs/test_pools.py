@@ -12,7 +12,7 @@ from fedcore import devices
 from fedcore.cli import main as cli
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
-from fedcore.jobs import pools
+from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store
@@ -93,25 +93,25 @@ def test_a_run_waits_for_memory(db, queued, supervisor, machine):
 def test_what_was_never_measured_is_taken_to_need_half_of_the_device(db, queued):
     queued(seeds=(1, 2))
     Store(db).jobs.claim(new_owner(), "cpu")
-    assert not pools.fits(Store(db), CPU, 2)  # 8 + 8 of 12 GiB
+    assert not launcher.fits(Store(db), CPU, 2)  # 8 + 8 of 12 GiB
     with writing(db) as database:
         database.execute("UPDATE runs SET rounds_done=1 WHERE id=1")
-    assert pools.fits(Store(db), CPU, 2)
-    assert not pools.fits(Store(db), replace(CPU, memory_used=9 * GIB), 2)
+    assert launcher.fits(Store(db), CPU, 2)
+    assert not launcher.fits(Store(db), replace(CPU, memory_used=9 * GIB), 2)
 
 
 def test_another_setting_is_another_need(db, queued):
     queued(seeds=(1,), methods=2)
     measured(db, 1, 20 * GIB)
-    assert pools.fits(Store(db), CPU, 2)
-    assert not pools.fits(Store(db), CPU, 1)
+    assert launcher.fits(Store(db), CPU, 2)
+    assert not launcher.fits(Store(db), CPU, 1)
 
 
 def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
     Store(db).experiments.create_claimed(make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
     (waiting,) = queued(seeds=(9,))
     measured(db, 1, 5 * GIB)
-    assert pools.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
+    assert launcher.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
 
 
 def test_slots_have_bounds(db):

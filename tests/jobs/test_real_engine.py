@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import job, training
+from fedcore.jobs import handlers, job
 from fedcore.jobs.job import Heartbeat
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
@@ -90,7 +90,7 @@ def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db):
                 raise ZeroDivisionError("the attempt ends here")
             yield event
 
-    assert train_here(db, run_id, handler=partial(training.train, engine=ends_in_round_6)) == "failed"
+    assert train_here(db, run_id, handler=partial(handlers.train, engine=ends_in_round_6)) == "failed"
     before = recorded(db, run_id)
     assert len(before["rounds"]) == 6
     folder = Store(db).runs.folder(run_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine import checkpoint
-from fedcore.jobs import training
+from fedcore.jobs import handlers
 from fedcore.store import Store
 from tests.support import fake_engine
 from tests.support.jobs import execute_next, recorded
@@ -23,7 +23,7 @@ def mended(run, **options):
 
 
 def execute(db: Path, engine=fake_engine.train) -> str:
-    return execute_next(db, handler=partial(training.train, engine=engine))
+    return execute_next(db, handler=partial(handlers.train, engine=engine))
 
 
 @pytest.fixture

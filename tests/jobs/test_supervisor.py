@@ -15,7 +15,7 @@ import pytest
 from fedcore import devices
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT
-from fedcore.jobs import job, launcher, pools
+from fedcore.jobs import job, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.handlers import HANDLERS
 from fedcore.jobs.job import Heartbeat
@@ -239,7 +239,7 @@ def test_is_torch_built_with_cuda_is_read_right():
 def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     (run_id,) = queued(rounds=1)
     answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
-    plain = pools.claim_next
+    plain = launcher.claim_next
 
     def sometimes(*args, **kwargs):
         error = next(answers, None)
@@ -247,7 +247,7 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(pools, "claim_next", sometimes)
+    monkeypatch.setattr(launcher, "claim_next", sometimes)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]

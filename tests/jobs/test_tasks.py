@@ -12,7 +12,7 @@ import pytest
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.jobs import pools
+from fedcore.jobs import launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
 from fedcore.store import Store
@@ -281,7 +281,7 @@ def test_two_supervisors_never_do_one_task_twice(db):
     try:
         for supervisor in supervisors:
             assert supervisor.step()
-        assert spawned == numbers[: pools.TASK_SLOTS]  # the second one counts the first one's processes
+        assert spawned == numbers[: launcher.TASK_SLOTS]  # the second one counts the first one's processes
     finally:
         for supervisor in supervisors:
             for child in supervisor._children.values():

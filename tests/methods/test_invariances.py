@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 
-from fedcore.engine.clients.retarget import entries_by_class
+from fedcore.engine.clients.generalisation import entries_by_class
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, State, overrides

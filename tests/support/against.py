@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcore.engine.clients.schedule import batch_slots
+from fedcore.engine.clients.local import batch_slots
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext

@@ -22,9 +22,9 @@ from safetensors.numpy import save
 from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.clients.local import Stopped
+from fedcore.jobs import handlers as job_training
 from fedcore.jobs import launcher, process
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Progress, Work
 from fedcore.records.codes import AFTER_AGGREGATION

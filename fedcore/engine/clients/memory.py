@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
-from fedcore.engine.clients.schedule import batch_slots, make_batch
+from fedcore.engine.clients.local import batch_slots, make_batch
 from fedcore.federation import Federation
 from fedcore.files import make_folder
 from fedcore.lazy import Tensor, torch

@@ -9,7 +9,7 @@ import torch
 
 from fedcore.config import loads
 from fedcore.engine.clients.cohorts import Cohort
-from fedcore.engine.clients.evaluation import after_aggregation
+from fedcore.engine.clients.executor import after_aggregation
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train

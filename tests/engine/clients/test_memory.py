@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from fedcore.engine import run_state
+from fedcore.engine import checkpoint
 from fedcore.engine.clients import evaluator, memory
 from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
 from fedcore.engine.loop import Loop
@@ -136,7 +136,7 @@ def test_only_some_rows_on_a_file_change_no_number_also_after_a_stop(
     monkeypatch.setattr(evaluator, "MAX_EVALUATED_CLIENTS", 2)
     inside = run(tmp_path / "inside")
     monkeypatch.setattr(memory, "IN_MEMORY", 0)
-    monkeypatch.setattr(run_state, "LARGE", large)
+    monkeypatch.setattr(checkpoint, "LARGE", large)
     mapped = run(tmp_path / "mapped")
     assert [(e.cells, e.diagnostics) for e in mapped.finished] == [
         (e.cells, e.diagnostics) for e in inside.finished
