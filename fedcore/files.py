@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import sys
@@ -58,6 +59,34 @@ def state_folder() -> Path:
     named = os.environ.get("FEDLENS_STATE")
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(named) if named else Path(state) / "fedlens"
+
+
+def cache_folder() -> Path:
+    """Return the folder FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; it may not exist yet."""
+    folder = os.environ.get("FEDLENS_CACHE")
+    if folder:
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlens"
+
+
+def results_folder(folder: Path) -> Path | None:
+    """Return the folder for results of slow work: that of the data set, or else one in the cache.
+
+    It is None if neither can be written: the work is then repeated each time and cannot be deferred.
+    """
+    if os.access(folder, os.W_OK):
+        return folder
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return make_writable(cache_folder() / "prepared" / name)
+
+
+def make_writable(folder: Path) -> Path | None:
+    """Create a folder if necessary and return it; None if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def open_lock(path: Path) -> int:

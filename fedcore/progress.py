@@ -1,16 +1,27 @@
-"""Progress of slow work: a function that works for long yields ``Progress`` and returns its result."""
+"""Slow work: a function that works for long yields ``Progress`` and returns its result.
+
+What a data set needs once before its images can be listed (unpacking, converting, measuring) takes minutes,
+so a page never does it: within ``defer_slow_work`` a reader raises ``NotPrepared`` with a message that says
+how to start the work. Jobs, checks and the command line do it with ``prepare_then``.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fedcore.errors import FedLensError
+
 _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
+_deferred: ContextVar[bool] = ContextVar("slow_work_deferred", default=False)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,60 @@ def in_thread(function: Callable[[], object], pause: float) -> Generator[None, N
         thread.join(pause)
     if errors:
         raise errors[0]
+
+
+class NotPrepared(FedLensError):
+    """A data set cannot be read before some slow work has been done.
+
+    Attributes:
+        task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
+        work: starts the work, which stores its result on disk.
+    """
+
+    def __init__(self, task: str, work: Callable[[], Work[None]], command: str = "data check") -> None:
+        super().__init__(
+            f"{task} once, which takes a while; check the data set first: `fedlens {command}`, or "
+            "the page Data & models",
+            "data.root",
+        )
+        self.task, self.work = task, work
+
+
+@contextmanager
+def defer_slow_work() -> Iterator[None]:
+    """Raise ``NotPrepared`` instead of beginning slow work, within this block and its thread."""
+    token = _deferred.set(True)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
+
+
+def require_slow_work(task: str, work: Callable[[], Work[None]]) -> None:
+    """Do slow work, which stores its result on disk; within ``defer_slow_work`` raise ``NotPrepared``.
+
+    Args:
+        task: the necessary work as a clause, such as ``/data/x.zip has to be unpacked``.
+    """
+    if _deferred.get():
+        raise NotPrepared(task, work)
+    _log.warning("%s", task)
+    result_of(work())
+
+
+def prepare_then(attempt: Callable[[], _Result]) -> Work[_Result]:
+    """Call a function after doing, with progress, all slow work that it requires; return its result."""
+    done: set[str] = set()
+    while True:
+        try:
+            with defer_slow_work():
+                return attempt()
+        except NotPrepared as missing:
+            if missing.task in done:
+                raise
+            done.add(missing.task)
+            work = missing.work
+        yield from work()
 
 
 class Pace:

@@ -9,12 +9,12 @@ import streamlit as st
 
 from fedcore import devices
 from fedcore.config import Experiment, dumps, loads
-from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.consent import NotAgreed
 from fedcore.papers import adding
 from fedcore.papers.experiments import DEMO, DEMO_TIME, preset, protocols, published, title
+from fedcore.progress import NotPrepared
 from pages.forms import cohorts, dataset, drafts, fields, methods, plan, sweep
 from pages.forms.errors import FieldErrors, name_in_form
 from pages.widgets import charts, markup, session

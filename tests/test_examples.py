@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from fedcore import config
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.engine.clients.local import batch_slots
 from fedcore.engine.plan import plan
 from fedcore.methods import registry

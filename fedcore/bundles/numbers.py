@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcore.bundles.evidence import BREAKDOWNS, SUMMARY, CellKey, Count, Evidence
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
 from fedcore.records.events import Cell, RoundFinished

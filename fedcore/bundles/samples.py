@@ -12,10 +12,9 @@ from fedcore.bundles.evidence import Sample
 from fedcore.config import RunConfig
 from fedcore.data.image_files import map_in_threads
 from fedcore.data.images import ImageSet
-from fedcore.data.slow_work import prepare_then
 from fedcore.data.splits import split
 from fedcore.engine.prepare import load_images, prepare_inputs
-from fedcore.progress import Progress, Work
+from fedcore.progress import Progress, Work, prepare_then
 from fedcore.records.codes import SPLITS, TEST, TRAIN, VALIDATION
 
 _HASHED_AT_ONCE = 500

@@ -1,4 +1,4 @@
-"""Digests of array files: a change on the disk is noticed before the array is used.
+"""Digests of files: a change on the disk is noticed before an array or a result of slow work is used.
 
 ``NAME.json`` holds a digest of all bytes of ``NAME.npy`` and of the description itself. Without it, a flipped
 bit of a disk, a file cut short by a full one or a copied file of another data set would become numbers in the
@@ -7,18 +7,21 @@ results, and nobody would know. An array without a digest counts as damaged.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
 
-from fedcore.errors import first_line
+from fedcore.errors import DAMAGE, first_line
 from fedcore.files import publish
 from fedcore.progress import Progress, Work, result_of
 
@@ -28,6 +31,7 @@ _REPORT_EVERY = 256 * _BLOCK
 Identity = tuple[tuple[int, ...] | None, ...]
 _checked: dict[Path, Identity] = {}
 """Arrays that this process has found intact -> identity of their files at that time."""
+_log = logging.getLogger(__name__)
 
 
 def new_digest(content: bytes | memoryview = b"") -> xxhash.xxh3_128:
@@ -177,3 +181,51 @@ def verify(path: Path) -> list[str]:
     """Return a line for each defect of a finished array; nothing is changed."""
     checked = result_of(check(path))
     return [f"{path.name}: {checked.damage}"] if checked.state == "damaged" else []
+
+
+def version_line(path: Path, name: str = "") -> bytes:
+    """Return a line for a hash that changes with a file: its name, size and modification time.
+
+    Raises:
+        OSError: if the file is gone.
+    """
+    stat = path.stat()
+    line = f"{name or path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+    return line.encode(errors="surrogateescape")  # names that are not UTF-8 exist on disks
+
+
+def hash_versions(files: Iterable[tuple[Path, str]]) -> hashlib._Hash:
+    """Hash the version lines of files and their names: cheap, and it changes when a file does."""
+    content = hashlib.sha256()
+    for path, name in files:
+        content.update(version_line(path, name))
+    return content
+
+
+def write_result(path: Path, content: Mapping[str, object]) -> None:
+    """Write a result as JSON; the file appears under its name only when it is complete.
+
+    It contains a digest of its content and of the file's name, which identifies the input: a damaged result,
+    or one that was copied to another input's name, would decide which images are trained on.
+    """
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    part.write_text(json.dumps(_with_digest(path, content)), encoding="utf-8")
+    part.replace(path)
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Return a result of ``write_result``; None if it is missing or damaged, so that the work is redone."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content != _with_digest(path, content):
+            raise ValueError("its content is not what was written")
+    except FileNotFoundError:
+        return None
+    except (OSError, *DAMAGE) as error:
+        _log.warning("%s is not used and will be made again: %s", path, first_line(error))
+        return None
+    return dict(content)
+
+
+def _with_digest(path: Path, content: Mapping[str, object]) -> dict[str, object]:
+    return description_with_digest(content, new_digest(path.name.encode()))

@@ -65,13 +65,13 @@ def presets(
 ) -> int:
     """List the experiments that come with FedLens, or write them."""
     from fedcore import config
-    from fedcore.config import frozen
+    from fedcore.config import identity
     from fedcore.papers import experiments
 
     wanted = names or [experiments.DEMO, *experiments.protocols(), *experiments.published()]
     if write is None:
         for name in wanted:
-            title, numbers = experiments.title(name), frozen.versions().get(name, ())
+            title, numbers = experiments.title(name), identity.versions().get(name, ())
             number = f"@{len(numbers)}" if numbers else ""
             print(f"{name + number:<42} {title}")
             for version in numbers[1:]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module, metadata
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from typer.main import get_command
 
 import fedcore
 from fedcore.cli.common import BAD_INPUT, DONE, application, print_error, printable_output
+from fedcore.devices import PATIENT_THREADS
 
 for _module in (
     "experiments", "serving", "results", "bundles", "database", "data", "catalog", "papers",
@@ -35,7 +37,7 @@ def _print_versions(wanted: bool) -> None:
 
 
 @application.callback()
-def fedlens(
+def _options(
     version: Annotated[
         bool,
         typer.Option(
@@ -47,6 +49,13 @@ def fedlens(
     ] = False,
 ) -> None:
     """Compare federated-learning methods for CLIP from the command line."""
+
+
+def fedlens() -> NoReturn:
+    """Run the command of this process, and exit with its status."""
+    for name, value in PATIENT_THREADS.items():
+        os.environ.setdefault(name, value)
+    sys.exit(main())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -174,19 +174,17 @@ def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> 
     ]
 
 
-def _only(what: str) -> Any:
-    """Declare an option that selects values by a printed name."""
-    return typer.Option(metavar="NAME", help=f"Only this {what} as printed; may be repeated")
+_ONLY = "Only this {} as printed; may be repeated"
 
 
 @command("readings", papers)
 def readings(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
-    dataset: Annotated[list[str] | None, _only("data set")] = None,
-    setting: Annotated[list[str] | None, _only("setting")] = None,
-    backbone: Annotated[list[str] | None, _only("backbone")] = None,
-    method: Annotated[list[str] | None, _only("method")] = None,
-    metric: Annotated[list[str] | None, _only("metric")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
+    setting: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("setting"))] = None,
+    backbone: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("backbone"))] = None,
+    method: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("method"))] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("metric"))] = None,
     rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Read rehearsals on embedded data")] = False,
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
     run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,

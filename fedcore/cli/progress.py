@@ -143,6 +143,6 @@ def track(work: Work[_Result], console: Console | None = None) -> _Result:
 
 def with_preparation(attempt: Callable[[], _Result]) -> _Result:
     """Use a data set, with a bar if it must be unpacked, converted or measured first."""
-    from fedcore.data.slow_work import prepare_then
+    from fedcore.progress import prepare_then
 
     return track(prepare_then(attempt))

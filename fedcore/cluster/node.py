@@ -17,10 +17,10 @@ import fedcore
 from fedcore import devices
 from fedcore.clip import tags
 from fedcore.config.models import WEIGHTS
-from fedcore.data.slow_work import cache_folder
 from fedcore.devices import Device
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.errors import SystemFault, check_room, explain_file
+from fedcore.files import cache_folder
 
 PROGRESS_SECONDS = 0.5
 TRIAL_SECONDS = 120

@@ -28,11 +28,11 @@ from fedcore.cluster.reservations import Request
 from fedcore.cluster.transfer import Files, Payload, run_folder
 from fedcore.config import RunConfig, backbones
 from fedcore.config.models import WEIGHTS, FurtherDataConfig, TransferConfig
-from fedcore.data.slow_work import cache_folder
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.environment import code, code_on_disk
 from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
 from fedcore.errors import Elsewhere, FedLensError, SystemFault, Transient, explain, explain_file, first_line
+from fedcore.files import cache_folder
 from fedcore.methods import FedLensMethodError, registry
 from fedcore.progress import Progress, counted
 from fedcore.records.events import Event, RoundFinished

@@ -16,7 +16,6 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from fedcore.config import sweeps, tuning
-from fedcore.config.field_names import load_methods
 from fedcore.config.models import (
     BackboneConfig,
     CohortConfig,
@@ -33,7 +32,7 @@ from fedcore.config.models import (
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import read_text
 from fedcore.methods import registry
-from fedcore.methods.registry import first_error
+from fedcore.methods.registry import first_error, load_methods
 
 KEY_PARTS = 100
 """Keys with this many dotted parts are refused: tomllib takes seconds for thousands of them."""

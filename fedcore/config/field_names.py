@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -26,8 +25,8 @@ from fedcore.config.models import (
     Tuned,
     TuningConfig,
 )
-from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
+from fedcore.methods.registry import load_methods
 
 Models = tuple[type[BaseModel], ...]
 _USER_DATA = ("folder", "manifest", "hf-dataset")
@@ -141,13 +140,6 @@ def _declarations(path: str) -> tuple[Models, str]:
         return (methods[who].Config,), name
     built_in_first = sorted(methods, key=lambda n: registry.file_of(n) is not None)
     return (*(methods[n].Config for n in built_in_first), CohortConfig), name
-
-
-@cache
-def load_methods() -> None:
-    """Load all methods once: loading searches for files, and a page needs thousands of titles."""
-    with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
-        registry.load_all()
 
 
 @lru_cache(maxsize=2048)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.data.drawn import digits, shapes
-from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
-from fedcore.data.images import ImageSet
+from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, ImageSet, select_domains
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import ASSETS
 from fedcore.progress import counted
@@ -55,7 +54,7 @@ def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
     faults += [f"'{field}' is not a field" for field in values if field not in required]
     if faults:
         raise FedLensError(
-            f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/entry.py explains each field"
+            f"{_CATALOG.name}: [{name}]: {', '.join(faults)}; fedcore/data/images.py explains each field"
         )
     return Entry(**values | {field: tuple(values[field]) for field in ("domains", "classes")})
 

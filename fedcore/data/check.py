@@ -21,10 +21,9 @@ from fedcore.data.image_files import FileCheck, check_file, map_in_threads
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.listing import LeftOut, Listing, usable_images
-from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
-from fedcore.progress import Progress, Work
+from fedcore.progress import Progress, Work, prepare_then
 
 _EVERY = 100
 _Result = TypeVar("_Result")

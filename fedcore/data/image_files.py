@@ -25,9 +25,10 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedcore.data import slow_work
+from fedcore.cache import integrity
 from fedcore.errors import FedLensError
-from fedcore.progress import Progress, Work
+from fedcore.files import cache_folder, make_writable
+from fedcore.progress import Progress, Work, require_slow_work
 
 MAX_PIXELS = 89_478_485
 """Larger images are left out (Pillow's own limit), because a small file can decode to gigabytes."""
@@ -178,7 +179,7 @@ MAX_UNDEFERRED = 5000
 
 def checks_folder() -> Path:
     """Return the folder of cached results."""
-    return slow_work.cache_folder() / "verdicts"
+    return cache_folder() / "verdicts"
 
 
 def cached_reasons(files: Sequence[Path]) -> list[str | None]:
@@ -189,11 +190,9 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
     """
     path = _cache_file(files)
     reasons = _load(path, len(files))
-    if reasons is None and len(files) > MAX_UNDEFERRED and slow_work.make_writable(checks_folder()):
+    if reasons is None and len(files) > MAX_UNDEFERRED and make_writable(checks_folder()):
         parent = os.path.commonpath([file.parent for file in files])
-        slow_work.require_slow_work(
-            f"{len(files):,} images in {parent} have to be checked", lambda: _check_all(files)
-        )
+        require_slow_work(f"{len(files):,} images in {parent} have to be checked", lambda: _check_all(files))
         reasons = _load(path, len(files))
     if reasons is not None:
         return reasons
@@ -208,11 +207,11 @@ def save_reasons(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
     path = _cache_file(files)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        slow_work.write_result(path, {str(i): r for i, r in enumerate(reasons) if r})
+        integrity.write_result(path, {str(i): r for i, r in enumerate(reasons) if r})
 
 
 def _load(path: Path, count: int) -> list[str | None] | None:
-    reasons = slow_work.read_result(path)
+    reasons = integrity.read_result(path)
     return None if reasons is None else [reasons.get(str(row)) for row in range(count)]
 
 
@@ -229,7 +228,7 @@ def _cache_file(files: Sequence[Path]) -> Path:
     content = hashlib.sha256()
     for file in files:
         try:
-            content.update(slow_work.version_line(file, str(file)))
+            content.update(integrity.version_line(file, str(file)))
         except OSError:
             content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
     return checks_folder() / f"{content.hexdigest()[:32]}.json"

@@ -13,9 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.clip.backbone import Backbone
-from fedcore.data.halves import labels_among
 from fedcore.data.images import ImageSet
-from fedcore.data.several import CrossClass
+from fedcore.data.training_classes import CrossClass, labels_among
 from fedcore.engine.clients.cohorts import Cohort, differing_start
 from fedcore.engine.clients.generalisation import entries_by_class
 from fedcore.errors import FedLensError

@@ -35,7 +35,6 @@ from fedcore.config.models import kinds_using
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, label_distance, label_entropy
-from fedcore.data.slow_work import NotPrepared, defer_slow_work
 from fedcore.data.splits import SHARES
 from fedcore.engine.prepare import (
     Reader,
@@ -49,6 +48,7 @@ from fedcore.engine.prepare import (
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
+from fedcore.progress import NotPrepared, defer_slow_work
 from fedcore.records.codes import NO_VALUE
 
 _LARGE_ENCODING = 10**9

@@ -15,17 +15,16 @@ from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.assigners import PartitionSettings
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.halves import Halves, halves, partition_base
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition, withhold
-from fedcore.data.several import CrossClass, deal, joined
-from fedcore.data.slow_work import NotPrepared
 from fedcore.data.splits import limit_shots, split
+from fedcore.data.training_classes import CrossClass, Halves, deal, halves, joined, partition_base
 from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method, RunContext
 from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.progress import NotPrepared
 from fedcore.records.codes import TEST
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]

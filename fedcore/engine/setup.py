@@ -17,10 +17,9 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.products import PLAIN, way
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
-from fedcore.data.halves import labels_among
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
-from fedcore.data.slow_work import prepare_then
+from fedcore.data.training_classes import labels_among
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.generalisation import (
     first_adapted_code,
@@ -43,7 +42,7 @@ from fedcore.federation import ClassSets, Federation, LabelSpace, Pool, Problem,
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.progress import Progress, relay
+from fedcore.progress import Progress, prepare_then, relay
 from fedcore.records.codes import GLOBAL, NO_VALUE
 from fedcore.records.events import MAX_EVALUATED_CLIENTS, Entity, Notice
 from fedcore.seeds import draw_names

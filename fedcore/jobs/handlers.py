@@ -123,9 +123,9 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     from fedcore.clip import encodings
     from fedcore.clip.specs import backbone_spec
     from fedcore.config import DataConfig
-    from fedcore.data.slow_work import prepare_then
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
+    from fedcore.progress import prepare_then
 
     yield Progress(f"reading {job.args['name']}", 0, 0)
     fields = ("name", "root", "domains", "columns", "decode")

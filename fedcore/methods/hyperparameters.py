@@ -1,11 +1,16 @@
-"""Hyper-parameters: how a method declares them, and those that every trained method has."""
+"""Hyper-parameters: how a method declares them, those that every trained method has, and unsuitable rates."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Unpack
+
+from fedcore.clip.specs import MINI_MODELS
+
+if TYPE_CHECKING:
+    from fedcore.methods.base import Method, RunContext
 
 T = TypeVar("T")
 
@@ -178,3 +183,18 @@ def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
                 found[name] = SearchRange.model_validate(extra["search"])
                 break
     return found
+
+
+MINI_RATE = 0.01
+"""The demonstration's rate of SGD, with which FedOT and prompts learn within ten rounds."""
+
+
+def rate_warnings(method: type[Method], config: Any, context: RunContext) -> list[str]:
+    """Warn that a paper's learning rate is too small for the miniature CLIP."""
+    paper: float = method.Config.model_fields["lr"].default
+    if context.spec.name not in MINI_MODELS or config.lr != paper or paper >= MINI_RATE:
+        return []
+    return [
+        f"{method.about.title}: its paper's learning rate {paper:g} suits full-size models; with it the "
+        f"method learns slowly on {context.spec.name}. Set lr = {MINI_RATE:g}, as in the demonstration"
+    ]

@@ -7,6 +7,8 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -188,6 +190,13 @@ def load_all() -> dict[str, type[Method]]:
         if str(user_path(path, "methods").resolve()) not in _FILES.values():
             load_file(path)
     return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
+
+
+@cache
+def load_methods() -> None:
+    """Load all methods once: loading searches for files, and a page needs thousands of titles."""
+    with suppress(FedLensError):  # an invalid method file is reported where methods are chosen
+        load_all()
 
 
 def registered() -> dict[str, type[Method]]:

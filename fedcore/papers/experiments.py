@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from fedcore.config import Experiment, frozen, load
+from fedcore.config import Experiment, identity, load
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import ASSETS
 from fedcore.papers import library, printed_runs
@@ -40,8 +40,8 @@ def preset(name: str) -> Experiment:
 
     A number after it, as in ``fedot/table1-pacs@1``, names it as it was frozen.
     """
-    name, number = frozen.split_number(name)
-    if number is not None and (former := frozen.former(name, number)) is not None:
+    name, number = identity.split_number(name)
+    if number is not None and (former := identity.former(name, number)) is not None:
         return former
     if name == DEMO:
         return load(DEMO_FILE)
@@ -56,7 +56,7 @@ def preset(name: str) -> Experiment:
 
 def title(name: str) -> str:
     """Return a preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
-    name, _ = frozen.split_number(name)
+    name, _ = identity.split_number(name)
     if name not in published():
         return preset(name).name
     paper, _, rest = published()[name].name.partition(", ")

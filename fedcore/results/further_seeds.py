@@ -15,7 +15,7 @@ from itertools import count, islice, pairwise
 import numpy as np
 
 from fedcore.config import RunConfig
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import ComparisonRow
 from fedcore.results.differences import reason_not_comparable

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config import RunConfig
-from fedcore.config.field_names import field_phrase, load_methods, value_text
+from fedcore.config.field_names import field_phrase, value_text
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import search_ranges
+from fedcore.methods.registry import load_methods
 from fedcore.progress import counted
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedcore.config import DataConfig, RunConfig, frozen
+from fedcore.config import DataConfig, RunConfig, identity
 from fedcore.config.field_names import data_title, number_ranges
 from fedcore.config.models import backbones
 from fedcore.data import catalog
@@ -132,7 +132,7 @@ def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list
         dict.fromkeys((r.run.experiment_id, r.run.origin == "engine") for r in row.runs) for row in rows
     ]
     followed = {
-        (number, trained_here): frozen.protocols_of(configs[number], trained_here)
+        (number, trained_here): identity.protocols_of(configs[number], trained_here)
         for number, trained_here in {one for of_row in behind for one in of_row}
     }
     return [tuple(dict.fromkeys(name for one in of_row for name in followed[one])) for of_row in behind]
@@ -152,6 +152,6 @@ def protocol_text(comparison: Comparison, rows: Sequence[ComparisonRow]) -> str:
 
 
 def _with_erratum(name: str) -> str:
-    base, number = frozen.split_number(name)
-    later = [version for version in frozen.versions()[base] if version.number > (number or 0)]
+    base, number = identity.split_number(name)
+    later = [version for version in identity.versions()[base] if version.number > (number or 0)]
     return f"{name} (@{later[0].number} corrects it: {later[0].erratum})" if later else name

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import fedcore
-from fedcore.config import frozen
+from fedcore.config import identity
 from fedcore.config.models import backbones
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
@@ -79,7 +79,7 @@ def protocol_of_board(file: Path) -> str:
     if len(names) > 1:
         raise FedLensError(f"{file} names {len(names)} protocols; import those of each by themselves", "file")
     name = next(iter(names), "")
-    if name and frozen.split_number(name)[1] is None:
+    if name and identity.split_number(name)[1] is None:
         raise FedLensError(f"{file} names the protocol '{name}' without its number, as in {name}@1", "file")
     return name
 

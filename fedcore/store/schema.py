@@ -159,7 +159,7 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
 def require_current(path: Path, connection: sqlite3.Connection, field: str = "db") -> None:
     """Refuse a database of another program or version, or one that has lost its version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if from_0_1.steps(connection):
+    if version != VERSION and from_0_1.steps(connection):
         raise FedLensError(from_0_1.refusal(path), field)
     if not {"experiments", "runs", "accuracy"} <= tables(connection):
         raise FedLensError(

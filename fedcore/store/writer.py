@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fedcore.config import Experiment, RunConfig
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.config.models import LONGEST_NAME
 from fedcore.files import user_path
 from fedcore.methods import consent, registry

@@ -10,8 +10,8 @@ import streamlit as st
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.findings import CheckReport
+from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
 from fedcore.files import user_path

@@ -15,9 +15,8 @@ import streamlit as st
 
 from fedcore.clip.prompts import spoken
 from fedcore.data import catalog, descriptions
-from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
-from fedcore.progress import counted
+from fedcore.progress import counted, defer_slow_work
 from pages.forms.errors import FieldErrors
 from pages.widgets import markup
 

@@ -11,12 +11,12 @@ from PIL import Image
 
 from fedcore.data import catalog
 from fedcore.data.check import contact_sheet
-from fedcore.data.entry import Entry
 from fedcore.data.findings import CheckReport
+from fedcore.data.images import Entry
 from fedcore.data.readers import archives
-from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
+from fedcore.progress import NotPrepared
 from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.widgets import background, markup, session

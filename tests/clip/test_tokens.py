@@ -13,7 +13,7 @@ from fedcore.clip import tokens
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
-from fedcore.data.entry import CLASSES
+from fedcore.data.images import CLASSES
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedcore import config
 from fedcore.config import expand, experiment
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers.experiments import preset

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fedcore import config
 from fedcore.config import models
-from fedcore.config.grouping import group_hash, stable_config
+from fedcore.config.identity import group_hash, stable_config
 from fedcore.methods import registry
 
 RUN = config.RunConfig(
@@ -45,7 +45,7 @@ def changed(run: config.RunConfig, part: str, **values: object) -> config.RunCon
 def test_the_group_of_a_stored_run_stays():
     assert group_hash(RUN) == GROUP
     code = (
-        "import sys; from fedcore.config import RunConfig; from fedcore.config.grouping import group_hash; "
+        "import sys; from fedcore.config import RunConfig; from fedcore.config.identity import group_hash; "
         "print(group_hash(RunConfig.model_validate_json(sys.argv[1])))"
     )
     found = subprocess.run(

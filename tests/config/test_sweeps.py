@@ -6,7 +6,7 @@ import pytest
 
 from fedcore import config
 from fedcore.config import expand
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import preset

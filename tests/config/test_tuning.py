@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedcore.config import Experiment, dumps, expand, loads, parse, tuning
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry

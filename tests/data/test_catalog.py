@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fedcore.data import catalog, descriptions
-from fedcore.data.entry import squash
+from fedcore.data.images import squash
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import published

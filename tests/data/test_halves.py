@@ -10,10 +10,10 @@ import pytest
 
 from fedcore.config import Experiment, expand
 from fedcore.data.assigners import PartitionSettings
-from fedcore.data.halves import halves, labels_among, partition_base
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
+from fedcore.data.training_classes import halves, labels_among, partition_base
 from fedcore.engine.prepare import prepare_inputs
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST

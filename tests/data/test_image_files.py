@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fedcore.config import DataConfig, Experiment, expand
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.data import catalog, image_files
 from fedcore.data.image_files import decode
 from fedcore.data.images import with_draft_decoding

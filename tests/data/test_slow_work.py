@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.cache import integrity
 from fedcore.config import Experiment, expand, parse
-from fedcore.data import catalog, image_files, slow_work
+from fedcore.data import catalog, image_files
 from fedcore.data.check import check_dataset
 from fedcore.data.readers import archives, ddr, leaf
-from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
 from fedcore.engine import setup
 from fedcore.engine.plan import plan
-from fedcore.progress import Progress
+from fedcore.progress import NotPrepared, Progress, defer_slow_work, prepare_then
 from fedcore.store import Store
 from tests.support.data.archives import pack
 from tests.support.data.layouts import WRITE
@@ -172,13 +172,13 @@ def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monke
 
 def test_a_result_that_is_not_as_it_was_written_is_made_again(tmp_path):
     path, content = tmp_path / "result.json", {"a": [1, 0.25], "b": None}
-    assert slow_work.read_result(path) is None
-    slow_work.write_result(path, content)
-    assert content.items() <= slow_work.read_result(path).items()
+    assert integrity.read_result(path) is None
+    integrity.write_result(path, content)
+    assert content.items() <= integrity.read_result(path).items()
     written = path.read_bytes()
     for place, byte in enumerate(written):
         path.write_bytes(written[:place] + bytes([byte ^ 1 << place % 8]) + written[place + 1 :])
-        assert slow_work.read_result(path) is None
+        assert integrity.read_result(path) is None
     other = tmp_path / "other.json"
     other.write_bytes(written)
-    assert slow_work.read_result(other) is None, "the result of other work"
+    assert integrity.read_result(other) is None, "the result of other work"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedcore.config import Experiment, expand
 from fedcore.data.images import ImageSet
-from fedcore.data.several import CrossClass, blocks, joined
+from fedcore.data.training_classes import CrossClass, blocks, joined
 from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.clients.executor import Chunk, Worker
 from fedcore.engine.cross_class import cohorts_of_one, federation_of_all, federation_of_client

@@ -10,7 +10,7 @@ import pytest
 from fedcore import config
 from fedcore.clip import encodings, tags
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, expand
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.data.images import ImageSet
 from fedcore.engine import plan as planner
 from fedcore.engine.plan import Plan, Planner, plan, storage_warnings

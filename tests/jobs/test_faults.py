@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fedcore.config import parse
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.files import PROJECT
 from fedcore.jobs import handlers, job, launcher
 from fedcore.store import Store, database

@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.cli import main as cli
 from fedcore.config import parse
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.jobs import retention as checkpoints
 from fedcore.jobs.analysis import why_no_checkpoint
 from fedcore.store import Store

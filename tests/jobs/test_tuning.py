@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.bundles.rerun import trainable
 from fedcore.config import Experiment, MethodEntry, expand, parse
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.config.tuning import contains, space_of
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT

@@ -11,7 +11,7 @@ import pytest
 from fedcore import config
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import MethodEntry
-from fedcore.config.grouping import group_hash, stable_config
+from fedcore.config.identity import group_hash, stable_config
 from fedcore.engine.plan import plan
 from fedcore.engine.setup import set_up
 from fedcore.errors import FedLensError

@@ -12,7 +12,7 @@ import pytest
 from fedcore import config
 from fedcore.cli import main as cli
 from fedcore.config import Experiment, expand
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry

@@ -4,7 +4,7 @@ import pytest
 from fedcore.cache import arrays
 from fedcore.config import expand, loads
 from fedcore.config.field_names import size_text
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.results.run_files import (
     Encoding,

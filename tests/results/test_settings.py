@@ -18,7 +18,7 @@ from fedcore.config import (
     TransferConfig,
     expand,
 )
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.data.assigners import Kind
 from fedcore.methods import registry
 from fedcore.results import settings

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load
 
 from fedcore.cli import main as cli
-from fedcore.config.grouping import stable_config
+from fedcore.config.identity import stable_config
 from fedcore.engine import checkpoint
 from fedcore.errors import FedLensError
 from fedcore.store import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcore.data import catalog
-from fedcore.data.entry import Entry
+from fedcore.data.images import Entry
 from tools.docs.blocks import FOLDER, fill
 
 PAGE = FOLDER / "data.md"

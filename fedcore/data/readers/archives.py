@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedcore.data.slow_work import hash_versions
+from fedcore.cache.integrity import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 

@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedcore.data.entry import Entry
+from fedcore.cache.integrity import read_result, write_result
+from fedcore.data.images import Entry
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.data.slow_work import read_result, require_slow_work, results_folder, write_result
 from fedcore.errors import FedLensError
-from fedcore.progress import Progress, Work, result_of
+from fedcore.files import results_folder
+from fedcore.progress import Progress, Work, require_slow_work, result_of
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 NO_GRADE = "ungradable (grade 5)"

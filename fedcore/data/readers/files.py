@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedcore.data.entry import Entry
+from fedcore.data.images import Entry
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 

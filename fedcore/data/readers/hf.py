@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fedcore.data.entry import ONE_DOMAIN, select_domains
+from fedcore.cache.integrity import version_line
 from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
-from fedcore.data.images import ImageSet
+from fedcore.data.images import ONE_DOMAIN, ImageSet, select_domains
 from fedcore.data.readers.files import existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut
-from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
 from fedcore.records.codes import PARTS
 

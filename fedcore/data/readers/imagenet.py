@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from fedcore.data.entry import Entry
+from fedcore.data.images import Entry
 from fedcore.data.readers.files import damaged, folders_in, images_in, locate
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcore.data.entry import Entry
+from fedcore.data.images import Entry
 from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.data.entry import ONE_DOMAIN, Entry, select_domains, squash
+from fedcore.data.images import ONE_DOMAIN, Entry, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,
     SUFFIXES,

@@ -20,12 +20,12 @@ import numpy as np
 from PIL import Image
 
 from fedcore.cache import integrity
-from fedcore.data.entry import ONE_DOMAIN, Entry
-from fedcore.data.images import ImageSet
+from fedcore.cache.integrity import hash_versions
+from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet
 from fedcore.data.readers.files import NotInFolder, levels
-from fedcore.data.slow_work import hash_versions, require_slow_work, results_folder
 from fedcore.errors import FedLensError
-from fedcore.progress import Progress, Work, result_of
+from fedcore.files import results_folder
+from fedcore.progress import Progress, Work, require_slow_work, result_of
 from fedcore.records.codes import SPLITS, TEST, TRAIN
 
 SIDE = 28

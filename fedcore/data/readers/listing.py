@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcore.data.entry import ONE_DOMAIN
+from fedcore.cache.integrity import hash_versions
 from fedcore.data.image_files import cached_reasons, decode
-from fedcore.data.images import ImageSet
+from fedcore.data.images import ONE_DOMAIN, ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import FolderLayout
-from fedcore.data.slow_work import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.records.codes import SPLITS

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fedcore.data.entry import ONE_DOMAIN, Entry, squash
-from fedcore.data.images import ImageSet
+from fedcore.cache.integrity import hash_versions
+from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet, squash
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import (
     chosen_domains,
@@ -31,7 +31,6 @@ from fedcore.data.readers.layout import (
     refuse_other_classes,
 )
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.data.slow_work import hash_versions
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 

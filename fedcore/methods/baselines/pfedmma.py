@@ -18,8 +18,14 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor, torch
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, RunContext, State, Step
-from fedcore.methods.embedded_rates import rate_warnings
-from fedcore.methods.hyperparameters import TENFOLD, BatchSize, LearningRate, MethodConfig, hyper
+from fedcore.methods.hyperparameters import (
+    TENFOLD,
+    BatchSize,
+    LearningRate,
+    MethodConfig,
+    hyper,
+    rate_warnings,
+)
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy
 from fedcore.records.presentation import About

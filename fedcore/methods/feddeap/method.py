@@ -40,7 +40,6 @@ from fedcore.methods.base import (
     Step,
     Uploads,
 )
-from fedcore.methods.embedded_rates import rate_warnings
 from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,
@@ -59,6 +58,7 @@ from fedcore.methods.hyperparameters import (
     PromptLength,
     WeightDecay,
     hyper,
+    rate_warnings,
 )
 from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean, weighted_mean

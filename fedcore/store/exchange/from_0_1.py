@@ -17,7 +17,7 @@ from typing import Any
 
 from fedcore.cache.integrity import new_digest
 from fedcore.config import Experiment, MethodEntry, RunConfig
-from fedcore.config.grouping import group_hash, stable_config
+from fedcore.config.identity import group_hash, stable_config
 from fedcore.files import publish
 from fedcore.store.damage import rounds_without, write_digests
 

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from fedcore.config import Experiment, RunConfig
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.errors import FedLensError
 from fedcore.files import read_text
 from fedcore.store.database import DatabaseFile

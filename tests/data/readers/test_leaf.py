@@ -11,8 +11,8 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers import leaf
-from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
+from fedcore.progress import prepare_then
 from tests.support.data.layouts import WRITERS, femnist, leaf_file, leaf_user
 from tests.support.work import collect
 

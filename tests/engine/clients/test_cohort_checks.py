@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from fedcore import config
 from fedcore.config import expand
-from fedcore.config.grouping import group_hash
+from fedcore.config.identity import group_hash
 from fedcore.engine.clients.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan

@@ -21,8 +21,7 @@ from fedcore.clip.specs import BackboneSpec
 from fedcore.federation import LocalData, Problem
 from fedcore.lazy import Generator, Tensor
 from fedcore.methods.base import Method, Params, Ragged, RunContext
-from fedcore.methods.embedded_rates import rate_warnings
-from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
+from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper, rate_warnings
 
 WORDS = "a photo of a"
 """Words from which the contexts of CoCoOp and its successors start."""

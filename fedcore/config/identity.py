@@ -1,7 +1,13 @@
-"""Numbered protocols: the presets as they were frozen, such as ``fedot/table1-pacs@1``, and their errata.
+"""What makes runs and experiments the same: groups of runs, and numbered protocols.
 
-A preset that is corrected gets the next number and an erratum. The former one stays in ``assets/frozen`` and
-can be run by its number. A test compares every preset with the digest of its newest number.
+A table averages over a group, whose runs differ only in seed and held-out domain. Its hash is stored with
+each run, and a checkpoint holds its run's config. Neither may change when FedLens gains fields, so both
+consist of the values that differ from a field's default. Hence a rule for new fields: the default means "as
+before", and the default of a field never changes.
+
+A numbered protocol is a preset as it was frozen, such as ``fedot/table1-pacs@1``. A preset that is corrected
+gets the next number and an erratum. The former one stays in ``assets/frozen`` and can be run by its number. A
+test compares every preset with the digest of its newest number.
 """
 
 from __future__ import annotations
@@ -9,12 +15,61 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedcore.config.experiment import load
-from fedcore.config.models import Experiment
+from fedcore.config.models import Experiment, MethodEntry, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.files import ASSETS
+from fedcore.methods import registry
+from fedcore.methods.hyperparameters import MethodConfig
+from fedcore.methods.registry import load_methods
+
+_PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
+"""Fields that do not count: the method's name in tables, and the paths of its file and of the data."""
+
+
+def group_hash(run: RunConfig) -> str:
+    """Return a hash that is equal for runs that differ in seed or held-out domain only.
+
+    The time limit, the checkpoints kept and the paths of the data and of the method's file do not matter; the
+    file's content does.
+    """
+    content = stable_config(run)
+    del content["seed"], content["held_out"]
+    for name in ("time_limit", "keep_checkpoints"):
+        content.pop(name, None)
+    for part, name in _PLACES:
+        content[part].pop(name, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stable_config(run: RunConfig) -> dict[str, Any]:
+    """Return a run's config without the values that are defaults; later versions give the same."""
+    content = run.model_dump(mode="json", exclude_defaults=True)
+    entry, defaults = content["method"], _default_hyper_parameters(run.method)
+    config = {n: v for n, v in entry.get("config", {}).items() if n not in defaults or v != defaults[n]}
+    return content | {"method": entry | {"config": config}}
+
+
+def _default_hyper_parameters(method: MethodEntry) -> dict[str, Any]:
+    """Return the values that do not tell groups apart; in results from elsewhere all values do."""
+    if method.file is not None:
+        # its checksum identifies the user's own defaults, and the file need not be on this machine
+        return _defaults(MethodConfig)
+    load_methods()
+    registered = registry.registered().get(method.name)
+    if registered is None or registry.file_of(method.name) is not None:
+        return {}
+    return _defaults(registered.Config)
+
+
+@cache
+def _defaults(model: type[MethodConfig]) -> dict[str, Any]:
+    """Return the defaults of a model's fields, as a run's config stores them."""
+    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+    return model.model_construct().model_dump(mode="json", include=optional)
+
 
 FILE, FORMER = ASSETS / "frozen.json", ASSETS / "frozen"
 _NOT_THE_PROTOCOL = (
