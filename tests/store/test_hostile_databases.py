@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from fedcore.store.damage import rounds_without, write_digests
 
 from fedcore.errors import FedLensError
 from fedcore.store import Store, database, schema
+from fedcore.store.damage import rounds_without, write_digests
 from tests.support import command_line, fill
 
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fedcore.store.damage import findings, round_digest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import doctor
 from fedcore.store import Store
+from fedcore.store.damage import findings, round_digest
 from fedcore.store.database import reading, writing
 from fedcore.store.schema import RUN_TABLES
 from fedcore.store.writer import delete_rounds_after
