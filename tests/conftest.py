@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 
 pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
 MEMORY = Path("/dev/shm")
@@ -39,6 +38,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
+    import torch  # which the process that hands out the tests does not need
+
     torch.set_num_threads(1)
 
 

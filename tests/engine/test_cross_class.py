@@ -251,21 +251,6 @@ def test_a_client_encodes_no_name_beyond_its_label_space(name):
         assert named == set(own.blocks[client]), client
 
 
-def test_text_features_of_single_names_are_the_same_among_own_names_as_in_a_larger_set():
-    """For PromptFL own names are rows of the scores among all base names."""
-    whole, of_clients, own = cohorts("promptfl", context_length=2)
-    for client in (0, 1):
-        method = of_clients[client].method
-        params = {n: v[None] for n, v in method.init(method.problem.generator).shared.items()}
-        among_all = type(method)(method.config, whole.label_spaces[0].problem)
-        x = whole.pool.values[:5][None]
-        columns = [own.halves[0].base.index(name) for name in own.blocks[client]]
-        mine = method.logits(params, method.head(params, None), x)
-        torch.testing.assert_close(
-            mine, among_all.logits(params, among_all.head(params, None), x)[..., columns], atol=1e-12, rtol=0
-        )
-
-
 def test_own_models_are_tested_on_own_classes_and_on_every_label_space_of_a_data_set():
     whole, of_clients, _ = cohorts("promptfolio", context_length=2, lr=0.05)
     cells = loop_of(whole, of_clients, 1).finished[-1].cells

@@ -21,7 +21,7 @@ def labels(app: AppTest) -> list[str]:
     return [b.label for b in app.button]
 
 
-@pytest.mark.parametrize("asked", ["999", "99999999999999999999999", "abc", "<b>1</b>"])
+@pytest.mark.parametrize("asked", ["9" * 23, "<b>1</b>"])
 def test_a_run_that_is_not_here_is_named(open_page: Opened, filled: Path, asked: str) -> None:
     app = open_page("run", id=asked)
     (said,) = app.info

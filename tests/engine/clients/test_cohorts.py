@@ -66,7 +66,7 @@ def cells(event, split=2, stage=AFTER_AGGREGATION):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"components": "pfhf+srlp", "weighting": "uniform"}],
+    [{}, pytest.param({"components": "pfhf+srlp", "weighting": "uniform"}, marks=pytest.mark.slow)],
     ids=lambda changes: "-".join(changes.values()) or "paper",
 )
 def test_two_backbones_agree_with_the_naive_loop(narrow, wide, changes):

@@ -86,7 +86,7 @@ def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]
     return noted[1:], launches[2] - launches[1]
 
 
-QUICK = ("fedot", "fedavg-lora", "feddeap", "fedotp", "fedavg-vision")
+QUICK = ("fedot", "fedavg-lora", "feddeap", "plot", "fedavg-vision")
 """A matrix, adapters of the image tower, prompts with several losses, and two that read in their steps."""
 
 

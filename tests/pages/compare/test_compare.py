@@ -267,6 +267,9 @@ def test_the_buttons_hand_out_the_files_of_the_page(
     monkeypatch.setattr(
         "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made)})
     )
+    monkeypatch.setattr(
+        "fedcore.reports.folder.pdf_file", lambda drawn: b"%PDF"
+    )  # the report's tests draw them
     show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
     mark = files.fingerprint([Store(seeds).experiments.get(1)])
     for name, _ in handed.values():

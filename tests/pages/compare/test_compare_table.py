@@ -72,13 +72,9 @@ def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: 
 
 
 def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
-    means = {g.label: g.stats["personal"].mean for g in compare(swept, [1, 2]).rows}
-    for sort, falling in (("personal", False), ("-personal", True)):
-        app = open_page("compare", ids=["1", "2"], sort=sort)
-        assert names(app) == sorted(means, key=means.__getitem__, reverse=falling)
-        (heading,) = [e for e in elements(html(app)) if "aria-sort" in e.attributes]
-        assert heading.attributes["aria-sort"] == ("descending" if falling else "ascending")
-    assert names(open_page("compare", ids=["1", "2"], sort="label")) == sorted(means, key=str.lower)
+    """By a mean, up and down, they are sorted in Chromium."""
+    labels = [group.label for group in compare(swept, [1, 2]).rows]
+    assert names(open_page("compare", ids=["1", "2"], sort="label")) == sorted(labels, key=str.lower)
     rows = names(open_page("compare", ids=["1"], fields=["Blocks"], sort="-method.config.blocks"))
     assert rows[:2] == ["FedOT (blocks 2)", "FedOT (blocks 1)"], "rows without the field stand last"
 
