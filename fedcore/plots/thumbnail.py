@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import io
 from functools import cache
+from math import ceil
 
 import numpy as np
 
 from fedcore.plots.theme import ACCURACY_SCALE
 
-PIXELS = 4
-"""Pixels of a cell's side; browsers smooth what they enlarge."""
+PIXELS, ENOUGH = 4, 128
+"""Pixels of a cell's side, as browsers smooth what they enlarge; fewer in a picture of more pixels."""
 NO_DATA = (160, 166, 173)
 
 
@@ -26,8 +27,9 @@ def thumbnail(shares: np.ndarray) -> str:
     measured = ~np.isnan(shares)
     steps = np.where(measured, 100 * shares, 0).round().astype(int).clip(0, 100)
     colours = np.where(measured[..., None], _scale()[steps], np.array(NO_DATA, dtype=np.uint8))
+    pixels = min(PIXELS, ceil(ENOUGH / max(shares.shape)))
     picture = Image.fromarray(colours.astype(np.uint8)).resize(
-        (PIXELS * shares.shape[1], PIXELS * shares.shape[0]), Image.Resampling.NEAREST
+        (pixels * shares.shape[1], pixels * shares.shape[0]), Image.Resampling.NEAREST
     )
     out = io.BytesIO()
     picture.save(out, "PNG")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcore.errors import FedLensError
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
+from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.store.database import ID_LIST, Queries, as_json
 
 NAMED_CELL = """
@@ -85,13 +86,24 @@ AnyCell = TypeVar("AnyCell", OwnAccuracy, NamedCell)
 class Cells(Queries):
     """The accuracy cells of a store (``Store.cells``)."""
 
-    def entities(self, run_id: int) -> list[EntityRow]:
-        """Return models and test sets of a run by code: global model, clients, domains, class sets."""
+    def entities(self, run_id: int, evaluated: Iterable[int] | None = None) -> list[EntityRow]:
+        """Return models and test sets of a run by code: global model, clients, domains, class sets.
+
+        Args:
+            evaluated: codes; of a run with more than ``MAX_EVALUATED_CLIENTS`` clients, only these.
+        """
         rows = self._file.rows(
-            """
-            SELECT entity, kind, name, domain, samples FROM entities WHERE run_id=:run ORDER BY entity
+            f"""
+            SELECT entity, kind, name, domain, samples FROM entities WHERE run_id=:run
+            AND (:ids IS NULL OR entity IN {ID_LIST}
+              OR (SELECT count(*) FROM entities WHERE run_id=:run AND kind='client')<=:most)
+            ORDER BY entity
             """,
-            {"run": run_id},
+            {
+                "run": run_id,
+                "ids": None if evaluated is None else as_json(evaluated),
+                "most": MAX_EVALUATED_CLIENTS,
+            },
         )
         return list(map(EntityRow._make, rows))
 

@@ -87,7 +87,10 @@ class Queue(Queries):
 
     def needs(self) -> list[str]:
         """Return the folders and weights that queued runs read, as their configs name them."""
-        rows = self._file.rows(f"SELECT DISTINCT {LIST} AS needs FROM runs WHERE status='queued'")
+        # runs that differ in method, seed and held-out domain only need the same, and are one row
+        settings = "SELECT DISTINCT json_remove(config, '$.method', '$.seed', '$.held_out') AS config"
+        waiting = f"({settings} FROM runs WHERE status='queued') AS runs"
+        rows = self._file.rows(f"SELECT {LIST} AS needs FROM {waiting}")
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from fedcore.errors import FedLensError
-from fedcore.records.events import MAX_EVALUATED_CLIENTS
 from fedcore.records.presentation import MatrixChart
 from fedcore.results.metrics import FURTHER, is_own
 from fedcore.results.statistics import group_by
@@ -105,9 +104,8 @@ def accuracy_panel(
 ) -> Panel:
     """Return the panel of models by test sets: the mean over the cells of each pair, which weigh equally.
 
-    Models without a cell have no row, unless there are no cells at all. If only a sample of the clients is
-    evaluated, the others have no column either. A domain that consists of one client's samples and has its
-    name shares the client's column.
+    Models without a cell have no row, unless there are no cells at all. A domain that consists of one
+    client's samples and has its name shares the client's column.
 
     Args:
         cells: of one run or several, as ``Cells.coded`` returns them.
@@ -124,9 +122,6 @@ def accuracy_panel(
     if cells.size:
         evaluated = set(cell_models.tolist())
         models = [i for i in models if i in evaluated]
-        if len(clients) > MAX_EVALUATED_CLIENTS:
-            tested = set(cell_sets.tolist())
-            test_sets = [i for i in test_sets if i in tested]
     row, column = np.full((2, len(named)), -1)
     row[models], column[test_sets] = np.arange(len(models)), np.arange(len(test_sets))
     shown = (row[cell_models] >= 0) & (column[cell_sets] >= 0)
@@ -202,6 +197,11 @@ def mean_shares(shares: Iterable[Shares]) -> Shares:
         )
         for pair, same in pairs.items()
     }
+
+
+def client_names(entities: Iterable[EntityRow]) -> list[str]:
+    """Return the names of all clients, in the order of their codes."""
+    return list(dict.fromkeys(e.name for e in entities if e.kind == "client"))
 
 
 def client_domains(entities: Iterable[EntityRow]) -> dict[str, str]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
+from fedcore.records.events import FULL_MATRIX_CLIENTS
 from fedcore.records.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.curves import run_labels
@@ -16,6 +18,7 @@ from fedcore.results.panels.panel import (
     Shares,
     accuracy_panel,
     client_domains,
+    client_names,
     domain_names,
     held_out_shares,
     matrix_panel,
@@ -26,6 +29,7 @@ from fedcore.results.panels.panel import (
 from fedcore.results.panels.transfer import gains_panel
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell, RunRow, Store
+from fedcore.store.cells import OwnAccuracy
 
 PanelView = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""
@@ -56,12 +60,6 @@ class Recorded:
         return {run.id: self.store.cells.entities(run.id) for run in self.runs}
 
     @property
-    def clients(self) -> list[str]:
-        """The names of all clients, in the order of their codes."""
-        entities = (e for of_run in self.entities.values() for e in of_run)
-        return list(dict.fromkeys(e.name for e in entities if e.kind == "client"))
-
-    @property
     def domains(self) -> list[str]:
         return domain_names(e for of_run in self.entities.values() for e in of_run)
 
@@ -81,7 +79,9 @@ class Recorded:
         if view == "held_out":
             return self._held_out_panel(title, method)
         cells = self.store.cells.coded(self.rounds, self.split, self.stage)
-        return accuracy_panel(title, method, cells, self.entities)
+        evaluated = np.union1d(cells.model, cells.test_set).tolist()
+        entities = {run.id: self.store.cells.entities(run.id, evaluated) for run in self.runs}
+        return accuracy_panel(title, method, cells, entities)
 
     def held_out_shares(self, *, own: bool = True) -> Shares:
         """Return shares by held-out domain and domain; ``own``: also those of clients' own models."""
@@ -128,28 +128,31 @@ class Recorded:
 
         The mean is over the runs in which the client took part in the round; a gap means that it never did.
         """
-        shares = self.mean({run.id: [self._own_shares(run.id)] for run in self.runs})
-        clients = self.clients
-        if len(clients) > MAX_EVALUATED_CLIENTS and shares:
-            evaluated = {client for client, _ in shares}
-            clients = [name for name in clients if name in evaluated]
+        own = {run.id: self._own_accuracy(run.id) for run in self.runs}
+        entities = {run: self.store.cells.entities(run, {o.client for o in of}) for run, of in own.items()}
+        shares: dict[int, list[Shares]] = {}
+        for run, of_run in own.items():
+            names = {e.entity: e.name for e in entities[run]}
+            shares[run] = [
+                {(names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total) for o in of_run}
+            ]
+        clients = client_names(e for of_run in entities.values() for e in of_run)
         rounds = [str(r) for r in sorted({r for of_run in self.rounds.values() for r in of_run})]
         panel = panel_of_shares(
-            title, method, clients, rounds, shares, row_title="client", column_title="round"
+            title, method, clients, rounds, self.mean(shares), row_title="client", column_title="round"
         )
         return replace(panel, own_columns=(len(rounds) - 1,) * len(clients))
 
-    def _own_shares(self, run_id: int) -> Shares:
-        """(Client, round) -> its own accuracy, where it took part in that round."""
-        names = {e.entity: e.name for e in self.entities[run_id] if e.kind == "client"}
+    def _own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
+        """Return each client's own accuracy in the rounds in which it took part."""
         rounds = group_by(self.store.rounds.clients(run_id), lambda row: row.round)
         took_part = {r: {row.client for row in rows} for r, rows in rounds.items()}
         shown = set(self.rounds.get(run_id, ()))
-        return {
-            (names[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total)
+        return [
+            o
             for o in self.store.cells.own_accuracy(run_id, self.split, self.stage)
             if o.round in shown and (o.round not in took_part or o.client in took_part[o.round])
-        }
+        ]
 
     def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
         """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""
@@ -162,7 +165,8 @@ class Recorded:
                 last[run_id] = values[0].round
                 pairs = {(names[d.client_a], names[d.client_b]): d.value for d in values}
                 shares[run_id] = [{pair: (v, 0, 0) for pair, v in pairs.items() if v is not None}]
-        panel = matrix_panel(title, method, self.clients if shares else [], self.mean(shares), matrix)
+        clients = client_names(e for of_run in self.entities.values() for e in of_run) if shares else []
+        panel = matrix_panel(title, method, clients, self.mean(shares), matrix)
         if any(max(rounds, default=0) for rounds in self.rounds.values()):
             panel = replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}")
         return replace(panel, last_rounds=last)

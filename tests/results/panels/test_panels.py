@@ -18,15 +18,15 @@ from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.matrices import difference_panel, row_panels
 from fedcore.results.panels.panel import Panel, accuracy_panel, mean_share
-from fedcore.results.panels.run_panels import run_panel
-from fedcore.store import RunRow, Store
+from fedcore.results.panels.run_panels import Recorded, run_panel
+from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.cells import CODED, EntityRow, NamedCell
 from tests.support import fill
 
 
 def coded(*cells: tuple[int, ...]) -> np.recarray:
     """The cells as ``Cells.coded`` returns them."""
-    return np.rec.fromrecords(cells, dtype=CODED)
+    return np.rec.fromrecords(list(cells), dtype=CODED)
 
 
 def run_called(db: Path, experiment: int, label: str) -> RunRow:
@@ -51,16 +51,23 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
     )
 
 
-def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(monkeypatch) -> None:
-    named = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
-    entities = {1: [EntityRow(i, kind, name, None, None) for i, (name, kind) in enumerate(named)]}
-    cells = coded(*((1, model, test_set, 1, 2) for model in (2, 4) for test_set in (2, 4, 6)))
-    panel = accuracy_panel("", "fedot", cells, entities)
-    assert panel.rows == ("c1", "c3") and len(panel.columns) == 6
-    monkeypatch.setattr("fedcore.results.panels.panel.MAX_EVALUATED_CLIENTS", 4)
-    panel = accuracy_panel("", "fedot", cells, entities)
-    assert panel.columns == ("c1", "c3", "photo") and panel.own_columns == (0, 1)
+def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(db, monkeypatch) -> None:
+    clients, some = tuple(f"c{i}" for i in range(5)), ("c1", "c3")
+    with Recorder(db, method="fedot", seed=1, domain_sets=["photo"]) as recorder:
+        recorder.round(0, {(c, t): (1, 2) for c in clients for t in (c, "photo")})
+        recorder.round(1, {(c, t): (1, 2) for c in some for t in (*some, "photo")})
+    (run,) = Store(db).runs.get([recorder.run_id])
+    last = Recorded(Store(db), [run], {run.id: [1]})
+    panel = last.panel("matrix", "", "fedot")
+    assert panel.rows == some and set(panel.columns) == {*clients, "photo"}
+    assert last.panel("clients", "", "fedot").rows == clients
+    monkeypatch.setattr("fedcore.store.cells.MAX_EVALUATED_CLIENTS", 4)
+    panel = last.panel("matrix", "", "fedot")
+    assert panel.columns == ("photo", *some) and panel.own_columns == (1, 2)
     assert not np.isnan(panel.values).any()
+    assert last.panel("clients", "", "fedot").rows == some
+    early = Recorded(Store(db), [run], {run.id: []})
+    assert early.panel("matrix", "", "fedot").values.size == 0, "of 10,000 clients, no matrix of gaps"
 
 
 def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
