@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip import prefixed
 from fedcore.clip.prefixed import TokenOrder
-from fedcore.clip.tokens import no_room
+from fedcore.clip.specs import no_room
 from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F

@@ -207,6 +207,12 @@ class ImageSet:
             fingerprint=content.hexdigest()[:16],
         )
 
+    def labels_among(self, names: Sequence[str]) -> np.ndarray:
+        """Return each sample's label as an index into ``names``, -1 if its class has another name."""
+        place = {name: i for i, name in enumerate(names)}
+        labels: np.ndarray = np.array([place.get(name, -1) for name in self.classes])[self.labels]
+        return labels
+
     def subset(self, rows: np.ndarray) -> ImageSet:
         """Return some of the images. The fingerprint stays, so it says nothing of which they are."""
         draft = self.draft

@@ -57,28 +57,21 @@ def halves(images: ImageSet, split: np.ndarray, order: ClassOrder) -> Halves:
     base = tuple(name for name in images.classes if name in first)
     new = tuple(name for name in images.classes if name not in first)
     base_test, new_test = (
-        np.flatnonzero((labels_among(images, names) >= 0) & (split == TEST)) for names in (base, new)
+        np.flatnonzero((images.labels_among(names) >= 0) & (split == TEST)) for names in (base, new)
     )
     return Halves(base, new, base_test, new_test)
-
-
-def labels_among(images: ImageSet, names: Sequence[str]) -> np.ndarray:
-    """Return each sample's label as an index into ``names``, -1 if its class has another name."""
-    place = {name: i for i, name in enumerate(names)}
-    labels: np.ndarray = np.array([place.get(name, -1) for name in images.classes])[images.labels]
-    return labels
 
 
 def partition_base(
     images: ImageSet, split: np.ndarray, base: Sequence[str], settings: PartitionSettings
 ) -> Assignment:
     """Assign the samples of the base classes to clients; rows index the whole data set, counts ``base``."""
-    rows = np.flatnonzero(labels_among(images, base) >= 0)
+    rows = np.flatnonzero(images.labels_among(base) >= 0)
     part = replace(
         images.subset(rows),
         name=f"{images.name} (base classes)",
         classes=tuple(base),
-        labels=labels_among(images, base)[rows],
+        labels=images.labels_among(base)[rows],
     )
     return partition(part, split[rows], settings).among(rows)
 
@@ -172,7 +165,7 @@ def deal(
         of_clients = blocks(of_part.base, per_client)
         for number, block in enumerate(of_clients, start=1):
             name = part.name if len(of_clients) == 1 else f"{part.name}-{number}"
-            held = np.flatnonzero(labels_among(part, block) >= 0)
+            held = np.flatnonzero(part.labels_among(block) >= 0)
             train, validation, test = (held[split[held] == s] for s in (TRAIN, VALIDATION, TEST))
             train = few_shot(train, part.labels, part.keys, shots, seed, name)
             _check_client(name, len(train), len(test), min_samples)
@@ -185,7 +178,7 @@ def deal(
     classes = tuple(
         f"{part.name}: {c}" for part, of in zip(images.parts, found, strict=True) for c in of.base
     )
-    labels = labels_among(images, classes)
+    labels = images.labels_among(classes)
     train_rows = [train for train, _, _ in rows]
     assignment = Assignment(
         clients=tuple(names),

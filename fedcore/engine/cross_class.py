@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
-from fedcore.data.training_classes import CrossClass, labels_among
+from fedcore.data.training_classes import CrossClass
 from fedcore.engine.clients.cohorts import Cohort, differing_start
 from fedcore.engine.clients.generalisation import entries_by_class
 from fedcore.errors import FedLensError
@@ -141,7 +141,7 @@ def _check_shared(cohorts: Sequence[Cohort]) -> None:
 
 def _labels(images: ImageSet, listed: Sequence[str], backbone: Backbone) -> torch.Tensor:
     """Return each sample's label as an index into some of the joined images' classes, -1 for others."""
-    return torch.as_tensor(labels_among(images, listed), dtype=torch.int64).to(backbone.device)
+    return torch.as_tensor(images.labels_among(listed), dtype=torch.int64).to(backbone.device)
 
 
 def _listed(images: ImageSet, place: int, names: Sequence[str]) -> tuple[str, ...]:

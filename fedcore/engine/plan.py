@@ -18,7 +18,7 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from fedcore.clip import encodings, tags, tokens
+from fedcore.clip import encodings, specs, tags
 from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
 from fedcore.config import (
     BackboneConfig,
@@ -159,7 +159,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 )
                 prepared[key] = prepare_inputs(draft, images if unchanged else load_images(draft, read)[0])
                 context = prepared[key].context
-                warnings += tokens.template_note(context.spec, context.classes, context.template)
+                warnings += specs.template_note(context.spec, context.classes, context.template)
             context = prepared[key].context
             try:
                 prepare_transfer(draft, context, read)

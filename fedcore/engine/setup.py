@@ -19,7 +19,6 @@ from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
-from fedcore.data.training_classes import labels_among
 from fedcore.engine.clients.cohorts import Cohort, cohort_config
 from fedcore.engine.clients.generalisation import (
     first_adapted_code,
@@ -270,7 +269,7 @@ def build_federation(
     device, assignment, split = backbone.device, inputs.assignment, inputs.halves
 
     def pool(classes: tuple[str, ...]) -> Pool:
-        labels = torch.as_tensor(labels_among(images, classes), dtype=torch.int64)
+        labels = torch.as_tensor(images.labels_among(classes), dtype=torch.int64)
         return Pool(values, labels.to(device), device, backbone.dtype)
 
     clients = tuple(assignment.clients)
@@ -326,7 +325,7 @@ def build_federation(
         Rows.of(test),
         tuple(sets),
         problem,
-        class_sets(labels_among(images, classes), assignment),
+        class_sets(images.labels_among(classes), assignment),
         unlabelled_rows(images, assignment),
         tuple(spaces),
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedcore.clip import tokens
+from fedcore.clip import specs
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
@@ -34,13 +34,13 @@ def test_counts_are_open_clips() -> None:
     theirs = SimpleTokenizer()
     names = [name for classes in json.loads(CLASSES.read_text()).values() for name in classes]
     for text in [*TEXTS, *names[::7]]:
-        assert tokens.count(text) == len(theirs.encode(text)), text
+        assert specs.count_tokens(text) == len(theirs.encode(text)), text
 
 
 def test_short_names_need_no_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "count", lambda text: pytest.fail("counted"))
-    tokens.check_room(backbone_spec("ViT-B-16"), ["cat", "a fire engine"], 40, "context_length")
-    assert tokens.template_note(backbone_spec("ViT-B-16"), ["cat"], "a photo of a {}.") == []
+    monkeypatch.setattr(specs, "count", lambda text: pytest.fail("counted"))
+    specs.check_room(backbone_spec("ViT-B-16"), ["cat", "a fire engine"], 40, "context_length")
+    assert specs.template_note(backbone_spec("ViT-B-16"), ["cat"], "a photo of a {}.") == []
 
 
 def test_a_context_that_leaves_no_room_names_the_class() -> None:
@@ -48,10 +48,10 @@ def test_a_context_that_leaves_no_room_names_the_class() -> None:
     with pytest.raises(
         FedLensError, match=r"class 'very .*very long' \(64 \+ 24 tokens > 77\); use at most 53"
     ):
-        tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 64, "context_length")
-    tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 53, "context_length")
+        specs.check_room(backbone_spec("ViT-B-16"), ["cat", long], 64, "context_length")
+    specs.check_room(backbone_spec("ViT-B-16"), ["cat", long], 53, "context_length")
     with pytest.raises(FedLensError) as caught:
-        tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 54, "context_length")
+        specs.check_room(backbone_spec("ViT-B-16"), ["cat", long], 54, "context_length")
     assert caught.value.field == "context_length"
 
 
@@ -91,7 +91,7 @@ def rename(monkeypatch: pytest.MonkeyPatch, words: int = 60) -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    script = "import sys; from fedcore.clip import tokens; tokens.count('a cat'); "
+    script = "import sys; from fedcore.clip import tokens; specs.count_tokens('a cat'); "
     script += "assert 'torch._C' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from fedcore.data.assigners import PartitionSettings
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
-from fedcore.data.training_classes import halves, labels_among, partition_base
+from fedcore.data.training_classes import halves, partition_base
 from fedcore.engine.prepare import prepare_inputs
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST
@@ -43,7 +43,7 @@ def test_the_base_classes_are_the_larger_half_in_label_or_name_order():
                 i for i, c in enumerate(images.labels) if images.classes[c] in names and marks[i] == TEST
             ]
             assert rows.tolist() == wanted
-        assert labels_among(images, found.new)[found.new_test].min() >= 0
+        assert images.labels_among(found.new)[found.new_test].min() >= 0
 
 
 def test_one_class_has_no_halves():
@@ -68,7 +68,7 @@ def test_clients_hold_base_classes_only_and_as_if_there_were_no_others(kind):
     made = partition_base(images, marks, found.base, settings)
     rows = np.flatnonzero(np.isin(images.labels, [images.classes.index(n) for n in found.base]))
     alone = partition(
-        replace(images.subset(rows), classes=found.base, labels=labels_among(images, found.base)[rows]),
+        replace(images.subset(rows), classes=found.base, labels=images.labels_among(found.base)[rows]),
         marks[rows],
         settings,
     )
@@ -76,7 +76,7 @@ def test_clients_hold_base_classes_only_and_as_if_there_were_no_others(kind):
         pairs = zip(getattr(made, part), getattr(alone, part), strict=True)
         assert all(np.array_equal(ours, rows[theirs]) for ours, theirs in pairs)
     held = np.concatenate([*made.train, *made.validation, *made.test])
-    assert (labels_among(images, found.base)[held] >= 0).all()
+    assert (images.labels_among(found.base)[held] >= 0).all()
     assert made.counts.shape == (len(made.clients), 3) and made.counts.sum() == sum(map(len, made.train))
 
 

@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from fedcore.clip import tokens
+from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
@@ -299,7 +299,7 @@ class FedDEAP(Method[FedDEAPConfig]):
                 "personal_prompt",
             )
         vectors = sum(config.lengths.values())
-        tokens.check_room(spec, context.classes, vectors, config.longer, "a photo of a {}.")
+        specs.check_room(spec, context.classes, vectors, config.longer, "a photo of a {}.")
         domains = 0
         if config.domain_alignment:
             first = context.client_domain or tuple(range(context.clients))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from fedcore.clip import tokens
+from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData, Problem
@@ -137,10 +137,10 @@ class TwoPrompts(Method[Any]):
                 f"or fixed:{listed[0]}",
                 "local_length",
             )
-        tokens.check_room(context.spec, context.classes, config.global_length, "global_length")
+        specs.check_room(context.spec, context.classes, config.global_length, "global_length")
         if cls._has_local(config):  # random lengths may all be the shortest
             surely = max(listed, default=parse_lengths(config.local_length)[0])
-            tokens.check_room(context.spec, context.classes, surely, "local_length")
+            specs.check_room(context.spec, context.classes, surely, "local_length")
 
     def init(self, generator: Generators) -> State:
         """Draw prompts from N(0, 0.02); local ones are padded with zeros, which are never read or moved.

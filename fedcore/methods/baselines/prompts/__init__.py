@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from fedcore.clip import tokens
+from fedcore.clip import specs
 from fedcore.clip.adapters import check_attention_layers
 from fedcore.clip.prompts import (
     check_prompts,
@@ -85,7 +85,7 @@ class Prompted(Method[Any]):
         """Refuse text towers without prompts, and contexts that leave a class name no room."""
         check_prompts(context.spec)
         length, pattern = config.context_length, cls._pattern(config)
-        tokens.check_room(context.spec, context.classes, length, "context_length", pattern)
+        specs.check_room(context.spec, context.classes, length, "context_length", pattern)
 
     plan_warnings = classmethod(rate_warnings)
 
