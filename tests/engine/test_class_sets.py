@@ -18,12 +18,12 @@ from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION, TEST, TRAIN, VALIDATION
 from tests.support.data.partitions import partition
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 
 @pytest.fixture(scope="module")
 def backbone():
-    return tiny_backbone()
+    return drawn_backbone()
 
 
 def _federation(backbone, held):

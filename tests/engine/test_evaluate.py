@@ -13,12 +13,12 @@ from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 
 @pytest.fixture(scope="module")
 def backbone():
-    return tiny_backbone()
+    return drawn_backbone()
 
 
 def after_aggregation(loop, full):

@@ -18,7 +18,7 @@ from fedcore.lazy import functional as F
 from fedcore.progress import result_of
 from fedcore.records.codes import AFTER_AGGREGATION
 from tests.support.against import build
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
 COSINE: dict[str, dict[str, object]] = {
@@ -39,7 +39,7 @@ def looked_at(
     name: str, config: dict[str, object], backbone: Backbone | None = None
 ) -> tuple[RunSnapshot, Loop]:
     """A method after one round on the tiny federation."""
-    backbone = backbone or tiny_backbone()
+    backbone = backbone or drawn_backbone()
     reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions", "plot": "regions"}.get(
         name, "embedding"
     )

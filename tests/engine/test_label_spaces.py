@@ -50,7 +50,7 @@ def base_and_new(backbone, name: str = "promptfl") -> Federation:
 
 @pytest.fixture(scope="module")
 def backbone():
-    return tiny.tiny_backbone()
+    return tiny.drawn_backbone()
 
 
 def correct(method: Method, state, held: Federation) -> dict[int, int]:

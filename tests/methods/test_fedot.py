@@ -15,7 +15,7 @@ from tests.support.against import (
     samples,
 )
 from tests.support.oracles import fedot as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4}
@@ -133,7 +133,7 @@ def test_orthogonal_in_single_precision_for_large_matrices(size):
 
 
 def test_stays_orthogonal_after_every_step():
-    federation = tiny_federation(tiny_backbone(torch.float32))
+    federation = tiny_federation(drawn_backbone(torch.float32))
     method = build("fedot", federation, lr=1.0, batch_size=100)  # one step per round
     loop = run_rounds(method, federation, 6)
     x = loop.state.local["matrix"]
@@ -159,7 +159,7 @@ def test_no_learning_rate_leaves_zero_shot(kind):
 
 
 def test_blocks_of_one_are_no_transform():
-    federation = tiny_federation(tiny_backbone(torch.float32))
+    federation = tiny_federation(drawn_backbone(torch.float32))
     blocks = run_rounds(build("fedot", federation, **FAST, blocks=16), federation, 3)
     none = run_rounds(build("fedot", federation, **FAST, local_transform="none"), federation, 3)
     assert torch.equal(blocks.state.shared["classifier"], none.state.shared["classifier"])
@@ -192,7 +192,7 @@ def test_one_client_is_centralised_training():
 
 
 def test_random_classifiers_have_unit_rows_and_follow_the_seed():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     drawn = []
     for seed in (1, 2):
         federation = tiny_federation(backbone, seed=seed)
@@ -253,7 +253,7 @@ def test_diagnostics_equal_their_definitions(kind):
 
 
 def test_a_rotation_is_made_once_while_its_matrix_stays_with_equal_rows():
-    federation = tiny_federation(tiny_backbone(embed_dim=80))  # smaller rotations are not worth remembering
+    federation = tiny_federation(drawn_backbone(embed_dim=80))  # smaller rotations are not worth remembering
 
     def rows(method):
         finished = run_rounds(method, federation, 3).finished

@@ -19,7 +19,7 @@ from fedcore.methods.fedot import FedOT
 from fedcore.records.events import RoundFinished
 from tests.support.against import build
 from tests.support.method_cases import CASES
-from tests.support.tiny import tiny_backbone, tiny_cohorts, tiny_federation
+from tests.support.tiny import drawn_backbone, tiny_cohorts, tiny_federation
 
 ROUNDS = 2
 """What leaves a client in the second may be of what it kept from the first."""
@@ -154,7 +154,7 @@ def leaks(
 
 
 def federation_for(name: str, config: dict[str, object]) -> Federation:
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     cls = registry.get(name)
     return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
 
@@ -179,7 +179,7 @@ def test_nothing_local_crosses(case):
 def test_nothing_local_crosses_between_backbones():
     """Samples as either CLIP encodes them, and prompts of clients with either."""
     config = registry.build_config("sdfed", CASES["sdfed"][1])
-    parts = [(tiny_backbone(), 1, {}), (tiny_backbone(seed=5, embed_dim=24), 2, {"max_steps": 1})]
+    parts = [(drawn_backbone(), 1, {}), (drawn_backbone(seed=5, embed_dim=24), 2, {"max_steps": 1})]
     cohorts = tiny_cohorts(registry.get("sdfed"), config, parts)
     found, road = leaks(cohorts[0].method, cohorts[0].federation, cohorts)
     assert found == []

@@ -24,7 +24,7 @@ from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_cohorts
 
 RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"
@@ -203,7 +203,7 @@ SHORT = PromptFLConfig(context_length=2)
 @pytest.fixture(scope="module")
 def backbones():
     """Two CLIPs of equal sizes and a third with wider embeddings."""
-    return tiny_backbone(seed=0), tiny_backbone(seed=5), tiny_backbone(seed=6, embed_dim=24)
+    return drawn_backbone(seed=0), drawn_backbone(seed=5), drawn_backbone(seed=6, embed_dim=24)
 
 
 class AnyBias(BiasMethod):

@@ -26,7 +26,7 @@ from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_cohorts, tiny_federation
 
 SAMPLES = (9, 5, 7, 6)
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
@@ -37,13 +37,13 @@ WEAK = {"batch_size": 2, "max_steps": 2}
 @pytest.fixture(scope="module")
 def narrow():
     """d = 16, m = 16."""
-    return tiny_backbone(seed=0)
+    return drawn_backbone(seed=0)
 
 
 @pytest.fixture(scope="module")
 def wide():
     """Another CLIP: d = 24, m = 16."""
-    return tiny_backbone(seed=5, embed_dim=24)
+    return drawn_backbone(seed=5, embed_dim=24)
 
 
 def sdfed(**changes) -> SDFedConfig:

@@ -19,7 +19,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import FedLensMethodError, Models, State, Step, cross_entropy, registry
 from tests.support.method_cases import CASES
 from tests.support.own_methods import BiasConfig, BiasMethod
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 HERE = Path(__file__)
 
@@ -308,7 +308,7 @@ def test_the_contract_is_checked_once(case, monkeypatch):
     """Later steps, rounds and chunks call the method's own phases."""
     name, config, *_ = CASES[case]
     cls = registry.get(name)
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     built = registry.build_config(name, config)
     federation = tiny_federation(backbone, cls.reads(built, backbone.spec))
     seen = []

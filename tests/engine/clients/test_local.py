@@ -14,7 +14,7 @@ from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from tests.methods.test_invariances import SMALL, TRAINED
 from tests.support.against import build, diagnostics
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 LOSSES = 0.05
 """Largest difference of a loss, as a share of it: a number of bf16 has 8 bits."""
@@ -29,7 +29,7 @@ QUICK = ("fedot", "promptfl", "fedavg-lora", "feddeap")
 )
 def test_every_method_has_nearly_the_same_losses_in_bf16(name):
     small = SMALL.get(name, {})
-    backbone = tiny_backbone(torch.float32, vision_layers=3, text_layers=2)
+    backbone = drawn_backbone(torch.float32, vision_layers=3, text_layers=2)
     reads = registry.get(name).reads(registry.build_config(name, small), backbone.spec)
     federation = tiny_federation(backbone, reads, samples=(3, 2, 3))
     exact, rounded = (
@@ -47,7 +47,7 @@ def test_every_method_has_nearly_the_same_losses_in_bf16(name):
 @pytest.mark.parametrize("name", ["prograd", "promptsrc"])
 def test_fixed_class_features_have_single_precision_in_bf16_too(name):
     """Else they would depend on whether they are first read in a step, as in a resumed run, or before."""
-    backbone = tiny_backbone(torch.float32, vision_layers=1, text_layers=1)
+    backbone = drawn_backbone(torch.float32, vision_layers=1, text_layers=1)
     reads = registry.get(name).reads(registry.build_config(name, {}), backbone.spec)
     found = []
     for kind in ("fp32", "bf16"):

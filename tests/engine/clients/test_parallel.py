@@ -35,7 +35,7 @@ from fedcore.methods import registry
 from fedcore.records.events import Notice, Started
 from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
-from tests.support.tiny import tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, tiny_federation
 
 CPU = torch.device("cpu")
 FOUR = ("fedot", "sdfed", "fedalign", "feddeap")
@@ -45,7 +45,7 @@ def new_loop(name: str, rounds: int = 3, **fields: object) -> Loop:
     """A run of three clients, two of whom take part, one in a chunk."""
     cls = registry.get(CASES[name][0])
     config = registry.build_config(CASES[name][0], {**CASES[name][1], **fields})
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     reads = cls.reads(config, backbone.spec)
     federation = tiny_federation(backbone, reads, samples=(9, 5, 7))
     return Loop(cls(config, federation.problem), federation, rounds, participation=0.67, chunk=1)

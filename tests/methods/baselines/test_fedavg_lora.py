@@ -16,7 +16,7 @@ from tests.support.against import (
 )
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
 NEAR = {"atol": 1e-6, "rtol": 0}
@@ -46,7 +46,7 @@ def product(values) -> torch.Tensor:
     ids=["fedavg", "fedprox", "fedprox-sgd"],
 )
 def test_agrees_with_the_naive_implementation(name, options, mu):
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     problem = federation.problem
     method = build(name, federation, **{**SMALL, **options})
     first = list(method.init(problem.generator).shared.values())
@@ -77,7 +77,7 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
 
 
 def test_without_rounds_it_predicts_as_zero_shot():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation, plain = federation_of(backbone), tiny_federation(backbone)
     zero = build("zero-shot", plain)
     expected = global_logits(zero, zero.init(plain.problem.generator), plain)
@@ -95,7 +95,7 @@ def weighted(values) -> torch.Tensor:
 
 @pytest.mark.parametrize("aggregation", ["ffa", "fedsa", "exact", "stack"])
 def test_other_aggregations_agree_with_the_naive_implementation(aggregation):
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     problem = federation.problem
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     drawn = build("fedavg-lora", federation, **SMALL).init(problem.generator).shared
@@ -158,7 +158,7 @@ def tail_with(problem, residual) -> fedalign.ImageTail:
 
 
 def test_one_client_alone_loses_nothing_by_averaging():
-    federation = federation_of(tiny_backbone(), samples=(9,))
+    federation = federation_of(drawn_backbone(), samples=(9,))
 
     def predicted(aggregation, rounds):
         method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
@@ -189,7 +189,7 @@ def refined(a, b, target) -> torch.Tensor:
 
 @pytest.mark.parametrize("aggregation", ["fair", "hetero"])
 def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     problem = federation.problem
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     first = method.init(problem.generator)
@@ -251,7 +251,7 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
 
 
 def test_a_large_weight_refines_nothing_and_one_rank_for_all_is_the_servers():
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
 
     def shared(**options):
         method = build("fedavg-lora", federation, **SMALL, **options)
@@ -260,7 +260,7 @@ def test_a_large_weight_refines_nothing_and_one_rank_for_all_is_the_servers():
     plain, heavy = shared(), shared(aggregation="fair", fair_weight=1000)
     for name, value in plain.items():
         assert torch.equal(heavy[name], value)
-    alone = federation_of(tiny_backbone(), samples=(9,))
+    alone = federation_of(drawn_backbone(), samples=(9,))
     values = [
         run_rounds(build("fedavg-lora", alone, **SMALL, **given), alone, 2).state.shared
         for given in ({}, {"aggregation": "hetero", "lowest_rank": 2})
@@ -272,7 +272,7 @@ def test_a_large_weight_refines_nothing_and_one_rank_for_all_is_the_servers():
 
 
 def test_factors_averaged_apart_show_their_error_and_keep_their_bits(monkeypatch):
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
 
     def run():
         loop = run_rounds(build("fedavg-lora", federation, **SMALL), federation, 2)
@@ -287,7 +287,7 @@ def test_factors_averaged_apart_show_their_error_and_keep_their_bits(monkeypatch
 
 def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
     """A thousand clients' uploads are gigabytes, and the server of plain FedAvg needs only their mean."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     stored = {
         aggregation: not build("fedavg-lora", federation, **SMALL, aggregation=aggregation).needs_only_means
         for aggregation in ("factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero")
@@ -296,7 +296,7 @@ def test_factors_that_are_averaged_apart_are_summed_as_they_arrive():
 
 
 def test_exact_and_stacked_weights_are_equal_after_one_round():
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     exact, stack = (
         run_rounds(build("fedavg-lora", federation, **SMALL, aggregation=way), federation, 1).state.shared
         for way in ("exact", "stack")
@@ -312,7 +312,7 @@ def test_exact_and_stacked_weights_are_equal_after_one_round():
 )
 def test_a_client_sends_and_receives(aggregation, up, down):
     """In units of one factor of three layers: 3 x 3 x 2 x 24 numbers; a residual is 24 / 2 of them."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedavg-lora", federation, **SMALL, aggregation=aggregation)
     (sent,) = run_rounds(method, federation, 1).finished[1:]
     assert (sent.scalars_up, sent.scalars_down) == (3 * 432 * up, 3 * 432 * down)
@@ -320,7 +320,7 @@ def test_a_client_sends_and_receives(aggregation, up, down):
 
 def test_a_stack_grows_with_the_participants_and_with_the_rounds_that_a_client_has_missed():
     """Two factors of each of three participants; who was away gets the stacks of all rounds since."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedavg-lora", federation, **SMALL, aggregation="stack")
     rounds = run_rounds(method, federation, 3).finished[1:]
     assert [e.scalars_down for e in rounds] == [0, 3 * 3 * 2 * 432, 3 * 3 * 2 * 432]
@@ -337,7 +337,7 @@ def test_a_stack_grows_with_the_participants_and_with_the_rounds_that_a_client_h
 
 
 def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
     ranks = method.init(federation.problem.generator).local["rank"][:, 0].tolist()
     (sent,) = run_rounds(method, federation, 1).finished[1:]
@@ -347,7 +347,7 @@ def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
 
 def test_what_no_participant_of_a_round_has_stays_with_the_server():
     """One of three clients a round: rows that it has not would otherwise be 0 in A and in B for good."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
     first = method.init(federation.problem.generator)
     ranks, moved = first.local["rank"][:, 0].tolist(), []

@@ -9,7 +9,7 @@ from fedcore.methods.baselines.pfedmma import PFedMMAConfig, adapted_layers
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.fedavg import nll
 from tests.support.oracles.promptfl import sgd
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.05, "width": 4}
 NEAR = {"atol": 1e-6, "rtol": 0}
@@ -114,7 +114,7 @@ def test_agrees_with_the_naive_implementation():
 
 
 def test_without_its_scale_it_is_zero_shot_clip_and_still_trains():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation, plain = tiny_federation(backbone, "layer:2"), tiny_federation(backbone)
     method, zero = build("pfedmma", federation, **SMALL, alpha=0), build("zero-shot", plain)
     state = run_rounds(method, federation, 2).state

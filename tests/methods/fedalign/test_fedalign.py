@@ -8,7 +8,7 @@ from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {
     "rank": 2,
@@ -107,7 +107,7 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
 )
 def test_agrees_with_the_naive_implementation(options):
     table4 = options.get("trainable") == "table4"
-    federation = federation_of(tiny_backbone(), options.get("trainable", "attention"))
+    federation = federation_of(drawn_backbone(), options.get("trainable", "attention"))
     method = build("fedalign", federation, **{**SMALL, **options})
     first = method.init(federation.problem.generator)
     world = run_oracle(federation, method, 2)
@@ -151,7 +151,7 @@ def test_agrees_with_the_naive_implementation(options):
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
 def test_without_rounds_or_steps_it_is_zero_shot(trainable):
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation = federation_of(backbone, trainable)
     plain = tiny_federation(backbone)
     zero = build("zero-shot", plain)
@@ -166,7 +166,7 @@ def test_without_rounds_or_steps_it_is_zero_shot(trainable):
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
 def test_one_client_has_equal_personal_and_global_updates(trainable):
-    federation = federation_of(tiny_backbone(), trainable, samples=(9,))
+    federation = federation_of(drawn_backbone(), trainable, samples=(9,))
     method = build("fedalign", federation, **SMALL, ex_query=False, trainable=trainable)
     state = run_rounds(method, federation, 2).state
     common = tower(state.server, "global")
@@ -177,7 +177,7 @@ def test_one_client_has_equal_personal_and_global_updates(trainable):
 
 def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone():
     """Different prototypes make different alpha: between clients, and from the mean by sample counts."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedalign", federation, **SMALL, average="product")
     state = run_rounds(method, federation, 2).state
     common = products(state.server["global_a"], state.server["global_b"])
@@ -193,7 +193,7 @@ def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone():
 
 @pytest.mark.parametrize("trainable", ["attention", "table4"])
 def test_a_client_that_sat_out_keeps_what_it_last_received(trainable):
-    federation = federation_of(tiny_backbone(), trainable, samples=(6, 5, 5, 4))
+    federation = federation_of(drawn_backbone(), trainable, samples=(6, 5, 5, 4))
     method = build("fedalign", federation, **SMALL, trainable=trainable)
     first = method.init(federation.problem.generator)
     loop = run_rounds(method, federation, 1, participation=0.5)
@@ -206,7 +206,7 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(trainable):
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])
 def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(ratio):
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     full = run_rounds(build("fedalign", federation, **SMALL), federation, 1).finished[-1]
     some = run_rounds(build("fedalign", federation, **SMALL, upload_ratio=ratio), federation, 1).finished[-1]
     assert diagnostics(some, "prototypes") == diagnostics(full, "prototypes")
@@ -215,7 +215,7 @@ def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(ratio):
 
 
 def test_no_correct_prediction_falls_back_to_the_global_mean():
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     method = build("fedalign", federation, **SMALL, average="product")
     data = federation.local_data(torch.arange(3))
     state = method.init(federation.problem.generator)
@@ -242,7 +242,7 @@ def test_no_correct_prediction_falls_back_to_the_global_mean():
 
 def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_starts_from():
     """Clients train alike under both readings in round 1; what predicts after it differs."""
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     states = {
         average: run_rounds(build("fedalign", federation, **SMALL, average=average), federation, 1).state
         for average in ("exact", "product")
@@ -260,14 +260,14 @@ def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_star
 def test_personal_models_are_cut_where_exact_ones_would_be_large(monkeypatch):
     """Three clients of rank 2, with a limit below rank 6; the global model stays exact."""
     monkeypatch.setattr(fedalign, "LARGEST_SERVED_RANK", 5)
-    federation = federation_of(tiny_backbone())
+    federation = federation_of(drawn_backbone())
     server = build("fedalign", federation, **SMALL).init(federation.problem.generator).server
     assert server["serving_a"].shape[-2] == 2 and server["global_a"].shape[-2] == 6
 
 
 def test_gradients_are_finite_for_one_class_batches():
     for classes in (("cat",), ("cat", "snow owl", "fire engine")):
-        federation = federation_of(tiny_backbone(), classes=classes)
+        federation = federation_of(drawn_backbone(), classes=classes)
         method = build("fedalign", federation, **SMALL)
         state = method.init(federation.problem.generator)
         x = federation.pool.values[:4].expand(3, -1, -1, -1)

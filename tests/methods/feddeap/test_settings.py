@@ -13,7 +13,7 @@ from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
 from fedcore.methods.feddeap.networks import PromptedTexts
 from fedcore.seeds import torch_generator
 from tests.support.against import build
-from tests.support.tiny import tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, tiny_federation
 
 SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
 
@@ -46,7 +46,7 @@ def test_prompts_without_room_name_the_class():
 
 @pytest.fixture
 def drawn():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     suffix = class_suffix(backbone, ("cat", "very long fire engine", "owl", "snow owl"), "a photo of a {}.")
     generator = torch_generator(0, "two prompts")
     prompts = [torch.randn(3, 4, n, 16, dtype=torch.float64, generator=generator) for n in (3, 2)]

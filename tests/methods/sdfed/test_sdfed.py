@@ -20,7 +20,7 @@ from tests.support.against import (
 )
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4, "global_length": 3, "local_length": "2,5,3"}
@@ -222,7 +222,7 @@ def test_losses_equal_their_definitions_and_are_smooth_at_zero():
 
 @pytest.mark.parametrize("local_length", ["fixed:4", "fixed:64", "4,64,17"])
 def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(local_length):
-    federation = tiny_federation(tiny_backbone(torch.float32), samples=(3, 2, 2))
+    federation = tiny_federation(drawn_backbone(torch.float32), samples=(3, 2, 2))
     loop = run_rounds(build("sdfed", federation, local_length=local_length), federation, 1)
     assert [row.bytes_up for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3  # S_s m 4 bytes
     assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
@@ -240,7 +240,7 @@ def test_lengths_4_and_64_in_one_batch_equal_separate_runs():
 
 
 def test_random_lengths_are_drawn_by_seed_within_their_bounds():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     drawn = []
     for seed in (1, 1, 2):
         federation = tiny_federation(backbone, seed=seed, samples=(2,) * 10)

@@ -7,7 +7,7 @@ from fedcore.methods import tensors
 from fedcore.methods.baselines.prompts.cocoop import NETWORK
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import cocoop as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"lr": 0.05, "batch_size": 4}
 FORMS = ("server_coop", "random_meta_net", "all_global")
@@ -71,7 +71,7 @@ def test_the_three_forms_start_alike_and_differ_in_what_leaves_a_client():
 
 
 def test_the_first_context_is_the_words_of_the_paper():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation = tiny_federation(backbone)
     first = build("cocoop", federation).init(federation.problem.generator).shared["context"]
     ids = backbone.tokenizer.encode("a photo of a")
@@ -95,7 +95,7 @@ def test_training_in_pieces_gives_the_same_numbers(monkeypatch):
 
 
 def test_memory_of_a_piece_is_measured_and_grows_with_the_classes():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     few = build("cocoop", tiny_federation(backbone))
     many = build("cocoop", tiny_federation(backbone, classes=(*"abcdefghijkl", "snow owl")))
     assert few._piece > 2 * many._piece

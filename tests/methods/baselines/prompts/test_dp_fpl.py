@@ -7,7 +7,7 @@ from fedcore.methods.base import State
 from fedcore.methods.baselines.prompts.dp_fpl import DPFPL
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import mean_loss, scores, sgd, text_features, weighted
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 NEAR = {"atol": 1e-6, "rtol": 0}
@@ -104,7 +104,7 @@ def test_without_own_prompts_it_is_promptfl_bit_for_bit():
 
 def test_factors_are_decomposed_in_single_precision_in_bf16_too(monkeypatch):
     """A CPU widens them by itself; on a GPU the decomposition of bf16 is an error."""
-    federation = tiny_federation(tiny_backbone(torch.float32))
+    federation = tiny_federation(drawn_backbone(torch.float32))
     given, qr = [], torch.linalg.qr
     monkeypatch.setattr(torch.linalg, "qr", lambda matrix: given.append(matrix.dtype) or qr(matrix))
     run_rounds(build("dp-fpl", federation, **SETTINGS, rank=2, arithmetic="bf16"), federation, 1)

@@ -7,7 +7,7 @@ from fedcore.methods import tensors
 from fedcore.records.codes import BEFORE_AGGREGATION
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedapt as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05, "context_length": 3}
 
@@ -61,7 +61,7 @@ def test_agrees_with_the_naive_implementation(keys):
 
 
 def test_keys_are_uniform_and_belong_to_a_clients_name_and_the_seed():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     keys = build("fedapt", tiny_federation(backbone), context_length=20).keys
     assert keys.min() >= 0 and keys.max() < 1
     assert abs(float(keys.mean()) - 0.5) < 0.05 and abs(float(keys.std()) - 12**-0.5) < 0.02

@@ -7,7 +7,7 @@ from fedcore.clip.prompts import class_suffix
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, text_feature
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 3, "lr": 0.02}
 
@@ -55,7 +55,7 @@ def test_agrees_with_the_naive_implementation(depth, layers):
 
 
 def test_the_context_takes_the_place_of_the_first_words():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation = tiny_federation(backbone, "layer:0")
     first = build("fedmaple", federation).init(federation.problem.generator).shared
     ids = backbone.tokenizer.encode("a photo")
@@ -69,7 +69,7 @@ def test_the_context_takes_the_place_of_the_first_words():
 
 
 def test_the_maps_of_deeper_layers_start_as_copies_of_one():
-    federation = tiny_federation(tiny_backbone(text_layers=4), "layer:0")
+    federation = tiny_federation(drawn_backbone(text_layers=4), "layer:0")
     w = build("fedmaple", federation, depth=12).init(federation.problem.generator).shared["w"]
     assert w.shape == (4, 24, 16)
     assert torch.equal(w[1], w[2]) and torch.equal(w[1], w[3]) and not torch.equal(w[0], w[1])

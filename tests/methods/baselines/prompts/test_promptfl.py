@@ -12,7 +12,7 @@ from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
@@ -77,7 +77,7 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts():
 
 
 def test_works_on_a_resnet():
-    federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
+    federation = tiny_federation(drawn_backbone(vision="resnet"), samples=(4, 3))
     loop = run_rounds(build("promptfl", federation, **SETTINGS), federation, 2)
     assert loop.finished[-1].train_loss is not None
     assert len(cells(loop)) == 3 * 4  # global and two clients on two clients' and two domains' samples

@@ -6,7 +6,7 @@ import torch
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles.promptfl import sgd, weighted
 from tests.support.oracles.vision import embedding
-from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
 
@@ -57,7 +57,7 @@ def test_agrees_with_the_naive_implementation(depth, layers):
 
 
 def test_before_training_the_global_model_is_zero_shot_clip():
-    backbone = tiny_backbone()
+    backbone = drawn_backbone()
     federation, plain = tiny_federation(backbone, "layer:0"), tiny_federation(backbone)
     method, zero = build("vpt", federation), build("zero-shot", plain)
     torch.testing.assert_close(
