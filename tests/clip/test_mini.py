@@ -66,6 +66,9 @@ LIGHT = """
 import json, sys
 from fedcore.clip.backbone import load
 backbone = load("mini-vit")
+import torch
+from fedcore.methods.tensors import Adam
+Adam([torch.zeros(1)], lr=1.0).step([torch.ones(1)])
 heavy = ("torch._dynamo", "sympy", "timm", "transformers", "torchvision.models")
 loaded = [name for name in heavy if name in sys.modules]
 import open_clip
@@ -96,7 +99,7 @@ def output(code: str) -> str:
     return subprocess.check_output([sys.executable, "-c", code], text=True)
 
 
-def test_a_backbone_loads_without_compilers_and_libraries_of_other_models():
+def test_a_backbone_and_a_server_s_optimiser_load_without_compilers_and_libraries_of_other_models():
     loaded, left, _ = json.loads(output(LIGHT))
     assert loaded == []
     assert left == []  # nothing stays marked as missing

@@ -44,7 +44,7 @@ from fedcore.methods.fedalign.towers import (
     parts_of,
 )
 from fedcore.methods.registry import method
-from fedcore.methods.tensors import cosine_logits, cross_entropy
+from fedcore.methods.tensors import Adam, cosine_logits, cross_entropy
 from fedcore.records.presentation import About, DiagnosticChart, MatrixChart
 
 LARGEST_SERVED_RANK = 64
@@ -281,15 +281,13 @@ class FedAlign(Described):
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
         features = torch.cat(uploads.ragged("features").per_client())
         labels = torch.cat(uploads.ragged("labels").per_client())
-        optimiser = torch.optim.Adam(parts.values(), lr=self.config.server_lr)
+        optimiser = Adam(parts.values(), lr=self.config.server_lr)
         for epoch in range(self.config.server_epochs if len(labels) else 0):
             order = torch.randperm(len(labels), generator=generator("text", epoch)).to(labels.device)
             for rows in order.split(self.config.server_batch_size):
                 text = self.towers.text(parts, self.texts)
                 loss = F.cross_entropy(self.scale * features[rows] @ text.T, labels[rows])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
+                optimiser.step(torch.autograd.grad(loss, optimiser.values))
         return {name: value.detach() for name, value in parts.items()}
 
     def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,6 +6,8 @@ import torch
 from fedcore.methods.base import Batch, Uploads
 from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.towers import orthogonality
+from fedcore.methods.tensors import Adam
+from fedcore.seeds import torch_generator
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
@@ -299,3 +301,15 @@ def test_orthogonality_has_a_gradient_at_zero():
     loss = orthogonality(features, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool), 2, True)
     (gradient,) = torch.autograd.grad(loss.sum(), features)
     assert torch.equal(gradient, torch.zeros_like(features))
+
+
+def test_the_servers_adam_takes_the_steps_of_torch():
+    start, ours = torch.randn(2, 3, generator=torch_generator(1, "x")), torch.empty(2, 3)
+    theirs = ours.copy_(start).clone().requires_grad_()
+    adam, reference = Adam([ours], lr=0.1), torch.optim.Adam([theirs], lr=0.1)
+    for seed in range(3):
+        theirs.grad = torch.randn(2, 3, generator=torch_generator(seed, "gradient"))
+        adam.step([theirs.grad])
+        reference.step()
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, start)
