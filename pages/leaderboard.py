@@ -47,14 +47,14 @@ MOST_NAMES = 3
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
-def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[BoardSetting]:
+def settings_of(store: Store, _runs: Sequence[RunRow], token: str) -> list[BoardSetting]:
     """Return the settings of the finished runs, cached until another run has finished."""
     return board_settings(store, _runs)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def board_of(
-    store: Store, setting: BoardSetting, metric: Metric, rule: Rule, where: str, token: object
+    store: Store, setting: BoardSetting, metric: Metric, rule: Rule, where: str, token: str
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows, cached until another run has finished."""
     made = board(store, setting, metric, rule, where)
@@ -66,7 +66,7 @@ def page() -> None:
     store = session.store()
     st.title("Leaderboard")
     runs = [r for e in store.experiments.all() for r in e.runs if r.state == "done"]
-    token = tuple(r.version for r in runs)
+    token = repr([r.version for r in runs])  # Streamlit hashes one text faster than thousands of values
     settings = settings_of(store, runs, token)
     if not settings:
         st.info("Finished runs of all experiments are ranked here, one setting at a time.")
@@ -93,8 +93,8 @@ def page() -> None:
             "Filter", key="where", bind="query-params", placeholder="not label contains ablation",
             help="Keeps the runs that match this expression, as on Compare",
         )  # fmt: skip
-    marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
-    made, costs = board_of(store, by_title[title], metric, rule, where or "", (token, marks))
+    marks = repr([(r.starred, r.tags, r.notes) for r in runs]) if where else ""
+    made, costs = board_of(store, by_title[title], metric, rule, where or "", token + marks)
     if not made.rows:
         others = ", ".join(METRICS[m].title for m in offered_metrics(made.comparison.rows))
         st.info(f"No row has this metric.{f' Available metrics: {others}.' if others else ''}")

@@ -156,7 +156,7 @@ def compare(
     Raises:
         FedLensError: for an unknown experiment; with field ``where``, for an unreadable filter.
     """
-    experiments = tuple(store.experiments.get(i) for i in dict.fromkeys(experiment_ids))
+    experiments = tuple(store.experiments.several(list(dict.fromkeys(experiment_ids))))
     all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
     runs = run_filter.filtered_runs(store, all_runs, where)
     configs = store.runs.configs([r.id for r in runs])

@@ -15,7 +15,7 @@ from fedcore.config.values import LARGEST_INTEGER
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.methods import registry
 from fedcore.progress import counted
-from fedcore.store.database import Queries, remove_folder, run_folder, text_or_bytes
+from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.exchange.records import experiments_json
 from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import TRAINING, Claim
@@ -68,10 +68,7 @@ class Experiments(Queries):
                 "SELECT * FROM experiments ORDER BY created_at DESC, id DESC"
             ).fetchall()
             runs = connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id").fetchall()
-        now = time.time()
-        grouped: dict[int, list[sqlite3.Row]] = {}
-        for run in runs:
-            grouped.setdefault(run["experiment_id"], []).append(run)
+        grouped, now = _by_experiment(runs), time.time()
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
         for row in rows:
@@ -84,15 +81,26 @@ class Experiments(Queries):
 
     def get(self, experiment_id: int) -> ExperimentRow:
         """Return one experiment with its runs."""
-        where = {"id": min(experiment_id, LARGEST_INTEGER)}  # a link may hold any number
+        return self.several([experiment_id])[0]
+
+    def several(self, experiment_ids: Sequence[int]) -> list[ExperimentRow]:
+        """Return experiments with their runs, in the given order."""
+        where = {
+            "ids": as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)
+        }  # a link may hold any number
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
-            row = connection.execute("SELECT * FROM experiments WHERE id=:id", where).fetchone()
-            _must_exist(row is not None, experiment_id)
+            found = connection.execute(f"SELECT * FROM experiments WHERE id IN {ID_LIST}", where).fetchall()
             runs = connection.execute(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id=:id ORDER BY r.id", where
-            )
-            return _row(row, [run_row(self._file.path, run) for run in runs])
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id", where
+            ).fetchall()
+        rows, grouped, now = {row["id"]: row for row in found}, _by_experiment(runs), time.time()
+        for number in experiment_ids:
+            _must_exist(number in rows, number)
+        return [
+            _row(rows[i], [run_row(self._file.path, run, now) for run in grouped.get(i, [])])
+            for i in experiment_ids
+        ]
 
     def create(
         self,
@@ -191,6 +199,13 @@ class Experiments(Queries):
             self.get(number)
         Integrity(self._file).require(ids)
         return experiments_json(self._file, ids)
+
+
+def _by_experiment(runs: Iterable[sqlite3.Row]) -> dict[int, list[sqlite3.Row]]:
+    grouped: dict[int, list[sqlite3.Row]] = {}
+    for run in runs:
+        grouped.setdefault(run["experiment_id"], []).append(run)
+    return grouped
 
 
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -318,7 +319,12 @@ def _clean(tags: Sequence[str]) -> list[str]:
 
 def _config(run_id: int, text: str) -> RunConfig:
     with reading_stored(f"the config of run {run_id}"):
-        return RunConfig.model_validate_json(text)
+        return _read_config(text)
+
+
+@lru_cache(maxsize=2_000)
+def _read_config(text: str) -> RunConfig:
+    return RunConfig.model_validate_json(text)
 
 
 def _change(
