@@ -17,11 +17,13 @@ from fedcore.papers import experiments
 
 
 def main(arguments: list[str]) -> int:
-    """Write ``identity.json``; returns an exit status."""
+    """Write ``frozen.json``; returns an exit status."""
     erratum, *corrected = arguments or [""]
-    content = json.loads(identity.FILE.read_text(encoding="utf-8")) if identity.FILE.is_file() else {}
+    content = (
+        json.loads(identity.PROTOCOLS.read_text(encoding="utf-8")) if identity.PROTOCOLS.is_file() else {}
+    )
     for name in (experiments.DEMO, *experiments.published()):
-        digest = identity.digest_of(experiments.preset(name))
+        digest = identity.protocol_digest(experiments.preset(name))
         listed = content.setdefault(name, [])
         if not listed:
             listed.append({"digest": digest})
@@ -29,12 +31,12 @@ def main(arguments: list[str]) -> int:
             if name not in corrected:
                 print(f"{name} has changed: give an erratum and its name", file=sys.stderr)
                 return 1
-            former = identity.FORMER / f"{name}@{len(listed)}.toml"
-            if not former.is_file() or identity.digest_of(load(former)) != listed[-1]["digest"]:
+            former = identity.FORMER_PROTOCOLS / f"{name}@{len(listed)}.toml"
+            if not former.is_file() or identity.protocol_digest(load(former)) != listed[-1]["digest"]:
                 print(f"{former} is not the experiment as it was before", file=sys.stderr)
                 return 1
             listed.append({"digest": digest, "erratum": erratum})
-    identity.FILE.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    identity.PROTOCOLS.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 
 

@@ -71,7 +71,7 @@ def presets(
     wanted = names or [experiments.DEMO, *experiments.protocols(), *experiments.published()]
     if write is None:
         for name in wanted:
-            title, numbers = experiments.title(name), identity.versions().get(name, ())
+            title, numbers = experiments.title(name), identity.protocol_versions().get(name, ())
             number = f"@{len(numbers)}" if numbers else ""
             print(f"{name + number:<42} {title}")
             for version in numbers[1:]:

@@ -71,7 +71,7 @@ def _defaults(model: type[MethodConfig]) -> dict[str, Any]:
     return model.model_construct().model_dump(mode="json", include=optional)
 
 
-FILE, FORMER = ASSETS / "frozen.json", ASSETS / "frozen"
+PROTOCOLS, FORMER_PROTOCOLS = ASSETS / "frozen.json", ASSETS / "frozen"
 _NOT_THE_PROTOCOL = (
     "name", "seeds", "notes", "tags", "reproduces", "time_limit", "keep_checkpoints",
 )  # fmt: skip
@@ -90,7 +90,7 @@ class Version(NamedTuple):
     erratum: str
 
 
-def digest_of(experiment: Experiment) -> str:
+def protocol_digest(experiment: Experiment) -> str:
     """Return a digest of everything that a protocol fixes: data, partition, methods, rounds, backbone.
 
     Seeds, names and the places of files do not count, nor do fields with their default, so that later fields
@@ -108,9 +108,9 @@ def digest_of(experiment: Experiment) -> str:
 
 
 @cache
-def versions() -> dict[str, tuple[Version, ...]]:
+def protocol_versions() -> dict[str, tuple[Version, ...]]:
     """Return all numbers of each frozen protocol by the preset's name, the first number first."""
-    content = json.loads(FILE.read_text(encoding="utf-8"))
+    content = json.loads(PROTOCOLS.read_text(encoding="utf-8"))
     return {
         name: tuple(Version(i, one["digest"], one.get("erratum", "")) for i, one in enumerate(listed, 1))
         for name, listed in content.items()
@@ -120,7 +120,7 @@ def versions() -> dict[str, tuple[Version, ...]]:
 @cache
 def _by_digest() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for name, listed in versions().items():
+    for name, listed in protocol_versions().items():
         for version in listed:
             found[version.digest] = (*found.get(version.digest, ()), f"{name}@{version.number}")
     return found
@@ -134,7 +134,7 @@ def protocols_of(experiment: Experiment, trained_here: bool = True) -> tuple[str
             number is a tag of the experiment; a tag that a user gives to runs of FedLens says nothing.
     """
     if trained_here:
-        return _by_digest().get(digest_of(experiment), ())
+        return _by_digest().get(protocol_digest(experiment), ())
     protocols = {name for names in _by_digest().values() for name in names}
     return tuple(t for t in experiment.tags if t in protocols)
 
@@ -148,13 +148,15 @@ def split_number(name: str) -> tuple[str, int | None]:
     base, at, number = name.partition("@")
     if not at:
         return name, None
-    listed = versions().get(base, ())
+    listed = protocol_versions().get(base, ())
     if not number.isdecimal() or not 1 <= int(number[:9]) <= len(listed):
         existing = ", ".join(f"{base}@{v.number}" for v in listed) or "none"
         raise FedLensError(f"unknown protocol '{name}'; there are: {existing}", "preset")
     return base, int(number)
 
 
-def former(name: str, number: int) -> Experiment | None:
+def former_protocol(name: str, number: int) -> Experiment | None:
     """Return an earlier number of a protocol as it was; None for the newest, which the preset is."""
-    return None if number == len(versions()[name]) else load(FORMER / f"{name}@{number}.toml")
+    return (
+        None if number == len(protocol_versions()[name]) else load(FORMER_PROTOCOLS / f"{name}@{number}.toml")
+    )

@@ -41,7 +41,7 @@ def preset(name: str) -> Experiment:
     A number after it, as in ``fedot/table1-pacs@1``, names it as it was frozen.
     """
     name, number = identity.split_number(name)
-    if number is not None and (former := identity.former(name, number)) is not None:
+    if number is not None and (former := identity.former_protocol(name, number)) is not None:
         return former
     if name == DEMO:
         return load(DEMO_FILE)

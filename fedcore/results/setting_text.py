@@ -153,5 +153,5 @@ def protocol_text(comparison: Comparison, rows: Sequence[ComparisonRow]) -> str:
 
 def _with_erratum(name: str) -> str:
     base, number = identity.split_number(name)
-    later = [version for version in identity.versions()[base] if version.number > (number or 0)]
+    later = [version for version in identity.protocol_versions()[base] if version.number > (number or 0)]
     return f"{name} (@{later[0].number} corrects it: {later[0].erratum})" if later else name

@@ -161,8 +161,8 @@ def test_a_result_in_the_form_of_model_hubs(db: Path) -> None:
 
 def test_every_preset_of_a_paper_is_as_it_was_frozen() -> None:
     """After a correction: `python -m tools.freeze NAME ERRATUM`; a new preset: `python -m tools.freeze`."""
-    for name, versions in identity.versions().items():
-        assert identity.digest_of(preset(name)) == versions[-1].digest, name
+    for name, versions in identity.protocol_versions().items():
+        assert identity.protocol_digest(preset(name)) == versions[-1].digest, name
         assert preset(f"{name}@{versions[-1].number}") == preset(name)
         assert all(v.erratum for v in versions[1:]) and not versions[0].erratum
 
@@ -175,22 +175,21 @@ def test_a_corrected_protocol_keeps_its_former_number(
     corrected = preset(DEMO)
     before = parse({**corrected.model_dump(), "rounds": 9})
     listed = [
-        {"digest": identity.digest_of(before)},
-        {"digest": identity.digest_of(corrected), "erratum": "nine rounds instead of ten"},
+        {"digest": identity.protocol_digest(before)},
+        {"digest": identity.protocol_digest(corrected), "erratum": "nine rounds instead of ten"},
     ]
     (tmp_path / "frozen.json").write_text(json.dumps({DEMO: listed}), "utf-8")
     (tmp_path / f"{DEMO}@1.toml").write_text(dumps(before), "utf-8")
-    monkeypatch.setattr(identity, "FILE", tmp_path / "frozen.json")
-    monkeypatch.setattr(identity, "FORMER", tmp_path)
-    for cached in (identity.versions, identity._by_digest):
+    monkeypatch.setattr(identity, "PROTOCOLS", tmp_path / "frozen.json")
+    monkeypatch.setattr(identity, "FORMER_PROTOCOLS", tmp_path)
+    for cached in (identity.protocol_versions, identity._by_digest):
         cached.cache_clear()
     try:
         assert (preset("demo@1").rounds, preset("demo@2").rounds, preset("demo").rounds) == (9, 10, 10)
-        assert identity.protocols_of(before) == ("demo@1",) and identity.protocols_of(corrected) == (
-            "demo@2",
-        )
+        assert identity.protocols_of(before) == ("demo@1",)
+        assert identity.protocols_of(corrected) == ("demo@2",)
         with pytest.raises(FedLensError, match="unknown protocol 'demo@3'; there are: demo@1, demo@2"):
             preset("demo@3")
     finally:
-        for cached in (identity.versions, identity._by_digest):
+        for cached in (identity.protocol_versions, identity._by_digest):
             cached.cache_clear()
