@@ -1,5 +1,7 @@
 """The command that measures a GPU runs through on a CPU, so that it is ready for whoever has one."""
 
+import re
+
 import pytest
 import torch
 
@@ -13,5 +15,22 @@ def test_every_line_of_the_table_is_measured(capsys):
     assert torch.get_num_threads() == threads
     lines = capsys.readouterr().out.splitlines()
     assert ["TFLOP/s" in lines[0], "images/s" in lines[1]] == [True, True]
-    assert "fedalign" in lines[2] and "of the peak" in lines[2]
-    assert "fedclip" in lines[3] and "s a round" in lines[3]
+    assert ["GB/s" in lines[0], "from kernel to kernel" in lines[0]] == [True, True]
+    for name, line in zip(("fedalign", "fedclip"), lines[2:], strict=True):
+        share, times = re.search(
+            rf"{name}: .* s a round, (.*)% of the roofline, (.*) times its launches", line
+        ).groups()
+        assert 0 < float(share) < 100
+        assert float(times) > 1
+
+
+def test_the_roofline_is_the_slower_of_arithmetic_and_memory_for_each_operation_and_views_are_free():
+    a = torch.zeros(100, 100, requires_grad=True)  # 40,000 bytes, and 2e6 operations for a product
+    limits = gpu.Limits(operations=1e6, bytes=1e3, launch=1.0)
+    with gpu.Counter(limits) as counted:
+        product = a @ a.detach().T
+    assert (counted.roofline, counted.kernels) == (pytest.approx(80), 1)  # a is read, the product written
+    with gpu.Counter(gpu.Limits(operations=1e4, bytes=1e3, launch=1.0)) as counted:
+        product.sum().backward()
+    assert counted.roofline > 200  # 2e6 operations of the gradient's product
+    assert counted.kernels > 1

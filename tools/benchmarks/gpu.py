@@ -1,9 +1,12 @@
-"""Measure a GPU: the peak of its matrix products, FedAlign's share of it, rounds of every method, encoding.
+"""Measure a GPU: its products, memory and launches, and the rounds of every method beside what these allow.
 
 python -m tools.benchmarks.gpu                            # ViT-B-32, ViT-B-16; sizes of PACS, DomainNet-126
 python -m tools.benchmarks.gpu --device cpu --tiny        # whether the command works; its figures say nothing
 
-Seconds are those of the clock, after the device has finished. Weights and samples are random.
+Seconds are those of the clock, after the device has finished. Weights and samples are random. The roofline of
+a round is the sum over its operations of the larger of two times: that of its products, convolutions and
+attention at the measured peak in single precision, and that of reading arguments and writing results at the
+measured bandwidth. Its launches are the same operations at the measured time of one that computes almost nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import typer
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.encodings import parse_reads
@@ -36,6 +43,24 @@ class Size:
     samples: int
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a device does at best: operations and bytes a second, and seconds from one kernel to the next."""
+
+    operations: float
+    bytes: float
+    launch: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of a round's local training, and the least that its operations and its launches take."""
+
+    spent: float
+    roofline: float
+    launches: float
+
+
 SIZES = (Size("PACS", 4, 7, 1500), Size("DomainNet-126", 4, 126, 3000))
 TINY = (Size("tiny", 4, 3, 4),)
 
@@ -51,43 +76,77 @@ def main(device: str = "cuda", tiny: bool = False, methods: str = "", matrix: in
     names = methods.split(",") if methods else [n for n, cls in load_all().items() if cls.trains]
     models, sizes = (("mini-vit",), TINY) if tiny else (("ViT-B-32", "ViT-B-16"), SIZES)
     repeats, images = (1, 4) if tiny else (5, 256)
-    peak = matrix_peak(where, 128 if tiny else matrix, repeats)
-    print(f"{_name(where)}, torch {torch.__version__}: {peak / 1e12:.3g} TFLOP/s in single precision")
+    limits = measure(where, 128 if tiny else matrix, repeats)
+    print(
+        f"{_name(where)}, torch {torch.__version__}: {limits.operations / 1e12:.3g} TFLOP/s in single "
+        f"precision, {limits.bytes / 1e9:.3g} GB/s, {limits.launch * 1e6:.3g} us from kernel to kernel"
+    )
     for model in models:
         backbone = on_device(model, where)
         rate = images / seconds(lambda b=backbone: encode(b, images), where, repeats)
         print(f"{model}: {rate:.3g} images/s encoded")
         for size in sizes:
             for name in names:
-                spent, work = a_round(name, backbone, size)
-                share = f", {work / spent / peak:.1%} of the peak" if name == "fedalign" else ""
-                print(f"{model} {size.name} {name}: {spent:.3g} s a round{share}")
+                one = a_round(name, backbone, size, limits)
+                roofline, launches = one.roofline / one.spent, one.spent / one.launches
+                print(
+                    f"{model} {size.name} {name}: {one.spent:.3g} s a round, "
+                    f"{roofline:.1%} of the roofline, {launches:.3g} times its launches"
+                )
 
 
-def matrix_peak(device: torch.device, size: int, repeats: int) -> float:
-    """Return the operations a second of a product of square matrices."""
-    a = torch.randn(size, size, device=device)
-    return 2 * size**3 / seconds(lambda: a @ a, device, repeats)
+def measure(device: torch.device, size: int, repeats: int) -> Limits:
+    """Measure products of square matrices, a copy as large as one of them, and many small operations."""
+    a, one = torch.randn(size, size, device=device), torch.zeros(1, device=device)
+    small = 1000
+
+    def launch() -> None:
+        for _ in range(small):
+            one.add_(1)
+
+    return Limits(
+        2 * size**3 / seconds(lambda: a @ a, device, repeats),
+        2 * a.nbytes / seconds(a.clone, device, repeats),
+        seconds(launch, device, repeats) / small,
+    )
 
 
-def a_round(name: str, backbone: Backbone, size: Size) -> tuple[float, float]:
-    """Return the seconds of a round's local training, and the operations of its matrix products.
-
-    The operations are counted in one step and multiplied, as all steps are alike.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
+def a_round(name: str, backbone: Backbone, size: Size, limits: Limits) -> Round:
+    """Measure a round's local training; one step is counted and multiplied, as all steps are alike."""
     cls = load_all()[name]
     config = build_config(name, {"local_epochs": 1})
     federation = samples(size, backbone, cls.reads(config, backbone.spec))
     method = cls(config, federation.problem)
     steps = -(-size.samples // method.config.batch_size)
     train(method, federation, 1)
-    counter = FlopCounterMode(display=False)
-    with counter:
+    with Counter(limits) as counted:
         train(method, federation, 1)
     spent = seconds(lambda: train(method, federation, None), backbone.device, 1)
-    return spent, counter.get_total_flops() * steps
+    return Round(spent, counted.roofline * steps, counted.kernels * limits.launch * steps)
+
+
+class Counter(TorchDispatchMode):
+    """Adds up the least seconds of operations, forward and backward, and their number; views take nothing."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin with nothing."""
+        super().__init__()
+        self.limits, self.roofline, self.kernels = limits, 0.0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation and count it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
+            return result
+        tensors = [t for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor)]
+        memory = {t.untyped_storage().data_ptr(): t for t in tensors}.values()  # views of one are read once
+        moved = sum(min(t.nbytes, t.untyped_storage().nbytes()) for t in memory)
+        count = flop_registry.get(func._overloadpacket)
+        work = count(*args, **kwargs, out_val=result) if count else 0
+        self.roofline += max(work / self.limits.operations, moved / self.limits.bytes)
+        self.kernels += 1
+        return result
 
 
 def train(method: Method, federation: Federation, max_steps: int | None) -> None:
