@@ -6,7 +6,8 @@ python -m tools.benchmarks.gpu --device cpu --tiny        # whether the command 
 Seconds are those of the clock, after the device has finished. Weights and samples are random. The roofline of
 a round is the sum over its operations of the larger of two times: that of its products, convolutions and
 attention at the measured peak in single precision, and that of reading arguments and writing results at the
-measured bandwidth. Its launches are the same operations at the measured time of one that computes almost nothing.
+measured bandwidth. Its launches are the same operations at the measured time of one that computes next to
+nothing.
 """
 
 from __future__ import annotations
