@@ -220,10 +220,9 @@ def test_losses_equal_their_definitions_and_are_smooth_at_zero():
     torch.testing.assert_close(gradient[0, 1], (b - a).detach()[0, 1] / distance / 2)
 
 
-@pytest.mark.parametrize("local_length", ["fixed:4", "fixed:64", "4,64,17"])
-def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(local_length):
+def test_traffic_is_the_shared_prompt_whatever_the_local_lengths():
     federation = tiny_federation(drawn_backbone(torch.float32), samples=(3, 2, 2))
-    loop = run_rounds(build("sdfed", federation, local_length=local_length), federation, 1)
+    loop = run_rounds(build("sdfed", federation, local_length="4,64,17"), federation, 1)
     assert [row.bytes_up for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3  # S_s m 4 bytes
     assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
 
