@@ -46,7 +46,7 @@ def test_agrees_with_the_naive_implementation(gradient):
 
     xs, labels = samples(federation)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
-    for steps_of in engine_batches(federation, method, 3):
+    for steps_of in engine_batches(federation, method, 2):
         sent = []
         for client, steps in enumerate(steps_of):
             values = [v.clone().requires_grad_() for v in (g_s, owns[client])]
@@ -58,7 +58,7 @@ def test_agrees_with_the_naive_implementation(gradient):
             owns[client] = values[1].detach()
         g_s = weighted(sent, [float(len(y)) for y in labels])
 
-    state = run_rounds(method, federation, 3).state
+    state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["global_prompt"], g_s, **near)
     assert (g_s - first.shared["global_prompt"]).abs().max() > 1e-3  # it did train
@@ -87,7 +87,7 @@ def test_it_is_sdfed_with_its_projection_and_its_mean():
         refine_every="step",
         refined_gradient=True,
     )
-    ours, theirs = (run_rounds(method, federation, 3).state for method in (one, other))
+    ours, theirs = (run_rounds(method, federation, 2).state for method in (one, other))
     for part, name in (("shared", "global_prompt"), ("local", "local_prompt")):
         found, expected = getattr(ours, part)[name], getattr(theirs, part)[name]
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
@@ -100,6 +100,6 @@ def test_without_margin_and_gradient_through_the_projection_the_shared_prompt_is
     both = build("fedpha", federation, **SETTINGS, margin=0, projector_gradient="off")
     drawn = both.init(federation.problem.generator)
     both.init = lambda generator: type(drawn)({"global_prompt": start.shared["context"]}, {}, drawn.local)
-    ours, theirs = (run_rounds(method, federation, 3).state for method in (both, alone))
+    ours, theirs = (run_rounds(method, federation, 2).state for method in (both, alone))
     torch.testing.assert_close(ours.shared["global_prompt"], theirs.shared["context"], atol=1e-12, rtol=0)
     assert (ours.local["local_prompt"] - drawn.local["local_prompt"]).abs().max() > 1e-3

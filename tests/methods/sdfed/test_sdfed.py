@@ -102,7 +102,7 @@ def test_without_components_one_shared_prompt_is_left():
     method = build("sdfed", federation, **FAST, components="none")
     first = method.init(federation.problem.generator)
     assert first.local == {}
-    loop = run_rounds(method, federation, 3)
+    loop = run_rounds(method, federation, 2)
     problem, backbone = federation.problem, federation.problem.backbone
     expected = prompts.run(
         backbone.model,
@@ -110,7 +110,7 @@ def test_without_components_one_shared_prompt_is_left():
         problem.classes,
         *samples(federation),
         first.shared["global_prompt"],
-        engine_batches(federation, method, 3),
+        engine_batches(federation, method, 2),
         backbone.logit_scale,
         {**SGD, "lr": FAST["lr"], "weighting": "samples"},
     )
