@@ -128,7 +128,7 @@ class ImageSet:
             shorter than ``side``; None if the images are not files.
         decode: a description of how ``read`` decodes.
         root: the folder or file that it was read from, as the user gave it; empty for embedded data.
-        parts: the data sets that it joins (``several.joined``), in order; empty if it is one.
+        parts: the data sets that it joins (``training_classes.joined``), in order; empty if it is one.
     """
 
     name: str

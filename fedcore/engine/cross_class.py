@@ -32,7 +32,7 @@ def federation_of_all(
     Its problem names the base classes of all data sets as pages show them; no method is made for it.
 
     Args:
-        images: as ``several.joined`` returns them.
+        images: as ``training_classes.joined`` returns them.
 
     Shape: values (samples, ...).
     """

@@ -66,7 +66,7 @@ def request_of(
     """Return what a queued run asks of Ray, or why it has to wait for another node.
 
     Args:
-        slots: settings of the number of runs at once, see ``pools.NODES``.
+        slots: settings of the number of runs at once, see ``launcher.NODES``.
         over: devices over which the run is spread; None: one device trains it.
         failed_on: id of the node on which the run failed, which is left out if others can train it.
     """
