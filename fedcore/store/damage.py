@@ -170,8 +170,8 @@ def row_differences(connection: sqlite3.Connection) -> Iterator[str]:
         )
         yield from (f"{table}: row {row[0]} differs from what was written" for row in rows.fetchall())
         lost = connection.execute(
-            f"SELECT key FROM copies c WHERE table_name='{table}' AND NOT EXISTS "
-            f"(SELECT 1 FROM {table} r WHERE {_key(table, 'r.')}=c.key)"
+            f"SELECT key FROM copies WHERE table_name='{table}' EXCEPT "
+            f"SELECT {_key(table, 'r.')} FROM {table} r"
         )
         yield from (f"{table}: row {row[0]} is missing" for row in lost.fetchall())
 
