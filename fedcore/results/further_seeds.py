@@ -176,8 +176,7 @@ def missing_runs(store: Store, a: ComparisonRow, b: ComparisonRow, total: int) -
 
 def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[ComparisonRow]) -> Plan:
     """Return the runs of each row on the seeds that it lacks, without those that are queued or running."""
-    pending: set[tuple[str, int, str | None]] | None = None
-    plans = []
+    lacking = []
     for row in rows:
         held_out = dict.fromkeys(result.run.held_out for result in row.runs)
         runs = [
@@ -186,13 +185,17 @@ def _lacking(store: Store, seeds: Mapping[str, Sequence[int]], rows: Sequence[Co
             if seed not in row.seeds
             for domain in held_out
         ]
-        if runs and pending is None:
-            everything = store.experiments.all(include_archived=True)
-            pending = {(r.group_hash, r.seed, r.held_out) for e in everything for r in e.runs if not r.ended}
-        runs = [run for run in runs if (group_hash(run), run.seed, run.held_out) not in (pending or ())]
         if runs:
-            plans.append((row, runs))
-    return plans
+            lacking.append((row, runs))
+    if not lacking:
+        return []
+    experiments = store.experiments.all(include_archived=True)
+    pending = {(r.group_hash, r.seed, r.held_out) for e in experiments for r in e.runs if not r.ended}
+    plans = [
+        (row, [run for run in runs if (group_hash(run), run.seed, run.held_out) not in pending])
+        for row, runs in lacking
+    ]
+    return [(row, runs) for row, runs in plans if runs]
 
 
 def queue(store: Store, plan: Plan) -> int:

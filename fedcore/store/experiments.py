@@ -85,14 +85,15 @@ class Experiments(Queries):
 
     def several(self, experiment_ids: Sequence[int]) -> list[ExperimentRow]:
         """Return experiments with their runs, in the given order."""
-        where = {
-            "ids": as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)
-        }  # a link may hold any number
+        asked = as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)  # a link may hold any number
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
-            found = connection.execute(f"SELECT * FROM experiments WHERE id IN {ID_LIST}", where).fetchall()
+            found = connection.execute(
+                f"SELECT * FROM experiments WHERE id IN {ID_LIST}", {"ids": asked}
+            ).fetchall()
             runs = connection.execute(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id", where
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id",
+                {"ids": asked},
             ).fetchall()
         rows, grouped, now = {row["id"]: row for row in found}, _by_experiment(runs), time.time()
         for number in experiment_ids:

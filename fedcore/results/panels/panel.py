@@ -104,8 +104,8 @@ def accuracy_panel(
 ) -> Panel:
     """Return the panel of models by test sets: the mean over the cells of each pair, which weigh equally.
 
-    Models without a cell have no row, unless there are no cells at all. A domain that consists of one
-    client's samples and has its name shares the client's column.
+    A model has a row if it has a cell; without any cell, all have one. A domain that consists of one client's
+    samples and has its name shares the client's column.
 
     Args:
         cells: of one run or several, as ``Cells.coded`` returns them.
