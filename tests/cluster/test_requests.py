@@ -110,11 +110,7 @@ def set_config(db: Any, name: str, value: str) -> None:
         ({"needed_memory": 5 * GIB}, [SMALL, TINY], Request(4, memory=5 * GIB, without=frozenset("4"))),
         ({"needs": ("/data/pacs",)}, [SMALL, LARGE], Request(32, 1.0, without=frozenset("1"))),
         ({"needs": ("/data/pacs",)}, [SMALL], "a node that has the folder /data/pacs"),
-        (
-            {"needs": ("/data/new",)},
-            [LARGE],
-            "a node that has the folder /data/new",
-        ),  # not yet looked for
+        ({"needs": ("/data/new",)}, [LARGE], "a node that has the folder /data/new"),  # not yet looked for
         # an autoscaler learns from these that a node is missing
         ({}, [replace(SMALL, problem="it rests")], Request(1, without=frozenset("1"))),
         ({"requested_device": "gpu"}, [SMALL], Request(1, 1.0, without=frozenset("1"))),

@@ -16,9 +16,7 @@ GIB = 2**30
 PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
 CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
 SMALL = NodeState(
-    Node("1", "small", cpus=4, gpus=0, memory=32 * GIB, is_local=True),
-    NodeReport((PROCESSOR,), {}),
-    None,
+    Node("1", "small", cpus=4, gpus=0, memory=32 * GIB, is_local=True), NodeReport((PROCESSOR,), {}), None
 )
 LARGE = NodeState(
     Node("2", "large", cpus=32, gpus=1, memory=64 * GIB, is_local=False),

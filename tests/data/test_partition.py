@@ -59,11 +59,7 @@ def test_pathological_classes_are_disjoint_and_leftovers_are_nobodys():
 
 @pytest.mark.parametrize(
     ("leftover", "classes", "per_client", "sizes"),
-    [
-        ("even", 11, 3, [4, 4, 3]),
-        ("last", 11, 3, [3, 3, 5]),
-        ("last", 11, 4, [4, 4, 3]),
-    ],
+    [("even", 11, 3, [4, 4, 3]), ("last", 11, 3, [3, 3, 5]), ("last", 11, 4, [4, 4, 3])],
 )
 def test_leftover_classes_are_dealt_out_or_the_last_clients(leftover, classes, per_client, sizes):
     images = grid(per_cell=10, classes=classes, domains=1)

@@ -118,13 +118,7 @@ REFUSED = [
     ("fedalign", {"rank": 128}, context(token_width=100), "rank", "rank 128 is more than the width of"),
     ("feddeap", {}, context("RN50", client_domain=(0, 1, 0)), "personal_prompt", "(width 1024) with prompt"),
     ("feddeap", {}, replace(DOMAINS, classes=("a",)), "semantic_alignment", "two or more classes, not 1;"),
-    (
-        "feddeap",
-        {},
-        context(client_domain=(1, 1)),
-        "domain_etf",
-        "not 1; choose domain_etf = client",
-    ),
+    ("feddeap", {}, context(client_domain=(1, 1)), "domain_etf", "not 1; choose domain_etf = client"),
     ("feddeap", {"domain_etf": "client"}, context(clients=1, client_domain=(0,)), "domain_etf", "clients to"),
     ("feddeap", {}, context(client_domain=(0, -1, 1)), "domain_etf", "client number 2 mixes domains"),
     (

@@ -191,10 +191,7 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
 
 @pytest.mark.parametrize(
     ("label", "value", "says"),
-    [
-        ("Representation", "layer:x", "must be"),
-        ("Backbone", "ViT-B-32", "needs weights"),
-    ],
+    [("Representation", "layer:x", "must be"), ("Backbone", "ViT-B-32", "needs weights")],
 )
 def test_what_cannot_be_encoded_is_not_asked_for(
     open_page: Opened, db: Path, label: str, value: str, says: str

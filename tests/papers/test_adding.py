@@ -10,16 +10,7 @@ import pytest
 
 from fedcore.cli.main import main
 from fedcore.errors import FedLensError
-from fedcore.papers import (
-    adding,
-    audits,
-    experiments,
-    library,
-    literature,
-    pasted,
-    printed_runs,
-    published,
-)
+from fedcore.papers import adding, audits, experiments, library, literature, pasted, printed_runs, published
 from fedcore.papers.equivalents import NoEquivalent
 from fedcore.papers.pasted import PastedColumn
 from fedcore.papers.tables.layout import all_tables, tables_of
@@ -81,10 +72,7 @@ def test_a_pasted_table_is_read_as_it_is_printed() -> None:
 WRONG = (
     ("Method\tDTD", "paste a line of headings and at least one line of values"),
     ("Method,DTD\nA,1,2", "line 2 has 3 cells and the headings 2"),
-    (
-        "Method,DTD\nA,80.1\nB,b\nC,79.0",
-        "line 3, column 'DTD': 'b' is not a number; write 83.21",
-    ),
+    ("Method,DTD\nA,80.1\nB,b\nC,79.0", "line 3, column 'DTD': 'b' is not a number; write 83.21"),
     (
         "Method,DTD\nA,80.1\nA,80.2",
         "line 3, column 'DTD': the same method, data set, target and metric as in line 2",

@@ -92,11 +92,7 @@ def test_a_paper_of_a_user_may_name_what_it_leaves_open(tmp_path: Path) -> None:
     [
         ("[[choice]]", "[[choice]", "choices.toml: "),
         ('"none"', '"0.9"', "two alternatives have the same label"),
-        (
-            '{ label = "0.9" }',
-            '{ label = "0.9", digits = 1 }',
-            "is the reading of FedLens",
-        ),
+        ('{ label = "0.9" }', '{ label = "0.9", digits = 1 }', "is the reading of FedLens"),
         ("why", "because", "docs/papers.md has the fields"),
         ('momentum" = 0.0', 'momentun" = 0.0', "'momentum', 'none': no experiment of its tables has"),
         ('methods.*.momentum" = 0.0', 'methods.promptfl.momentum" = 7', "'momentum', 'none': "),

@@ -56,11 +56,7 @@ def test_two_clients_of_a_domain_are_one_domain():
 
 @pytest.mark.parametrize(
     ("metric", "expected"),
-    [
-        ("generalization", 0.9),
-        ("personalization", (0.8 + 0.6) / 2),
-        ("comprehensive", (0.8 + 0.6 + 0.9) / 3),
-    ],
+    [("generalization", 0.9), ("personalization", (0.8 + 0.6) / 2), ("comprehensive", (0.8 + 0.6 + 0.9) / 3)],
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""

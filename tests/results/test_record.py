@@ -8,13 +8,7 @@ from pathlib import Path
 from fedcore.data import catalog
 from fedcore.methods import registry
 from fedcore.results.comparison import compare
-from fedcore.results.run_files import (
-    environment_texts,
-    kept_files,
-    repeat_command,
-    run_toml,
-    trained_with,
-)
+from fedcore.results.run_files import environment_texts, kept_files, repeat_command, run_toml, trained_with
 from fedcore.results.sharing import bibtex
 from fedcore.store import Store
 from tests.support import fill

@@ -133,10 +133,7 @@ DAMAGES = [
         "table rounds has no column 'warmth'",
     ),
     (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
-    (
-        broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()),
-        "damaged",
-    ),
+    (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()), "damaged"),
     (broken(lambda c: c.update(experiments=[None])), "damaged"),
     (broken(one_more_hit), "the mean accuracies of round . are not those of its counts"),
     (broken(another_lr), "runs of one group, which tables average, have different configs"),

@@ -79,10 +79,7 @@ BAD_LINES = [
     ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
     ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
     ("mine,1,1,b,b,6,10,dev", "line 3: column split must be 'train', 'validation' or 'test' .got 'dev'"),
-    (
-        "mine,1,1,b,b,6,10,test,later",
-        "line 3: column stage must be 'before_aggregation' or .* .got 'later'",
-    ),
+    ("mine,1,1,b,b,6,10,test,later", "line 3: column stage must be 'before_aggregation' or .* .got 'later'"),
     ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
     ("mine,1,1,a,a,0_6,10", "line 3: column correct must be a whole number .got '0_6'"),
     ("mine,1,1,a,a,1,006,1,010,,", "line 3: more values than columns in line 1; .*write 1000"),

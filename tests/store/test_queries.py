@@ -276,10 +276,7 @@ FUTURE = 4e9
         ({"heartbeat_at": 0}, "interrupted"),  # claimed, no process, long ago
         ({"heartbeat_at": 0, "status": "stopping"}, "stopped"),
         ({"heartbeat_at": FUTURE}, "interrupted"),  # written before the clock was set back
-        (
-            {"owner": "elsewhere/1", "pid": 2**22 + 1},
-            "running",
-        ),  # on another machine
+        ({"owner": "elsewhere/1", "pid": 2**22 + 1}, "running"),  # on another machine
         ({"owner": "elsewhere/1", "pid": 2**22 + 1, "heartbeat_at": 0}, "interrupted"),
         ({"owner": "elsewhere/1", "pid": 2**22 + 1, "heartbeat_at": FUTURE}, "interrupted"),
     ],

@@ -39,19 +39,13 @@ def two_nodes(cache: Path) -> Iterator[Any]:
     Args:
         cache: folder in which a node keeps its encodings.
     """
-    settings = {
-        **SETTINGS,
-        "RAY_AUTH_TOKEN": TOKEN,
-        "FEDLENS_CACHE": str(cache),
-        "PYTHONPATH": str(PROJECT),
-    }
+    settings = {**SETTINGS, "RAY_AUTH_TOKEN": TOKEN, "FEDLENS_CACHE": str(cache), "PYTHONPATH": str(PROJECT)}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     from ray.cluster_utils import Cluster as RayCluster
 
     cluster: Any = RayCluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False},
+        initialize_head=True, head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False}
     )
     try:
         cluster.add_node(num_cpus=1, node_name="beta")

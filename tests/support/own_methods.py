@@ -8,17 +8,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from fedcore.methods import (
-    About,
-    Batch,
-    Method,
-    MethodConfig,
-    Models,
-    Params,
-    State,
-    Step,
-    cross_entropy,
-)
+from fedcore.methods import About, Batch, Method, MethodConfig, Models, Params, State, Step, cross_entropy
 
 
 class BiasConfig(MethodConfig):

@@ -133,12 +133,7 @@ def clip(name: str, tag: str = "openai") -> str:
             "cohorts.1.backbone.name",
             "unknown backbone 'mini-rm'; did you mean 'mini-rn",
         ),
-        (
-            MIXED.replace("mini-rn", "RN50"),
-            "sdfed",
-            "cohorts.1.backbone.pretrained",
-            "RN50 needs weights",
-        ),
+        (MIXED.replace("mini-rn", "RN50"), "sdfed", "cohorts.1.backbone.pretrained", "RN50 needs weights"),
         (
             f"[[cohorts]]\nclients = 5\n{clip('coca_ViT-B-32', 'laion2b_s13b_b90k')}\n",
             "promptfl",

@@ -6,14 +6,7 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
-from tests.support.against import (
-    build,
-    client_logits,
-    diagnostics,
-    engine_batches,
-    global_logits,
-    samples,
-)
+from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign, fedavg
 from tests.support.oracles.promptfl import mean_loss, scores
 from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation

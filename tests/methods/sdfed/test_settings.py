@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support.against import (
-    build,
-    diagnostics,
-    samples,
-)
+from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.tiny import run_rounds, tiny_federation

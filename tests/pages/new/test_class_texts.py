@@ -41,7 +41,7 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
             partition={"kind": "iid", "clients": 2},
             rounds=1,
             methods=(MethodEntry(name=method, config=own),),
-        ),
+        )
     )
     return db
 
