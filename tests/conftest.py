@@ -1,7 +1,5 @@
 """What all tests share: one thread, so that figures do not depend on the load, and folders in memory."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """What this process may use of the machine, and what the machine is doing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import namedtuple

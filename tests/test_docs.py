@@ -1,7 +1,5 @@
 """What the documentation must name, and what it must not."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

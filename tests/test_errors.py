@@ -1,7 +1,5 @@
 """Failures of the machine are told in one sentence."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """The example methods are what the README says: small files that train in the same loop as the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

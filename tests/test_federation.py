@@ -1,7 +1,5 @@
 """Rows that several owners hold: what each has, and that many small owners do not pay for a large one."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Another account can neither take nor keep a lock of ours: whoever can open a file can lock it."""
 
-from __future__ import annotations
-
 import stat
 import sys
 import tempfile

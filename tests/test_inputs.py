@@ -1,7 +1,5 @@
 """Whatever a user gives: one clear line, or what was read can be written and reads back equal."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

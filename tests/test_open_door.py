@@ -1,7 +1,5 @@
 """A method file outside the repository: form, plan, real job process and tables, without a line elsewhere."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

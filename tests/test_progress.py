@@ -1,7 +1,5 @@
 """Slow work: put off where a page asks, else done once and with progress; and the words for its speed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The requirements files are read by pip and by setuptools, which knows none of pip's options."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tutorial does what it says: its files are valid, and its commands run in its order."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

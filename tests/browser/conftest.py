@@ -1,7 +1,5 @@
 """The real app in a real browser: servers on free ports, most of them for many tests, and one Chromium."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Axe-core finds nothing serious, a keyboard reaches everything, Back leaves a page at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Literal

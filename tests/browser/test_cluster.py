@@ -1,7 +1,5 @@
 """Try it on a Ray cluster of two nodes: the same clicks, the nodes in sight, the cells of a local run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 A report opens from disk with the network forbidden, shows its charts without scripts, and prints on A4.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -5,8 +5,6 @@ through, it calls what the first call returned after the second one has begun: t
 second one does.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import count

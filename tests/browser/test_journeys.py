@@ -3,8 +3,6 @@
 *Try*, *watch* and *download* are in ``test_try_it``, *compare* in ``test_access``.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An experiment made and launched without a mouse."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

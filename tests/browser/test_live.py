@@ -1,7 +1,5 @@
 """Live while rounds arrive: the reader's zoom and hover label stay, the values change."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

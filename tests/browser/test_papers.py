@@ -1,7 +1,5 @@
 """A table of a paper filled in rehearsal, watched in the browser."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a cell of the difference heatmap to the test images that only one of two methods gets right."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A visitor by another name than localhost: stopped at the door, let in by the token, known from then on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A newcomer's first minutes: Try it, watch every method train, compare, download; runs outlive the app."""
 
-from __future__ import annotations
-
 import csv
 import re
 import time

@@ -1,7 +1,5 @@
 """A bundle holds what its numbers follow from, and a changed one is not accepted."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A bundle is checked with the folders of several data sets, and each folder belongs to one of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

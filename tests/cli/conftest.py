@@ -1,7 +1,5 @@
 """A database, an experiment file and an engine without torch, for the commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line refuses bad input in one line that names the field."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcore.store import Store

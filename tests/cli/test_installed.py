@@ -1,7 +1,5 @@
 """The wheel, installed into a folder: ``fedlens`` works far from the checkout."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Names in files of other people cannot control the terminal: clipboard, title, lines or colours."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sqlite3

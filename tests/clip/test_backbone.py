@@ -1,7 +1,5 @@
 """Backbones, the facts of their specs, and the tags of their weights."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The embedded models: their compact files, what they see, and how little is imported for them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

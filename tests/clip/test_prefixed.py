@@ -1,7 +1,5 @@
 """Class names encoded client by client equal those of one batch, forward and backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Products with packed weights: equal to the plain ones within single precision, chosen by a measurement."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import accumulate
 

@@ -1,7 +1,5 @@
 """Tokens counted without torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

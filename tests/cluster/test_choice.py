@@ -1,7 +1,5 @@
 """The cluster that was chosen on the page: the dashboard's worker joins it, or says why it cannot."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

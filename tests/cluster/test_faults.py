@@ -1,7 +1,5 @@
 """A node, the head or the supervisor of a cluster dies: at most the current round is lost."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

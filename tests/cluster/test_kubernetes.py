@@ -1,7 +1,5 @@
 """The manifest for Kubernetes has the fields that KubeRay knows; it was not applied to a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

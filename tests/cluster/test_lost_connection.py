@@ -4,8 +4,6 @@ The node is in a network namespace, whose link to the head is taken down. That n
 cannot be made, the test fails, as one that did not run is none that passed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

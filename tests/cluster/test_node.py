@@ -1,7 +1,5 @@
 """A node executes a request and the supervisor gets the result, without Ray, which only transports both."""
 
-from __future__ import annotations
-
 import errno
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """If a node runs out of memory, its run ends with that reason and keeps all recorded rounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

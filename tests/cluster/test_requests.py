@@ -1,7 +1,5 @@
 """What a queued run asks of Ray, and which run starts on the devices that Ray has reserved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

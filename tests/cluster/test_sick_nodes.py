@@ -1,7 +1,5 @@
 """A node that fails rests until it passes a trial, and its runs go on elsewhere without a person."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace

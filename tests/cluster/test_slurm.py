@@ -1,7 +1,5 @@
 """The SLURM script ends in every case and puts the database back; SLURM, Ray and FedLens are stand-ins."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

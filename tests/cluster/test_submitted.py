@@ -1,7 +1,5 @@
 """The worker as a job of a cluster that exists already, as docs/cluster.md describes it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Runs on a real Ray cluster of two nodes: the rows of a run there are those of a run on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages read the state of the nodes, without Ray, from a file that the worker writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedcore.cluster.connection import Node

@@ -1,7 +1,5 @@
 """The watch over the nodes of a cluster, their names, and the worker that joins it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

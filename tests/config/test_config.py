@@ -1,7 +1,5 @@
 """Experiments as TOML files: read, expanded, and refused with the field that is wrong or unknown."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Every field of an experiment refuses what it cannot be, by name; so does what does not go together."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """Names of fields and values for people."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sweeps: what combinations there are, what is refused, and that a run needs nothing but its own config."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcore import config

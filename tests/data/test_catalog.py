@@ -1,7 +1,5 @@
 """The catalog of data sets: its entries, their page in the documentation, and the presets that name them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

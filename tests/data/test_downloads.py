@@ -1,7 +1,5 @@
 """Fetching through torchvision, from a server of our own that hands out the fixture's archive."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

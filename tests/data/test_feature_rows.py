@@ -1,7 +1,5 @@
 """From the disk to the row of the feature, through a reader, the encoder and its cache."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Class order, keys, clients and pixels do not depend on PYTHONHASHSEED: sets and dicts decide nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Image files of every kind become the pixels that are meant, also as drafts and as rows of features."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

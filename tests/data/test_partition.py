@@ -1,7 +1,5 @@
 """Partitions: no sample is lost or held twice, and the same seed gives the same clients anywhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon

@@ -1,7 +1,5 @@
 """What holds for every kind of partition, on data sets of all shapes; and what each later kind promises."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Splits: the shares, the strata, and that neither order nor hashing moves a sample."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Base and new classes: the halves, in both orders, and the partition of the base classes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

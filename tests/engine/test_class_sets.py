@@ -1,7 +1,5 @@
 """FedAlign's local performance: each client's model on all test samples of the classes that it trains on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

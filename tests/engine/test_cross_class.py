@@ -1,7 +1,5 @@
 """Cross-class: clients of several data sets, each of which trains and predicts among its own classes only."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

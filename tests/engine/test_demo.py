@@ -1,7 +1,5 @@
 """The demonstration keeps its promise: FedOT gains on zero-shot CLIP."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every method of the demonstration on both embedded data sets and both miniature backbones: one loop."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Operations are counted as they are executed: a linear head has those of its two matrix products."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedcore.clip.specs import backbone_spec

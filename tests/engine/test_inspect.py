@@ -1,7 +1,5 @@
 """Analyses of a trained run against its own figures, and by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Test sets of another label space: scored among their own names only, which training never encodes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Between the first and the last round, as many samples of a test set as the run asks for are tested."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Clients that never take part: tested with the final model, and with their own after local training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The fault campaign itself: it repeats its faults, judges right, and leaves no process behind."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The real server: what it answers to foreign names, foreign pages, other accounts and proxies."""
 
-from __future__ import annotations
-
 import http.client
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Half-sent requests are closed after a while, and whole ones are answered however long they take."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

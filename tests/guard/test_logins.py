@@ -1,7 +1,5 @@
 """Logins by OpenID Connect: the guard's part of them, on the real server."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """How visitors are recognised: the owner of a connection, the file of the token, its cookie."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """Analyses as tasks: a trained run is restored from its checkpoint and analysed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The doctor finds damage and leftovers, and mends what can be mended without a loss."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Jobs while the database is locked, a supervisor dies, or the machine fails for a moment."""
 
-from __future__ import annotations
-
 import errno
 import signal
 import subprocess

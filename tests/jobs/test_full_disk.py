@@ -1,7 +1,5 @@
 """A disk fills while a run trains: no recorded round is lost, all say why, and the run can continue."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

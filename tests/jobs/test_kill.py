@@ -1,7 +1,5 @@
 """kill -9 of a job, its supervisor or both: no row still says "running", and a resume changes no number."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A fault of the method ends its other runs, which would repeat it; they resume with the corrected file."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

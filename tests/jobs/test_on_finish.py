@@ -1,7 +1,5 @@
 """A command or an address is told once that an experiment has ended; its failures do not stop the queue."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

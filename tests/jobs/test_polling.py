@@ -1,7 +1,5 @@
 """Eight sessions of the app read and write while a job records, and none meets a locked database."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

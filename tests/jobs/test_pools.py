@@ -1,7 +1,5 @@
 """The order of the queue, runs at once per device, and whether another fits into its memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

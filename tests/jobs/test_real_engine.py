@@ -1,7 +1,5 @@
 """The engine under the job model: killed and stopped runs end with the bits of an uninterrupted one."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

@@ -1,7 +1,5 @@
 """A run continues from its newest intact checkpoint; recorded rounds are never deleted silently."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Which checkpoints a run keeps when it is done, and how those of finished runs are deleted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

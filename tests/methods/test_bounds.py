@@ -3,8 +3,6 @@
 pydantic checks the ranges; here stands what is ours: that no field lacks one, and the words of the refusal.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Literal, get_args, get_origin

@@ -1,7 +1,5 @@
 """Written descriptions of classes: checked, kept with a run when it is planned, drawn by seed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Method files that an experiment names run only after the user has agreed to them."""
 
-from __future__ import annotations
-
 import json
 import stat
 import subprocess

@@ -5,8 +5,6 @@ FedOT's gradients and FedDEAP's networks are in the methods' own files.
 With lr = 0 and one batch, a round's mean over steps is the loss of the first parameters.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What holds for every method: who is computed beside whom changes nothing, class names may be others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

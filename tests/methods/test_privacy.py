@@ -1,7 +1,5 @@
 """Nothing local can be in what crosses: a transport that sees every tensor, over all registered methods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

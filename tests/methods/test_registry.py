@@ -1,7 +1,5 @@
 """Method files are held to the contract when they are loaded, not when a run has begun."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import FunctionType
 

@@ -1,7 +1,5 @@
 """What ``streamlit run app.py`` serves beside the pages, and the clock of the Live page that asks it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A Ray cluster is joined and left on the page Experiments, where its nodes are shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

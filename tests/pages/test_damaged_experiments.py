@@ -1,7 +1,5 @@
 """An experiment that cannot be read is one line of the page, and can be deleted there."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

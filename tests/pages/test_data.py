@@ -1,7 +1,5 @@
 """The Data & models page: a folder of one's own, encodings, weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Experiments page: selection, row menu, import, queue."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Callable

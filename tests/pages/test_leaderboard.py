@@ -1,7 +1,5 @@
 """The Leaderboard: ranks over all experiments, a budget, and the runs that would separate two rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest

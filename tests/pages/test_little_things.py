@@ -1,7 +1,5 @@
 """Small promises of the pages: nothing typed is lost, nothing vanishes without a word, words agree."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Live page, driven without a browser."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Live page with several seeds and held-out domains at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages, driven without a browser."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

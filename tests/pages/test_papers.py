@@ -1,7 +1,5 @@
 """The page Papers: tables, dialog, map and rehearsal, with made-up runs in the store."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

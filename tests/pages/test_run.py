@@ -1,7 +1,5 @@
 """The Run page in the states that a run can be in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Analyses on the page Run: submitted, waited for, failed, finished."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A search on the pages New, Live and Experiments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Papers that a user adds: pasted tables, folders, and what is wrong with either."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The audits find every contradiction that is known of the printed values, and nothing in sound ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

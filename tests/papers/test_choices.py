@@ -1,7 +1,5 @@
 """What papers leave open: their files, the readings, and runs that several readings share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

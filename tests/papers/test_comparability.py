@@ -1,7 +1,5 @@
 """When ours may stand beside a published value: by the file of reasons, and by the test sets of the runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of results are written from recorded runs: figures checked by hand on a small database."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The published experiments: they parse, name the values they reproduce, and have small versions that run."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from functools import cache

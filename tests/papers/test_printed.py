@@ -1,7 +1,5 @@
 """Printed figures at the rows of a comparison: at the right row, in the right column, and what is missing."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The values that papers print, and what several of them print of one method on one data set."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Published values beside what the store holds, measured as each paper measures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The papers' tables: every value in its place, whether ours is comparable, and the runs that fill it."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Analyses as tables and figures: counts, shares and pictures by hand."""
 
-from __future__ import annotations
-
 from io import BytesIO
 
 import numpy as np

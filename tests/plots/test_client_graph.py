@@ -1,7 +1,5 @@
 """Who helps whom, by hand."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

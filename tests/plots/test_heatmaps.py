@@ -1,7 +1,5 @@
 """Heatmaps: frames of own accuracies, gaps between cells, and the colour scale of differences."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

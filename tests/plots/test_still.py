@@ -1,7 +1,5 @@
 """A still picture shows what the figure of the screen shows: values, colours and tips."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lines of a sweep can be told apart, though they belong to one method."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, cast
 
 import pytest

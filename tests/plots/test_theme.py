@@ -1,7 +1,5 @@
 """What all figures share."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

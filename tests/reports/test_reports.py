@@ -1,7 +1,5 @@
 """A report holds the database's numbers, runs nothing of its users' text, and asks nobody for anything."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

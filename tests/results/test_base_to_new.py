@@ -1,7 +1,5 @@
 """Base and new classes in tables, curves, heatmaps and exports, from recorded counts."""
 
-from __future__ import annotations
-
 import csv
 import io
 from fractions import Fraction

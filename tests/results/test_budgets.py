@@ -1,7 +1,5 @@
 """Searches and their budgets beside results."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Accuracy on the classes of a client, and on the label spaces of several data sets."""
 
-from __future__ import annotations
-
 import csv
 import io
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The statistics of comparisons, against numpy on the very rows that were recorded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

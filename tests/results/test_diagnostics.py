@@ -1,7 +1,5 @@
 """Charts of recorded figures: described by the methods, one line per name, a fallback for the rest."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where two models disagree: counts, and McNemar's test against exact sums and a printed example."""
 
-from __future__ import annotations
-
 from math import comb
 
 import numpy as np

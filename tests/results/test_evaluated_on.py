@@ -1,7 +1,5 @@
 """Rows from elsewhere that measure something else are shown with a remark, and compared with nothing."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

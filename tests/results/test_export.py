@@ -1,7 +1,5 @@
 """Files hold the numbers of the screen and of the database."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

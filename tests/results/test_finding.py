@@ -1,7 +1,5 @@
 """Findings in words: who leads by which metric, and what the seeds prove of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

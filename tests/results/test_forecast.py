@@ -1,7 +1,5 @@
 """What planned runs will take."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

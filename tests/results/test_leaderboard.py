@@ -1,7 +1,5 @@
 """Ranks are as wide as the seeds leave them; seeds that would separate two rows agree with the textbooks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

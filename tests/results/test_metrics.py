@@ -1,7 +1,5 @@
 """Leave-one-domain-out and whole-test-set metrics, worked out by hand on small matrices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

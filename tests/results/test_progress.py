@@ -1,7 +1,5 @@
 """How far runs are, in words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

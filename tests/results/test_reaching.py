@@ -1,7 +1,5 @@
 """Rounds: when a target is reached at which cost, and the accuracy of single clients round by round."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

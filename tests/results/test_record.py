@@ -1,7 +1,5 @@
 """What is recorded of a run to repeat and to cite it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

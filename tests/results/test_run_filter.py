@@ -1,7 +1,5 @@
 """A filter over runs in words keeps the runs it says, and refuses what it cannot read in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which runs are rows of one setting, and how settings are called."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import get_args

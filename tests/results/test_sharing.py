@@ -1,7 +1,5 @@
 """A leaderboard goes to another FedLens and stands there in its protocol; a result goes to a model hub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The specification curve, the effects of choices and the survival of ranks, against numbers made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcore.results.specification import Effect, curve, differences, effects, order, survival, weight_text

@@ -1,7 +1,5 @@
 """Paired tests against scipy's own two-sample calls, and against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of a sweep as families, lines and grids: every number is that of the comparison's row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

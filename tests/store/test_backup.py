@@ -1,7 +1,5 @@
 """Backups are complete and checked; restoring keeps what was there."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import threading

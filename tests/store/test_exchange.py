@@ -1,7 +1,5 @@
 """An experiment as one JSON file: what is written in one database is read in another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What FedLens 0.1 recorded is merged whole; the stored database was made by its last commit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

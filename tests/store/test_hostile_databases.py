@@ -1,7 +1,5 @@
 """Databases and rows that no FedLens has written, or that are damaged."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

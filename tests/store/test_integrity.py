@@ -1,7 +1,5 @@
 """Damage is noticed before numbers leave the database, whatever it hit; a change by a person is none."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import shutil

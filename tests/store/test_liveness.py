@@ -1,7 +1,5 @@
 """A job is alive while its own process holds its lock: no fork, copy or container can stand in for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Stars, tags and notes of runs go wherever the runs go; saved views stay in their database."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damage is said where numbers are shown: the background checks each version of a database once."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Helpers for tests of methods: build one, and feed an oracle the batches that the engine draws."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Panels of every kind, and the sentences that their cells say under the pointer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small backbones and noise images for the tests of clip."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

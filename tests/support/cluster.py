@@ -1,7 +1,5 @@
 """A Ray cluster of two nodes on this machine, each with one CPU, and a supervisor that uses it."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

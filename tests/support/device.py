@@ -4,12 +4,10 @@ Tensors "on the device" are computed on the CPU; every copy to them or from them
 operation for which the host would have to wait.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -31,7 +29,7 @@ class OnDevice(torch.Tensor):
     held: torch.Tensor
 
     @staticmethod
-    def __new__(cls, real: torch.Tensor) -> OnDevice:
+    def __new__(cls, real: torch.Tensor) -> Self:
         made = torch.Tensor._make_wrapper_subclass(
             cls, real.size(), strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype,
             device=DEVICE, requires_grad=False,
@@ -66,7 +64,7 @@ class CountingDevice(TorchDispatchMode):
         self.launches = 0
         self._lists = _FromLists()
 
-    def __enter__(self) -> CountingDevice:
+    def __enter__(self) -> Self:
         self._lists.__enter__()
         super().__enter__()
         return self

@@ -1,7 +1,5 @@
 """A comparison as the text of one file, through the door that the command and the pages use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fedcore.reports.checked import WRITERS, ComparisonChoices, Format, Table, checked_comparison

@@ -4,8 +4,6 @@ Resuming from the wrong round, or losing one, therefore changes all later number
 process of the supervisor's tests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

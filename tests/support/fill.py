@@ -1,7 +1,5 @@
 """A store filled with made-up runs through the writes of a real job: for tests and pictures of the pages."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence

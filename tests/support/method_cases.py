@@ -1,7 +1,5 @@
 """One small case per method, for tests that hold for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Set as AbstractSet
 
 Case = tuple[str, dict[str, object], set[str], set[str], set[str]]

@@ -1,7 +1,5 @@
 """Bundles with one thing changed: as an accident would, and as a forger would who mends the digests."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A method as small as the contract allows (shared linear head, private bias), to test the engine with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Published experiments cut to a few methods, and made-up runs of them in a store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small disk in memory, to be filled; mounting one needs root on Linux."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A CLIP and a federation small enough for a test to check by hand: random weights, float64 by default."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace

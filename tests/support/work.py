@@ -1,7 +1,5 @@
 """Slow work run to its end by a test."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Bad inputs, one a row of ``bad_inputs``: the message says where and what to do, and nothing is lost."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``data check``: everything odd in a data set is found, nothing is lost, and loading heeds what it found."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The embedded data sets, drawn shapes and rotated digits: labels, domains and keys of their images."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

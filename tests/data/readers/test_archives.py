@@ -1,7 +1,5 @@
 """Archives given as roots, or lying in one: unpacked once, safely, and gone on with after an interruption."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Domain sets in the forms in which they are met: a folder more, parts, spellings, lists; DDR's rule."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

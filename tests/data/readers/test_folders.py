@@ -1,7 +1,5 @@
 """Folders: the two layouts, what is refused, what is left out, and that pixels and labels stay together."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

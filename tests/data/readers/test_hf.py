@@ -1,7 +1,5 @@
 """Data sets saved with ``save_to_disk``, written here by the datasets library itself."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

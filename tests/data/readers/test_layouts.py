@@ -1,7 +1,5 @@
 """Every data set of the catalog in its upstream layout: classes, counts, split, and each image's row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from importlib import import_module, resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FEMNIST in LEAF's json: writers by name and place, digits, LEAF's split, and arrays kept from before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

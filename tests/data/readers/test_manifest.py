@@ -1,7 +1,5 @@
 """CSV manifests: every row arrives with its label, domain, client and split; bad rows are named by line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The readers of torchvision's data sets agree with torchvision's own classes on the same files."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path

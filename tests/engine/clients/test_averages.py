@@ -1,7 +1,5 @@
 """Uploads that are summed as they arrive have the mean of all of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

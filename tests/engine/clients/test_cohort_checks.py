@@ -1,7 +1,5 @@
 """Clients that differ: what is refused before anything is loaded, and when methods break their word."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

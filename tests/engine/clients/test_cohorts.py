@@ -1,7 +1,5 @@
 """Clients with different backbones and budgets in one federation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

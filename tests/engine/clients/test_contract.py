@@ -1,7 +1,5 @@
 """A method's mistakes are refused with its first step, by file and line, and not trained in silence."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import Future
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """As many clients are trained at once as fit into memory, and local parameters may be mapped from a file."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

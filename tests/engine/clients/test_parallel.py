@@ -1,7 +1,5 @@
 """Chunks in several processes: the bits of one process, wherever a chunk is trained."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

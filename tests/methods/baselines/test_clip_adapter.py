@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples

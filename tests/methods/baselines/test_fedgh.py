@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from fedcore.records.codes import BEFORE_AGGREGATION

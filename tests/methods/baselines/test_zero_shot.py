@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from tests.support.against import build, cells, client_logits, global_logits

@@ -1,7 +1,5 @@
 """FedAlign's readings that the oracle does not hold, and the settings that it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedAlign's Table 4 and the upload example of its Appendix C.1, on a ViT-B-32 without weights."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

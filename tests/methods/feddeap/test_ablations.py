@@ -1,7 +1,5 @@
 """FedDEAP's ablations (Table 3) against the method with a weight of zero, and against a naive loop."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

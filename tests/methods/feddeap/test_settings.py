@@ -1,7 +1,5 @@
 """FedDEAP's prompts: the settings that they need, and their text features."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """SDFed's readings that the oracle does not hold, its lengths and backbones, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """An experiment of several methods and seeds for the page Compare."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bundle on the tab Export: made in the background, and handed out as long as it is that of the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

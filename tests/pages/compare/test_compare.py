@@ -1,7 +1,5 @@
 """The Compare page: what stands on the screen is what the report says and what the files hold."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

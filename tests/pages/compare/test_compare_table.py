@@ -1,7 +1,5 @@
 """The table of the page Compare: filtered, sorted, saved, marked, and set against a baseline."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Compare with printed figures beside ours, and without any."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

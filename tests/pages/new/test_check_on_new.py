@@ -1,7 +1,5 @@
 """A large folder of one's own on the page New: checked and planned by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

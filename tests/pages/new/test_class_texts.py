@@ -1,7 +1,5 @@
 """Written descriptions of classes, edited in the form."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An experiment whose clients differ, through the form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest

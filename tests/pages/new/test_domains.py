@@ -1,7 +1,5 @@
 """Domains, protocols and other data on the page New."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is typed wrong on the page New is named beside its field and beside Launch."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Methods of a user's own file, and the text that the documentation has of each method, on the page New."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

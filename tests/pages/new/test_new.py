@@ -1,7 +1,5 @@
 """The New page's sweeps, method texts and what a draft keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest

@@ -1,7 +1,5 @@
 """Plans that take longer than a page waits."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

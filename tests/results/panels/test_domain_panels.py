@@ -1,7 +1,5 @@
 """Matrices of domains, attention, gaps and diagnostics against values worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

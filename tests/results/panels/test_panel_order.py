@@ -1,7 +1,5 @@
 """Rows of heatmaps in an order that shows more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

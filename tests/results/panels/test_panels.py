@@ -1,7 +1,5 @@
 """What the heatmaps and curves show is what was recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

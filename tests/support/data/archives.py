@@ -1,7 +1,5 @@
 """Archives and checksums for tests of data readers."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 import zipfile

@@ -4,8 +4,6 @@ Refused: the message names the place and the remedy. Left out (``good`` images r
 image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

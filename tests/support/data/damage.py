@@ -1,7 +1,5 @@
 """Damage to files, as a failing disk does it: taken back at the end of the block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@ Every image says in its colour which class (and domain) it is, so that a test ca
 its row: red and green hold the class number, blue the domain.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Small image sets, and who holds what after a partition."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Good data sets of each layout, and ways to break one."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -3,8 +3,6 @@
 Written from Zhou et al., 2022 (Section 3.2), and FedOT's appendix on its federated forms.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

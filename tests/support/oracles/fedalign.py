@@ -3,8 +3,6 @@
 Loops over clients, classes and samples; full-width SVD. Nothing here imports FedLens.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """FedAPT the naive way: one image at a time, keys as plain constants (Su et al., 2024)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

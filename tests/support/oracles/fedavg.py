@@ -3,8 +3,6 @@
 Nothing here imports FedLens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

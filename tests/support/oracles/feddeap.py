@@ -3,8 +3,6 @@
 The equations as printed, loops over clients and samples. Nothing here imports FedLens.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """FedOT the naive way: inverses as printed, one client, one sample, one block at a time."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

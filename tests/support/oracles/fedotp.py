@@ -1,7 +1,5 @@
 """FedOTP the naive way: a transport per image and class, in plain (not log) scaling (Li et al., 2024)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """FedPGP the naive way, one class and one client at a time (Cui et al., 2024, Equations 6 to 9)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """FedGH(C) and FedAKT(C) the naive way, with gradients by hand: linear layers, one sample at a time."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

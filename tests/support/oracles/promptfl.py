@@ -3,8 +3,6 @@
 Also the small tools that the other prompt oracles share. Nothing here imports FedLens.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

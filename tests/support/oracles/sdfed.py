@@ -1,7 +1,5 @@
 """SDFed the naive way: Algorithm 1 client by client, prompts of their own length. No FedLens inside."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -3,8 +3,6 @@
 Written from Jia et al., 2022 (Sections 3.2 and 3.3) and Khattak et al., 2023 (Section 3.2).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Run a small program as another account of this machine, which only root can."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

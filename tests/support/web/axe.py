@@ -1,7 +1,5 @@
 """What axe-core finds on a page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Start the real app and end its processes, for the browser tests."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

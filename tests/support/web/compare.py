@@ -1,7 +1,5 @@
 """What a reader sees on a tab of the page Compare."""
 
-from __future__ import annotations
-
 from streamlit.testing.v1 import AppTest
 
 from tests.support.web.markup import tables

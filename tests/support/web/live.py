@@ -1,7 +1,5 @@
 """Helpers of the Live page's tests."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read the HTML that a page shows: its tables as a reader sees them, and its elements."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 

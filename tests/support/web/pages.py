@@ -1,7 +1,5 @@
 """Helpers of the page tests: open a page, press a button, read what is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

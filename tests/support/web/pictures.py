@@ -1,7 +1,5 @@
 """Folders of small pictures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

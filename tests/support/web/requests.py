@@ -1,7 +1,5 @@
 """Requests to the running app, every route of it, and a record of what its process asks of the network."""
 
-from __future__ import annotations
-
 import http.client
 
 from tests.support.web.browser import Server
