@@ -131,8 +131,9 @@ def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
     Raises:
         FedLensError: field ``bundle``, for a damaged or altered file; ``data`` for a folder.
     """
+    runs = archive.read(RECIPE, Recipe).runs
+    folders = read_folders((run.config for run in runs), data)  # first, as the numbers may take minutes
     content, verdict = verify_numbers(archive)
-    folders = read_folders((run.config for run in content.recipe.runs), data)
     return (yield from _with_images(content, verdict, folders))
 
 

@@ -315,6 +315,9 @@ class Tuned(Part):
         title="sampler of the search", description="How the draws were made"
     )
     search: str = Field(title="search", description="UUID of the experiment with the draws")
+    data: str | None = Field(
+        None, title="data set of the search", description="Data set of the draws; none if not recorded"
+    )
     seed: int = Field(ge=0, title="seed of the search", description="Seed of the draws and of their runs")
     draw: int = Field(
         ge=1, title="selected draw", description="Number of the selected draw; 1 is the method as written"

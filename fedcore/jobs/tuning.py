@@ -100,6 +100,7 @@ def _provenance(search: str, tuning: TuningConfig, draws: Sequence[Draw], best: 
     took = [draw.seconds for draw in draws if draw.seconds is not None]
     return Tuned(
         search=search,
+        data=best.config.data.name,
         sampler=tuning.sampler,
         draws=tuning.draws,
         seed=tuning.seed,

@@ -28,10 +28,15 @@ SEARCH_COLUMNS = ("tuning_draws", "search_rounds", "search_megabytes", "search_s
 
 
 def budget_text(config: RunConfig) -> str:
-    """Return the budget in words, ``8 draws`` or ``not tuned``; empty if a method has nothing to search."""
+    """Return the budget in words; empty if a method has nothing to search.
+
+    ``8 draws``, ``8 draws on pacs`` if the values were selected on data that these runs do not have, or
+    ``not tuned``.
+    """
     tuned = config.method.tuned
     if tuned is not None:
-        return counted(tuned.draws, "draw")
+        elsewhere = f" on {tuned.data}" if tuned.data not in (None, config.data.name) else ""
+        return counted(tuned.draws, "draw") + elsewhere
     load_methods()
     method = registry.registered().get(config.method.name)  # None: a user's method, not loaded here
     return NOT_TUNED if method is None or search_ranges(method.Config) else ""

@@ -152,11 +152,11 @@ class Searches(Queries):
         configs: Sequence[RunConfig],
         claimer: Claimer | None,
     ) -> Followed:
-        """Queue runs as the draws of the search were queued, or claim them for a process."""
-        asked = database.execute(
-            "SELECT requested_device FROM runs WHERE experiment_id=? ORDER BY id LIMIT 1", [search]
-        ).fetchone()[0]
-        ids = insert_runs(database, experiment_id, configs, device=asked)
+        """Queue runs with the device and the highest priority of the search's draws, or claim them."""
+        device, priority = database.execute(
+            "SELECT requested_device, max(priority) FROM runs WHERE experiment_id=?", [search]
+        ).fetchone()
+        ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
         claims = []
         if claimer is not None:
             claim_new(database, ids, claimer.owner, claimer.device)

@@ -94,13 +94,16 @@ def origin(experiment: ExperimentRow) -> None:
     tuned = [entry.tuned for entry in experiment.config.methods if entry.tuned is not None]
     for identity in dict.fromkeys(t.search for t in tuned):
         number = session.store().searches.by_uuid(identity)
-        draws = counted(max(t.draws for t in tuned if t.search == identity), "draw")
+        found = [t for t in tuned if t.search == identity]
+        draws = counted(max(t.draws for t in found), "draw")
+        data = next((t.data for t in found if t.data != experiment.config.data.name), None)
+        elsewhere = f", on {markup.esc(data)} instead of this data" if data is not None else ""
         link = "a search that is not in this database"
         if number is not None:
             link = f'<a href="{session.link("live", number)}" target="_self">this search</a>'
         st.html(
             f'<span class="fl-faint">Hyper-parameters selected on validation samples by {link}, '
-            f"{draws} per method.</span>"
+            f"{draws} per method{elsewhere}.</span>"
         )
 
 

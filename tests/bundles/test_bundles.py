@@ -94,6 +94,14 @@ def test_every_number_of_the_report_follows_from_the_predictions(trained: Path, 
         assert [line[name] for line in lines] == ["" if r[name] is None else str(r[name]) for r in rows]
 
 
+def test_a_wrong_folder_is_refused_before_the_numbers_are_checked(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcore.bundles.verify.verify_numbers", lambda archive: pytest.fail("too late"))
+    with pytest.raises(FedLensError, match="FedLens has the images of this bundle itself"):
+        result_of(verify(read_bundle(made.content), ["cars=/nowhere"]))
+
+
 def test_a_metric_that_is_newer_than_a_bundle_makes_no_difference(made: Made) -> None:
     def change(files: Files) -> None:
         """As an earlier FedLens would have written it, which did not know a metric."""

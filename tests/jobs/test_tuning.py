@@ -65,6 +65,20 @@ def test_validation_samples_decide_and_no_test_count_changes_the_choice(db, test
     assert zero_shot.tuned is None
 
 
+def test_what_follows_a_search_has_its_place_in_the_queue(db):
+    store, number = Store(db), ended(db, [10, 20])
+    with writing(db) as database:
+        database.execute("UPDATE runs SET priority=3 WHERE id=1")
+    advance(store, number)
+    (other,) = store.experiments.create(
+        search(2, tuning=None, methods=[{"name": "fedot"}], seeds=[5])
+    ).run_ids
+    final = [run.id for run in final_of(store, number).runs]
+    with writing(db) as database:
+        database.execute("UPDATE runs SET priority=2 WHERE id=?", [other])
+    assert store.queue.ids() == [*final, other]
+
+
 def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own(db):
     store, number = Store(db), ended(db, [10, 20, 40, None])
     advance(store, number)
@@ -79,7 +93,7 @@ def test_final_runs_hold_the_values_and_their_origin_and_have_seeds_of_their_own
     assert tuned.config == draws[2].config.method.config != draws[0].config.method.config
     origin = tuned.tuned
     assert origin.search == store.experiments.get(number).uuid
-    assert (origin.draw, origin.draws, origin.failed) == (3, 4, 1)
+    assert (origin.draw, origin.draws, origin.failed, origin.data) == (3, 4, 1, "rotated-digits")
     assert (origin.rounds, origin.bytes, origin.seconds) == (3, 300, 7.5), "all draws are charged"
     alone = expand(final.config)[0]
     changed = {"lr": tuned.config["lr"]}

@@ -49,6 +49,14 @@ def test_equal_budgets_are_stated_once_and_unequal_ones_name_their_rows(db):
     assert budgets(db, MethodEntry(name="fedot"), zero_shot) == []
 
 
+def test_values_that_were_selected_on_other_data_name_it(db):
+    here, elsewhere = (tuned(8).model_copy(update={"data": data}) for data in ("rotated-digits", "shapes"))
+    (note,) = budgets(
+        db, MethodEntry(name="fedot", tuned=here), MethodEntry(name="promptfl", tuned=elsewhere)
+    )
+    assert "(8 draws: FedOT; 8 draws on shapes: PromptFL)" in note
+
+
 def test_a_tuned_row_and_an_untuned_one_are_two_rows_of_one_setting(db):
     numbers = [fill.done(db, an_experiment(MethodEntry(name="fedot", tuned=t))) for t in (tuned(8), None)]
     compared = compare(Store(db), numbers)
