@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
 from fedcore.config import field_names as names
-from fedcore.config.field_names import data_title, error_text, field_phrase, field_title, value_text
+from fedcore.config.field_names import data_title, field_phrase, field_title, value_text
 from fedcore.errors import FedLensError
 from fedcore.methods import About, Method, MethodConfig, registry
 
@@ -178,8 +178,3 @@ def test_no_option_shows_an_underscore() -> None:
 def test_own_data_is_told_apart_by_its_folder() -> None:
     assert data_title(DataConfig(name="folder", root="/data/leaves")) == "leaves (folder)"
     assert data_title(DataConfig(name="rotated-digits")) == "rotated-digits"
-
-
-def test_a_reason_names_its_field_as_the_form_does() -> None:
-    assert error_text("data.root: no folder /x") == "Folder: no folder /x"
-    assert error_text("RuntimeError: no memory") == "RuntimeError: no memory"

@@ -2,7 +2,8 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ from fedcore.config import expand
 from fedcore.files import PROJECT
 from fedcore.progress import Progress
 from fedcore.records.codes import AFTER_AGGREGATION
-from fedcore.records.events import Cell, ClientRound, Diagnostic, Entity, Notice, RoundFinished, Started
+from fedcore.records.events import (
+    MEASURES,
+    Cell,
+    ClientRound,
+    Diagnostic,
+    Entity,
+    Notice,
+    RoundFinished,
+    Started,
+)
 from fedcore.store import RoundRow, Store
 from fedcore.store.database import reading
 from fedcore.store.jobs import LostClaim
@@ -36,28 +46,13 @@ ENTITIES = (
 )
 
 
+MEASURED = dict.fromkeys(MEASURES, 1) | {"train_loss": 0.5}
+
+
 def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
     """cells: (split, model, test_set, correct, total)."""
-    made = tuple(
-        Cell(split=s, stage=AFTER_AGGREGATION, model=m, test_set=t, correct=c, total=n, loss=None)
-        for s, m, t, c, n in cells
-    )
-    return replace(
-        RoundFinished(
-            round=number,
-            train_loss=0.5,
-            seconds_train=1,
-            seconds_aggregate=1,
-            seconds_evaluate=1,
-            scalars_up=1,
-            scalars_down=1,
-            bytes_up=1,
-            bytes_down=1,
-            clients=(),
-            cells=made,
-        ),
-        **more,
-    )
+    made = tuple(Cell(s, AFTER_AGGREGATION, m, t, c, n, 0.5) for s, m, t, c, n in cells)
+    return RoundFinished(**MEASURED | {"round": number}, cells=made, **more)
 
 
 def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, queued):
@@ -183,75 +178,36 @@ def test_without_validation_no_round_is_chosen(writer):
     assert (run.last_test, run.best_round, run.best_test, run.rounds_done) == (0.5, None, None, 2)
 
 
+def of_numpy(value: Any) -> Any:
+    """The same record with numpy's numbers in the place of Python's."""
+    if is_dataclass(value):
+        return replace(value, **{f.name: of_numpy(getattr(value, f.name)) for f in fields(value) if f.init})
+    if isinstance(value, tuple):
+        made = map(of_numpy, value)
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+    if isinstance(value, dict):
+        return {key: of_numpy(inner) for key, inner in value.items()}
+    kinds = {int: np.int64, float: np.float32}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
 def test_numpy_and_other_numbers_are_cast(writer):
-    entity = Entity(
-        np.int64(1),
-        "client",
-        "ann",
-        domain=None,
-        samples=np.int32(7),
-        class_counts=(np.int64(3), np.int64(4)),
-    )
-    writer.started(
-        Started(entities=(entity,), rounds_total=np.int64(5), environment={"threads": np.int64(2)})
-    )
-    one, two, three, four = np.arange(1, 5)
-    event = RoundFinished(
-        round=one,
-        train_loss=np.float32(0.25),
-        seconds_train=np.float64(1),
-        seconds_aggregate=0.5,
-        seconds_evaluate=0.5,
-        scalars_up=three,
-        scalars_down=four,
-        bytes_up=np.int64(5),
-        bytes_down=np.int64(6),
-        clients=(
-            ClientRound(
-                client=one,
-                steps=np.int32(8),
-                train_loss=np.float32(0.5),
-                bytes_up=np.int64(9),
-                bytes_down=np.int64(10),
-            ),
-        ),
-        cells=(
-            Cell(
-                split=two,
-                stage=AFTER_AGGREGATION,
-                model=one,
-                test_set=one,
-                correct=three,
-                total=four,
-                loss=np.float32(0.5),
-            ),
-        ),
-        diagnostics=(Diagnostic("d", np.float32(1.5), client_a=one), Diagnostic("nan", float("nan"))),
-    )
-    writer.write_round(event)
-    db, run_id = writer.claim.db, writer.run_id
-    assert [own[1:] for own in Store(db).cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
-    assert Store(db).rounds.of_runs([run_id]) == [
-        RoundRow(
-            run_id=run_id,
-            round=1,
-            train_loss=0.25,
-            seconds_train=1.0,
-            seconds_aggregate=0.5,
-            seconds_evaluate=0.5,
-            scalars_up=3,
-            scalars_down=4,
-            bytes_up=5,
-            bytes_down=6,
-        )
-    ]
-    assert Store(db).rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
-    assert Store(db).diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]
-    assert Store(db).diagnostics.of_run(run_id, "nan") == [(1, -1, -1, None)]
-    with reading(db) as connection:
-        stored = connection.execute("SELECT class_counts FROM entities ORDER BY entity").fetchone()[0]
-    assert json.loads(stored) == [3, 4]
-    assert math.isclose(Store(db).runs.get([run_id])[0].last_test, 0.75)
+    ann = ClientRound(client=1, steps=8, train_loss=0.5, bytes_up=9, bytes_down=10)
+    recorded = (Diagnostic("d", 1.5, client_a=1), Diagnostic("nan", float("nan")))
+    event = round_(1, [(2, 1, 1, 3, 4)], clients=(ann,), diagnostics=recorded)
+    writer.started(of_numpy(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2})))
+    writer.write_round(of_numpy(event))
+    store, run_id = Store(writer.claim.db), writer.run_id
+    (row,) = store.rounds.of_runs([run_id])
+    assert row == RoundRow(run_id=run_id, round=1, **MEASURED)
+    assert [own[1:] for own in store.cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
+    assert store.rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
+    assert store.diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]
+    assert store.diagnostics.of_run(run_id, "nan") == [(1, -1, -1, None)]
+    with reading(store.path) as connection:
+        stored = connection.execute("SELECT class_counts FROM entities WHERE entity=1").fetchone()[0]
+    assert json.loads(stored) == [4, 6]
+    assert math.isclose(store.runs.get([run_id])[0].last_test, 0.75)
 
 
 def test_impossible_counts_leave_no_part_of_the_round(writer):

@@ -59,12 +59,8 @@ def drawn_backbone(
         else {"layers": [1, 1, 1, 1], "width": 8, "head_width": 16, "patch_size": None, "image_size": side}
     )
     text = {
-        "context_length": 77,
-        "vocab_size": 49408,
-        "width": token_width,
-        "heads": 4,
-        "layers": text_layers,
-    }
+        "context_length": 77, "vocab_size": 49408, "width": token_width, "heads": 4, "layers": text_layers,
+    }  # fmt: skip
     model = open_clip.CLIP(embed_dim=embed_dim, vision_cfg=image, text_cfg=text).to(dtype).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():

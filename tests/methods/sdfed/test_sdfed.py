@@ -225,17 +225,6 @@ def test_traffic_is_the_shared_prompt_whatever_the_local_lengths():
     assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
 
 
-def test_lengths_4_and_64_in_one_batch_equal_separate_runs():
-    federation = tiny_federation(samples=(6, 6))
-    config = {**FAST, "local_length": "4,64"}
-    together = run_rounds(build("sdfed", federation, **config), federation, 3)
-    apart = run_rounds(build("sdfed", federation, **config), federation, 3, chunk=1)
-    for part in ("shared", "local"):
-        for name, value in getattr(together.state, part).items():
-            torch.testing.assert_close(value, getattr(apart.state, part)[name], atol=1e-9, rtol=0)
-    assert cells(together) == cells(apart)
-
-
 def test_random_lengths_are_drawn_by_seed_within_their_bounds():
     backbone = drawn_backbone()
     drawn = []

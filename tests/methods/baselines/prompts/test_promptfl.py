@@ -4,13 +4,12 @@ import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 from fedcore.papers.experiments import preset
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import promptfl as oracle
-from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
+from tests.support.tiny import run_rounds, tiny_federation
 
 SETTINGS = {"context_length": 3, "lr": 0.05, "batch_size": 4}
 
@@ -72,23 +71,6 @@ def test_feddeaps_promptfl_is_feddeap_without_its_parts():
     torch.testing.assert_close(one.state.shared["context"], other.state.shared["p_s"], atol=1e-12, rtol=0)
     assert cells(one) == cells(other)
     assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
-
-
-def test_works_on_a_resnet():
-    federation = tiny_federation(drawn_backbone(vision="resnet"), samples=(4, 3))
-    loop = run_rounds(build("promptfl", federation, **SETTINGS), federation, 2)
-    assert loop.finished[-1].train_loss is not None
-    assert len(cells(loop)) == 3 * 4  # global and two clients on two clients' and two domains' samples
-
-
-def test_a_context_without_room_names_the_class():
-    federation = tiny_federation()
-    with pytest.raises(
-        FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
-    ) as error:
-        build("promptfl", federation, context_length=73)
-    assert error.value.field == "context_length"
-    build("promptfl", federation, context_length=72)
 
 
 def test_the_papers_rate_on_the_miniature_clip_is_warned_of_with_the_remedy():
