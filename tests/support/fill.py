@@ -39,14 +39,10 @@ def an_experiment(
 ) -> Experiment:
     """An experiment of registered methods with their papers' defaults."""
     return Experiment(
-        name=name,
-        data={"name": data},
+        name=name, data={"name": data},
         methods=tuple(MethodEntry(name=m, label=registry.get(m).about.title) for m in methods),
-        seeds=tuple(seeds),
-        rounds=rounds,
-        partition=PartitionConfig(),
-        **changes,
-    )
+        seeds=tuple(seeds), rounds=rounds, partition=PartitionConfig(), **changes,
+    )  # fmt: skip
 
 
 def entities(clients: Sequence[str] = CLIENTS, domains: Sequence[str] = CLIENTS) -> tuple[Entity, ...]:

@@ -70,17 +70,10 @@ def drawn_backbone(
                 p.copy_(torch.randn(p.shape, dtype=torch.float64) * 0.1)
         model.logit_scale.fill_(2.0)
     spec = BackboneSpec(
-        name=f"tiny-{vision}",
-        embed_dim=embed_dim,
-        token_width=token_width,
-        context_length=77,
-        vision=vision,
-        vision_layers=vision_layers if vision == "vit" else 0,
-        text_layers=text_layers,
-        vision_width=24 if vision == "vit" else 8,
-        image_size=side,
-        patches=4 if vision == "vit" else 1,
-    )
+        name=f"tiny-{vision}", embed_dim=embed_dim, token_width=token_width, context_length=77, vision=vision,
+        vision_layers=vision_layers if vision == "vit" else 0, text_layers=text_layers,
+        vision_width=24 if vision == "vit" else 8, image_size=side, patches=4 if vision == "vit" else 1,
+    )  # fmt: skip
     model.requires_grad_(False)
     cpu = torch.device("cpu")
     return Backbone(spec, model, tokenizer(), None, cpu, f"tiny:{seed}", torch.float32)
@@ -130,17 +123,10 @@ def tiny_federation(
     sets += [TestSet(d, "domain", d) for d in DOMAINS]
     counts = torch.stack([torch.bincount(labels[torch.as_tensor(t)], minlength=len(classes)) for t in train])
     problem = Problem(
-        backbone=backbone,
-        classes=classes,
-        template="a photo of a {}.",
-        clients=names,
-        domains=DOMAINS,
-        client_domain=torch.tensor(domain_of),
-        samples=torch.tensor([len(t) for t in train]),
-        class_counts=counts,
-        seed=seed,
-        descriptions=descriptions or {},
-    )
+        backbone=backbone, classes=classes, template="a photo of a {}.", clients=names, domains=DOMAINS,
+        client_domain=torch.tensor(domain_of), samples=torch.tensor([len(t) for t in train]),
+        class_counts=counts, seed=seed, descriptions=descriptions or {},
+    )  # fmt: skip
     pool = Pool(values, labels, backbone.device, backbone.dtype)
     return Federation(
         pool, Rows.of(train), Rows.of(validation), Rows.of([*test, *domain_test]), tuple(sets), problem

@@ -26,17 +26,9 @@ def test_agrees_with_the_naive_implementation(solved):
         "tolerance": method.config.tolerance,
     }
     shared, owns = oracle.run(
-        model,
-        tokenizer,
-        problem.classes,
-        xs,
-        labels,
-        first.shared["context"],
-        first.local["own"],
-        engine_batches(federation, method, 2),
-        scale,
-        config,
-    )
+        model, tokenizer, problem.classes, xs, labels, first.shared["context"], first.local["own"],
+        engine_batches(federation, method, 2), scale, config,
+    )  # fmt: skip
 
     state = run_rounds(method, federation, 2).state
     near = {"atol": 1e-6, "rtol": 0}
