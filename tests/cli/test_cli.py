@@ -111,17 +111,6 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert len(started) == 1, "no other was started"
 
 
-def test_listing_loads_neither_torch_nor_pandas(db):
-    Store(db).prepare()
-    code = (
-        "import sys; from fedcore.cli.main import main; "
-        "print(main(), {'torch', 'pandas', 'streamlit'} & {*sys.modules})"
-    )
-    command = [sys.executable, "-c", code, "list", "--db", db]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "0 set()\n", done.stderr
-
-
 def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
     Store(db).prepare()
     monkeypatch.setattr("fedcore.store.experiments.Experiments.listed", lambda *a, **k: 1 / 0)

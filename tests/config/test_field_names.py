@@ -1,7 +1,5 @@
 """Names of fields and values for people."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -93,21 +91,6 @@ def test_a_method_file_that_is_broken_takes_no_names_away(
     assert field_title("method.config.rank") == "LoRA rank"
     with pytest.raises(FedLensError):
         registry.load_all()
-
-
-def test_methods_are_not_loaded_for_the_names_of_other_fields() -> None:
-    """The Live page asks for these at every tick."""
-    script = (
-        "import sys; from fedcore.results import progress; from fedcore.config.field_names import *; "
-        "assert error_text('data.root: x') == 'Folder: x'; "
-        "assert error_text('RuntimeError: x') == 'RuntimeError: x'; "
-        "assert (field_title('rounds'), value_text('data.shots', None)) == ('Rounds', 'all'); "
-        "assert 'fedcore.methods.fedot' not in sys.modules; "
-        "assert field_title('tau') == 'Logit temperature'; "
-        "assert 'fedcore.methods.fedot' in sys.modules and 'torch._C' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def test_words_are_for_options_that_there_are() -> None:

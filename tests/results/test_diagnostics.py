@@ -1,7 +1,5 @@
 """Charts of recorded figures: described by the methods, one line per name, a fallback for the rest."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,12 +127,3 @@ def test_no_method_describes_a_name_twice() -> None:
     for name, cls in registry.load_all().items():
         names = [n for chart in cls.about.charts for n in chart.lines] + [m.name for m in cls.about.matrices]
         assert len(names) == len(set(names)) and all(chart.lines for chart in cls.about.charts), name
-
-
-def test_descriptions_are_read_without_torch() -> None:
-    code = (
-        "import sys; from fedcore.results import diagnostics; "
-        "assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10; "
-        "sys.exit('torch._C' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -118,18 +118,6 @@ def test_a_database_without_a_version_is_refused(db):
         Store(db).prepare()
 
 
-def test_reading_and_writing_load_neither_pandas_nor_torch(db):
-    """Each takes a third of a cold page's imports, or more."""
-    code = (
-        "import sys, fedcore.results.exports, fedcore.plots.lines\n"
-        "from fedcore.store import Store\n"
-        f"store = Store({str(db)!r}); assert store.prepare().writable; store.experiments.all()\n"
-        "print([m for m in ('pandas', 'torch') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("closed_cleanly", [True, False])
 def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, request):
     path = open_place / "runs.db"

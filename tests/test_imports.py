@@ -1,0 +1,51 @@
+"""What has to be quick loads neither torch nor pandas: one process does it all, the lightest first."""
+
+import subprocess
+import sys
+
+from fedcore.files import PROJECT
+from tests.config.test_identity import GROUP, RUN
+
+STEPS = """
+import sys
+
+def loaded(*names):
+    return [name for name in names if name in sys.modules]
+
+db, run, group = sys.argv[1:]
+import fedcore.results.exports, fedcore.plots.lines
+from fedcore.store import Store
+store = Store(db)
+assert store.prepare().writable and store.experiments.all() == []
+assert not loaded("pandas", "torch", "streamlit"), "each is a third of a cold page's imports, or more"
+
+from fedcore.config import RunConfig
+from fedcore.config.field_names import error_text, field_title, value_text
+from fedcore.config.identity import group_hash
+from fedcore.results import progress
+assert error_text("data.root: x") == "Folder: x" and error_text("RuntimeError: x") == "RuntimeError: x"
+assert (field_title("rounds"), value_text("data.shots", None)) == ("Rounds", "all")
+assert not loaded("fedcore.methods.fedot"), "Live asks for these at every tick"
+assert group_hash(RunConfig.model_validate_json(run)) == group, "also where no method is loaded"
+assert field_title("tau") == "Logit temperature" and loaded("fedcore.methods.fedot")
+
+from fedcore.cli.main import main
+assert main(["list", "--db", db]) == 0
+assert not loaded("pandas", "torch", "streamlit"), "a command that lists"
+
+from fedcore.clip import specs
+from fedcore.results import diagnostics
+specs.count_tokens("a cat")
+assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10
+import fedcore.jobs.analysis, fedcore.jobs.supervisor
+from fedcore.engine.plan import plan
+from fedcore.papers.experiments import preset
+plan(preset("demo"))
+assert not loaded("torch._C"), "tokens, charts of methods, the worker and its jobs, a plan"
+"""
+
+
+def test_pages_commands_and_plans_load_neither_torch_nor_pandas(tmp_path):
+    command = [sys.executable, "-c", STEPS, tmp_path / "runs.db", RUN.model_dump_json(), GROUP]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
