@@ -169,6 +169,26 @@ def test_blocks_of_one_are_no_transform():
         assert hits[0] == hits[1]
 
 
+def test_one_client_is_centralised_training():
+    federation = tiny_federation(samples=(11,))
+    method = build("fedot", federation, **FAST)
+    state = run_rounds(method, federation, 3).state
+    first = method.init(federation.problem.generator)
+    w = first.shared["classifier"].clone().requires_grad_()
+    x = first.local["matrix"][0, 0].clone().requires_grad_()
+    images, labels = (values[0] for values in samples(federation))
+    for epoch in engine_batches(federation, method, 3):
+        optimiser = torch.optim.SGD([w, x], lr=FAST["lr"], **SGD)
+        for chosen in epoch[0]:
+            h = images[chosen] @ oracle.cayley(x).T
+            logits = method.tau * torch.nn.functional.normalize(h) @ w.T
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(logits, labels[chosen]).backward()
+            optimiser.step()
+    torch.testing.assert_close(state.shared["classifier"], w.detach(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(state.local["matrix"][0, 0], x.detach(), atol=1e-9, rtol=0)
+
+
 def test_random_classifiers_have_unit_rows_and_follow_the_seed():
     backbone = drawn_backbone()
     drawn = []
