@@ -43,11 +43,7 @@ _EMBEDDED: dict[str, tuple[DataFacts, Callable[[], ImageSet]]] = {
 
 
 def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
-    """Return an entry from its fields in the file.
-
-    Raises:
-        FedLensError: if a required field is missing, or a field is unknown.
-    """
+    """Return an entry from its fields in the file; missing and unknown ones are refused."""
     required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(Entry)}
     values: dict[str, Any] = {"domains": (), "classes": (), **given, "name": name}
     faults = [f"'{field}' is missing" for field in required if required[field] and field not in values]
@@ -93,11 +89,7 @@ def entry(name: str) -> Entry:
 
 
 def prompt(name: str, template: str | None) -> str | None:
-    """Return the prompt that ``data.template`` stands for; None for the data set's own.
-
-    Raises:
-        FedLensError: ``data.template``, if it is ``coop`` and CoOp has no prompt for the data set.
-    """
+    """Return the prompt that ``data.template`` stands for; None for the data set's own."""
     if template != "coop":
         return template
     found = entry(name)

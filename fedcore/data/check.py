@@ -54,7 +54,12 @@ def check_dataset(
             return (yield from _check_hf(path, images, left_out, columns))
         source = yield from prepare_then(lambda: loaders.read_source(entry, root, domains, columns))
     except FedLensError as error:
-        return (yield from _check_unusable(name, path, error))
+        findings = FindingCollector(path)
+        files = findings.add_folder(None)
+        checks = yield from _collect("reading images", map_in_threads(check_file, files), files)
+        for file, check in zip(files, checks, strict=True):
+            findings.add_check(file, check)
+        return CheckReport(name=name, root=str(path), error=str(error), findings=findings.findings())
     if isinstance(source, Listing):
         return (yield from _check_listing(name, path if path.is_dir() else source.root, source))
     images, notes = source
@@ -63,7 +68,6 @@ def check_dataset(
 
 
 def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]:
-    """Check image files with labels."""
     checks = yield from _collect("reading images", map_in_threads(check_file, listing.files), listing.files)
     reasons = [check.reason for check in checks]
     image_files.save_reasons(listing.files, reasons)
@@ -72,7 +76,7 @@ def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]
         findings.add("no grade" if reason == ddr.NO_GRADE else "missing", file)
     for file, check in zip(listing.files, checks, strict=True):
         findings.add_check(file, check)
-    findings.add_folder(root, listing)
+    findings.add_folder(listing)
     try:
         images, _ = usable_images(listing, name=name, template="{}", reasons=reasons)
     except FedLensError as error:
@@ -112,17 +116,7 @@ def _check_hf(
     return _report(str(root), images, images.keys, findings, digests, ())
 
 
-def _check_unusable(name: str, root: Path, error: FedLensError) -> Work[CheckReport]:
-    findings = FindingCollector(root)
-    files = findings.add_folder(root, None) if root.is_dir() else []
-    checks = yield from _collect("reading images", map_in_threads(check_file, files), files)
-    for file, check in zip(files, checks, strict=True):
-        findings.add_check(file, check)
-    return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
-
-
 def _collect(message: str, results: Iterable[_Result], items: Sized) -> Work[list[_Result]]:
-    """Collect the results for these items, with progress."""
     collected: list[_Result] = []
     for result in results:
         collected.append(result)

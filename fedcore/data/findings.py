@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from fedcore.data.image_files import FileCheck
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, leaves
-from fedcore.data.readers.listing import Listing
+from fedcore.data.readers.listing import Listing, within
 from fedcore.records.codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str, str]] = {
@@ -151,9 +151,7 @@ class FindingCollector:
         self._paths: dict[str, list[str]] = defaultdict(list)
 
     def shown(self, file: Path | str) -> str:
-        if isinstance(file, Path) and self._root is not None and file.is_relative_to(self._root):
-            return file.relative_to(self._root).as_posix()
-        return str(file)
+        return within(self._root, file) if isinstance(file, Path) and self._root is not None else str(file)
 
     def add(self, kind: str, file: Path | str) -> None:
         self._paths[kind].append(self.shown(file))
@@ -170,17 +168,17 @@ class FindingCollector:
             if found:
                 self.add(kind, file)
 
-    def add_folder(self, root: Path, listing: Listing | None) -> list[Path]:
-        """Add links that leave a folder, files that are not images, and images that are not in use.
+    def add_folder(self, listing: Listing | None) -> list[Path]:
+        """Add links that leave the folder, files that are not images, and images that are not in use.
 
         Returns: the image files that are not in use, sorted.
         """
-        used: set[Path] = set()
+        root, used = self._root, set[Path]()
         if listing is not None:
             used = {*listing.files, *listing.label_files, *(file for file, _ in listing.left_out)}
-        unused = []
-        for file in _files(root) if root.is_dir() else ():
-            if file.is_symlink() and leaves(root, file):
+        unused: list[Path] = []
+        for file in _files(root) if root is not None else ():
+            if root is not None and file.is_symlink() and leaves(root, file):
                 self.add("link", file)
             elif file.is_dir() or file in used:
                 continue

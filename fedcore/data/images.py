@@ -45,7 +45,7 @@ class Entry:
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
         descriptions: file with the written descriptions of an embedded set's classes; empty: ``name``.
-        loader: name of its reader (a key of ``loaders.LOADERS``).
+        loader: name of its reader, a key of ``loaders.BY_DOMAIN`` or ``loaders.LOADERS``.
         counts: images of each domain if the literature agrees on them, else empty.
         releases: name of an earlier release that papers used -> its images of each domain.
         class_count: number of classes, if ``classes`` are read from the folder.
@@ -149,20 +149,20 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         n = len(self.labels)
-        if not (len(self.domain) == len(self.keys) == n):
-            raise ValueError(
-                f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; "
-                "give one of each"
-            )
+        for what, values in (
+            ("domains", self.domain),
+            ("keys", self.keys),
+            ("split marks", self.split),
+            ("owners", self.owner),
+        ):
+            if values is not None and len(values) != n:
+                raise ValueError(f"{self.name}: {len(values)} {what} for {n} samples")
         for what, codes, names in (
             ("label", self.labels, self.classes),
             ("domain", self.domain, self.domains),
         ):
             if n and (codes.min() < 0 or codes.max() >= len(names)):
                 raise ValueError(f"{self.name}: a {what} lies outside 0..{len(names) - 1}")
-        for what, marks in (("split marks", self.split), ("owners", self.owner)):
-            if marks is not None and len(marks) != n:
-                raise ValueError(f"{self.name}: {len(marks)} {what} for {n} samples")
 
     def __len__(self) -> int:
         return len(self.labels)

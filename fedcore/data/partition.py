@@ -92,7 +92,14 @@ def partition(images: ImageSet, split: np.ndarray, settings: PartitionSettings |
         few_shot(part[TRAIN], images.labels, images.keys, settings.shots, settings.seed, name)
         for name, part in zip(names, parts, strict=True)
     ]
-    _refuse_small_client(names, train, settings.min_samples)
+    sizes = [len(rows) for rows in train]
+    smallest = int(np.argmin(sizes))
+    if sizes[smallest] < settings.min_samples:
+        raise FedLensError(
+            f"client '{names[smallest]}' has {sizes[smallest]} training samples of {sum(sizes)}, "
+            f"fewer than {settings.min_samples}; lower min_samples, or set fewer clients or a larger alpha",
+            "partition.min_samples",
+        )
     validation, test = [part[VALIDATION] for part in parts], [part[TEST] for part in parts]
     held = np.concatenate([*train, *validation, *test])
     assert len(np.unique(held)) == len(held), "a sample has two owners"
@@ -267,17 +274,6 @@ def _refuse_too_many_clients(
                 f"least one; {remedy}",
                 field,
             )
-
-
-def _refuse_small_client(names: Sequence[str], train: Sequence[np.ndarray], min_samples: int) -> None:
-    sizes = [len(rows) for rows in train]
-    smallest = int(np.argmin(sizes))
-    if sizes[smallest] < min_samples:
-        raise FedLensError(
-            f"client '{names[smallest]}' has {sizes[smallest]} training samples of {sum(sizes)}, "
-            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
-            "partition.min_samples",
-        )
 
 
 def _parts(

@@ -251,10 +251,6 @@ def _heart() -> Points:
     return np.stack([x / 17, (y - 2.5) / 15], 1)
 
 
-def _drop() -> Points:
-    return np.concatenate([_p(0, -1), _ellipse(0, 0.3, 0.68, 0.68, -30, 210)])
-
-
 def _filled(*polygons: Points) -> list[Part]:
     return [(p, 1) for p in polygons]
 
@@ -285,7 +281,7 @@ OUTLINES: dict[str, list[Part]] = {
     "rectangle": _filled(_box(-1, -0.5, 1, 0.5)),
     "trapezoid": _filled(_p(-0.5, -0.6, 0.5, -0.6, 1, 0.6, -1, 0.6)),
     "semicircle": _filled(_ellipse(0, 0.45, 1, 1, 180, 360)),
-    "drop": _filled(_drop()),
+    "drop": _filled(np.concatenate([_p(0, -1), _ellipse(0, 0.3, 0.68, 0.68, -30, 210)])),
     "cloud": _filled(
         _ellipse(-0.5, 0.2, 0.48, 0.42),
         _ellipse(0, -0.1, 0.5, 0.52),

@@ -16,7 +16,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 MAX_DEPTH = 4
 """Levels of folders below the given one that are searched."""
 
-
 WHOLE_SYSTEMS = ("/", "/proc", "/sys", "/dev")
 """Folders that would take hours to search, or forever."""
 

@@ -8,13 +8,12 @@ get the first of WordNet's words instead, projectile and sunglass.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from fedcore.data.images import Entry
 from fedcore.data.readers.files import damaged, folders_in, images_in, locate
-from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
 from fedcore.files import ASSETS
 from fedcore.records.codes import TEST, TRAIN
@@ -30,9 +29,8 @@ def class_names() -> Mapping[str, str]:
     return names
 
 
-def imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def imagenet(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List ``train/n01440764/*.JPEG`` and, as test set, ``val/n01440764/*.JPEG``."""
-    chosen_domains(entry, domains)
     root, ids = _train_and_val(entry, roots)
     listing = Listing(root, tuple(class_names()[wnid] for wnid in ids))
     for part, mark in (("train", TRAIN), ("val", TEST)):
@@ -41,29 +39,19 @@ def imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None)
     return listing
 
 
-def imagenet_test(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List ImageNet-Sketch, -A or -R: folders of classes, all of whose images are for testing."""
-    return _test_set(entry, domains, *_folders(entry, roots))
-
-
-def imagenet_v2(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List ImageNet-V2, whose folders 0 to 999 are named by their labels; all images are for testing."""
-    return _test_set(entry, domains, *_numbered(entry, roots))
-
-
-def classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
-    """Return the names of the classes in the folder, in the order of ImageNet's labels."""
-    return tuple(class_names()[wnid] for wnid in _IDS[entry.loader](entry, roots))
-
-
-def _test_set(
-    entry: Entry, domains: Sequence[str] | None, root: Path, folder_of: Mapping[str, str]
-) -> Listing:
-    chosen_domains(entry, domains)
+def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Listing:
+    """List ImageNet-V2, -Sketch, -A or -R: folders of classes, all of whose images are for testing."""
+    root, folder_of = _class_folders(entry, roots)
     listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
     for label, folder in enumerate(folder_of.values()):
         _add(listing, root / folder, folder, label, TEST)
     return listing
+
+
+def classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the names of the classes in the folder, in the order of ImageNet's labels."""
+    find = _train_and_val if entry.loader == "imagenet" else _class_folders
+    return tuple(class_names()[wnid] for wnid in find(entry, roots)[1])
 
 
 def _add(listing: Listing, folder: Path, key: str, label: int, part: int) -> None:
@@ -73,8 +61,7 @@ def _add(listing: Listing, folder: Path, key: str, label: int, part: int) -> Non
 
 def _train_and_val(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]]:
     root = locate(entry, roots, f"train/{_FOLDER}", f"val/{_FOLDER}")
-    ids = _known_ids(root, folders_in(root, root / "train"))
-    tested = _known_ids(root, folders_in(root, root / "val"))
+    ids, tested = _known_ids(root / "train"), _known_ids(root / "val")
     if ids != tested:
         other = sorted(set(ids) ^ set(tested))[0]
         where = "val" if other in ids else "train"
@@ -82,12 +69,11 @@ def _train_and_val(entry: Entry, roots: Sequence[Path]) -> tuple[Path, list[str]
     return root, ids
 
 
-def _folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
-    root = locate(entry, roots, _FOLDER)
-    return root, {wnid: wnid for wnid in _known_ids(root, folders_in(root, root))}
-
-
-def _numbered(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
+def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
+    """Return a test set's folder, and WordNet id -> the folder of the class in it."""
+    if entry.loader != "imagenet-v2":
+        root = locate(entry, roots, _FOLDER)
+        return root, {wnid: wnid for wnid in _known_ids(root)}
     root = locate(entry, roots, "[0-9]*/*.jpeg")
     ids = list(class_names())
     numbered = [name for name in folders_in(root, root) if name.isdecimal()]
@@ -97,17 +83,10 @@ def _numbered(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]
     return root, {ids[label]: str(label) for label in sorted(map(int, numbered))}
 
 
-def _known_ids(root: Path, folders: Sequence[str]) -> list[str]:
+def _known_ids(root: Path) -> list[str]:
     """Return the folders that are WordNet ids of ImageNet's classes; refuse other ids."""
-    ids = [name for name in folders if name[:1] == "n" and name[1:].isdecimal()]
+    ids = [name for name in folders_in(root, root) if name[:1] == "n" and name[1:].isdecimal()]
     unknown = [wnid for wnid in ids if wnid not in class_names()]
     if unknown:
         raise damaged(root, f"folder '{unknown[0]}' is not a class of ImageNet")
     return sorted(ids)
-
-
-_IDS: dict[str, Callable[[Entry, Sequence[Path]], Sequence[str] | Mapping[str, str]]] = {
-    "imagenet": lambda entry, roots: _train_and_val(entry, roots)[1],
-    "imagenet-test": lambda entry, roots: _folders(entry, roots)[1],
-    "imagenet-v2": lambda entry, roots: _numbered(entry, roots)[1],
-}

@@ -96,12 +96,11 @@ def tiny_imagenet_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...
     return _tiny_imagenet(entry, roots)[2]
 
 
-def tiny_imagenet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def tiny_imagenet(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List training images and, as test set, validation images, since its own test images have no labels.
 
     Training images are ``train/n01443537/images/n01443537_0.JPEG``; a file lists the labels of ``val``.
     """
-    chosen_domains(entry, domains)
     root, ids, classes = _tiny_imagenet(entry, roots)
     listed = root / "val" / "val_annotations.txt"
     result = Listing(root, classes)
@@ -138,13 +137,12 @@ _UCF_FRAMES, _UCF_CLASSES = "UCF-101-midframes", "ucfTrainTestlist/classInd.txt"
 _UCF_LISTS = {"ucfTrainTestlist/trainlist01.txt": TRAIN, "ucfTrainTestlist/testlist01.txt": TEST}
 
 
-def ucf101(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def ucf101(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List the middle frames of UCF-101's videos, with the first of its three splits.
 
     The frame of ``ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi`` is
     ``UCF-101-midframes/Apply_Eye_Makeup/v_ApplyEyeMakeup_g08_c01.jpg``.
     """
-    chosen_domains(entry, domains)
     root, names = _ucf_actions(entry, roots)
     frames = locate(entry, roots, _UCF_FRAMES) / _UCF_FRAMES  # often in another archive than the lists
     number = {name: label for label, name in enumerate(names)}
@@ -180,9 +178,8 @@ def _spaced(action: str) -> str:
 _SUN_LISTS = {"Training_01.txt": TRAIN, "Testing_01.txt": TEST}
 
 
-def sun397(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def sun397(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List the images of SUN-397's first partition: ``/a/abbey/sun_aakbdcgfpksytcwj.jpg`` a line."""
-    chosen_domains(entry, domains)
     root, places = _sun_places(entry, roots)
     number = {place: label for label, place in enumerate(places)}
     rows = [(line, name) for name in _SUN_LISTS for line in read_lines(root / name)]
@@ -227,7 +224,7 @@ def coop_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
     return _coop_names(path, _coop_rows(path))
 
 
-def coop(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def coop(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List the images of a few-shot split such as ``split_zhou_Caltech101.json``, with its classes and parts.
 
     Other images of the data set are not used.
@@ -235,7 +232,6 @@ def coop(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     Source: Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022, whose code publishes the
     files.
     """
-    chosen_domains(entry, domains)
     path = _coop_file(entry, roots)
     rows = _coop_rows(path)
     result = Listing(roots[0], _coop_names(path, rows), label_files=[path])

@@ -254,30 +254,23 @@ def _classes(
 def _joined(
     root: Path, domains: tuple[str, ...], flat: list[str], classes: Mapping[str, dict[str, list[SplitFolder]]]
 ) -> FolderLayout:
-    _refuse_mixture(root, domains, flat, classes)
-    agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
-    folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
-    return FolderLayout(root, domains, agreed, folders)
-
-
-def _refuse_mixture(
-    root: Path, used: Sequence[str], flat: list[str], classes: Mapping[str, Mapping[str, object]]
-) -> None:
-    """Refuse folders of images beside folders of folders, since all classes must be on one level."""
-    images_only = next((d for d in used if d in flat), None)
+    images_only = next((d for d in domains if d in flat), None)  # all classes must be on one level
     if images_only is not None:
         raise FedLensError(
             f"{root}: folder '{images_only}' holds images, but the others hold class folders; expected "
             "domain/class/image throughout",
             "data.root",
         )
-    bare = next((d for d in used if not classes[d]), None)
+    bare = next((d for d in domains if not classes[d]), None)
     if bare is not None:
         raise FedLensError(
             f"{root}: folder '{bare}' holds neither images ({', '.join(SUFFIXES)}) nor class folders; "
             "remove it or name the domains to use in data.domains",
             "data.root",
         )
+    agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
+    folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
+    return FolderLayout(root, domains, agreed, folders)
 
 
 def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:

@@ -116,12 +116,18 @@ def usable_images(
     Args:
         reasons: why each file cannot be used (None: it can), if they have been checked already.
     """
-    _refuse_two_parts(listing)
-    left_out = [LeftOut(_within(listing.root, path), reason) for path, reason in listing.left_out]
+    part_of: dict[str, int] = {}
+    for key, part in zip(listing.keys, listing.split or (), strict=False):
+        if part_of.setdefault(key, part) != part:
+            raise FedLensError(
+                f"{listing.root}: '{key}' is listed for two parts of the split; get the label files again",
+                "data.root",
+            )
+    left_out = [LeftOut(within(listing.root, path), reason) for path, reason in listing.left_out]
     rows = []
     for row, reason in enumerate(cached_reasons(listing.files) if reasons is None else reasons):
         if reason:
-            left_out.append(LeftOut(_within(listing.root, listing.files[row]), reason))
+            left_out.append(LeftOut(within(listing.root, listing.files[row]), reason))
         else:
             rows.append(row)
     if not rows:
@@ -148,16 +154,6 @@ def usable_images(
     return images, left_out
 
 
-def _refuse_two_parts(listing: Listing) -> None:
-    """Refuse an image that label files give to two parts of the official split, such as training and test."""
-    part_of: dict[str, int] = {}
-    for key, part in zip(listing.keys, listing.split or (), strict=False):
-        if part_of.setdefault(key, part) != part:
-            raise FedLensError(
-                f"{listing.root}: '{key}' is listed for two parts of the split; get the label files again",
-                "data.root",
-            )
-
-
-def _within(root: Path, path: Path) -> str:
+def within(root: Path, path: Path) -> str:
+    """Return a path relative to a folder if it lies in it."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

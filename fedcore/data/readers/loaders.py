@@ -37,12 +37,15 @@ def _folders(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None)
     return list_images(layout, prompt_names(layout.root, layout.classes))
 
 
-LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
+BY_DOMAIN: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
     "folder": _folders,
     "domains": _folders,
     "lists": label_files.domainnet,
     "ddr": ddr.load,
     "leaf": leaf.load,
+}
+"""Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
+LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Listing | ImageSet]] = {
     "classes": torchvision_sets.classes,
     "cifar": torchvision_sets.cifar,
     "pets": torchvision_sets.pets,
@@ -55,11 +58,11 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listi
     "sun": label_files.sun397,
     "tiny": label_files.tiny_imagenet,
     "imagenet": imagenet.imagenet,
-    "imagenet-v2": imagenet.imagenet_v2,
+    "imagenet-v2": imagenet.imagenet_test,
     "imagenet-test": imagenet.imagenet_test,
     "coop": label_files.coop,
 }
-"""Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
+"""Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain."""
 
 CLASS_NAMES: dict[str, Callable[[Entry, Sequence[Path]], tuple[str, ...]]] = {
     "cars": torchvision_sets.car_classes,
@@ -100,7 +103,14 @@ def read_source(
         return images, warnings(existing_folder(root), images, left_out)
     if entry.loader == "manifest":
         return manifest.list_images(manifest.read(root, domains, columns))
-    source = search_folder(entry, root, lambda roots: LOADERS[entry.loader](entry, roots, domains))
+
+    def attempt(roots: Sequence[Path]) -> Listing | ImageSet:
+        if entry.loader in BY_DOMAIN:
+            return BY_DOMAIN[entry.loader](entry, roots, domains)
+        chosen_domains(entry, domains)
+        return LOADERS[entry.loader](entry, roots)
+
+    source = search_folder(entry, root, attempt)
     return source if isinstance(source, Listing) else (source, [])
 
 

@@ -81,7 +81,7 @@ def list_images(manifest: Manifest) -> Listing:
     marked = all(row.split for row in manifest.rows)
     owners = []
     for row in sorted(manifest.rows, key=lambda r: r.path):
-        file = _file(root, row)
+        file = Path(os.path.normpath(root / row.path))
         if leaves(root, file):
             raise FedLensError(
                 f"{manifest.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
@@ -96,10 +96,6 @@ def list_images(manifest: Manifest) -> Listing:
         owners.append(row.client)
     result.owner = owners if any(owners) else None
     return result
-
-
-def _file(root: Path, row: ManifestRow) -> Path:
-    return Path(os.path.normpath(root / row.path))
 
 
 def _existing_file(path: str | Path) -> Path:
@@ -132,7 +128,13 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[ManifestRow, st
             place = _places(path, header, columns)
             for cells in reader:
                 if any(cell.strip() for cell in cells):
-                    row = _row(cells, place, reader.line_num)
+                    values = {
+                        name: cells[place[name]].strip() if name in place and place[name] < len(cells) else ""
+                        for name in COLUMNS
+                    }
+                    if "domain" not in place:
+                        values["domain"] = ONE_DOMAIN
+                    row = ManifestRow(reader.line_num, **values)
                     yield row, _problem(row, cells, header, place)
     except UnicodeDecodeError as error:
         raise FedLensError(
@@ -164,16 +166,6 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
     return place
 
 
-def _row(cells: list[str], place: dict[str, int], line: int) -> ManifestRow:
-    values = {
-        name: cells[place[name]].strip() if name in place and place[name] < len(cells) else ""
-        for name in COLUMNS
-    }
-    if "domain" not in place:
-        values["domain"] = ONE_DOMAIN
-    return ManifestRow(line, **values)
-
-
 def _problem(row: ManifestRow, cells: list[str], header: list[str], place: dict[str, int]) -> str:
     if len(cells) != len(header):
         return f"{len(cells)} values for {len(header)} columns (quote values that hold a comma)"
@@ -191,6 +183,6 @@ def _repeated_files(root: Path, rows: list[ManifestRow]) -> Iterator[str]:
     """Report files that are named twice, since a sample must not be in two clients or splits."""
     first: dict[Path, ManifestRow] = {}
     for row in rows:
-        other = first.setdefault(_file(root, row), row)
+        other = first.setdefault(Path(os.path.normpath(root / row.path)), row)
         if other is not row and row.path:
             yield f"line {row.line}: '{row.path}' is already in line {other.line}"

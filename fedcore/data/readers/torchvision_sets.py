@@ -25,7 +25,6 @@ from fedcore.cache.integrity import hash_versions
 from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet, squash
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import (
-    chosen_domains,
     class_folder_layout,
     prompt_names,
     refuse_other_classes,
@@ -34,13 +33,15 @@ from fedcore.data.readers.listing import Listing, list_images
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
-_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _CIFAR = {
-    "cifar10": ("batches.meta", "label_names", {**dict.fromkeys(_BATCHES, TRAIN), "test_batch": TEST}),
+    "cifar10": (
+        "batches.meta",
+        "label_names",
+        {**{f"data_batch_{i}": TRAIN for i in range(1, 6)}, "test_batch": TEST},
+    ),
     "cifar100": ("meta", "fine_label_names", {"train": TRAIN, "test": TEST}),
 }
 """Data set -> file of the class names, its key, and the part that each other file belongs to."""
-
 
 _CARS = {
     "devkit/cars_train_annos.mat": ("cars_train", TRAIN),
@@ -69,14 +70,13 @@ def prompts(entry: Entry) -> tuple[str, ...]:
     return tuple(readable(name) for name in entry.classes)
 
 
-def classes(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def classes(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List EuroSAT or Caltech-101, which are class folders without an official split."""
-    chosen_domains(entry, domains)
     layout = class_folder_layout(entry, roots)
     return list_images(layout, prompt_names(layout.root, prompts(entry)))
 
 
-def pets(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def pets(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List Oxford-IIIT Pets: ``images/NAME_1.jpg``, labels in ``annotations/trainval.txt`` and others."""
     number = {squash(name): i for i, name in enumerate(entry.classes)}
 
@@ -89,12 +89,10 @@ def pets(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
                 raise damaged(path, why, "annotations")
             yield f"{image}.jpg", label
 
-    return _listed(
-        entry, roots, domains, {"annotations/trainval.txt": TRAIN, "annotations/test.txt": TEST}, rows
-    )
+    return _listed(entry, roots, {"annotations/trainval.txt": TRAIN, "annotations/test.txt": TEST}, rows)
 
 
-def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def food(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List Food-101: ``images/apple_pie/1.jpg``, listed by class in ``meta/train.json`` and ``test.json``."""
 
     def rows(path: Path) -> Iterator[tuple[str, int]]:
@@ -108,10 +106,10 @@ def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
         for label, class_name in enumerate(entry.classes):
             yield from ((f"{image}.jpg", label) for image in images[class_name])
 
-    return _listed(entry, roots, domains, {"meta/train.json": TRAIN, "meta/test.json": TEST}, rows)
+    return _listed(entry, roots, {"meta/train.json": TRAIN, "meta/test.json": TEST}, rows)
 
 
-def dtd(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def dtd(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List DTD: ``images/banded/banded_0002.jpg``, with the first of its ten partitions, as torchvision."""
     number = {name: i for i, name in enumerate(entry.classes)}
 
@@ -123,13 +121,12 @@ def dtd(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> L
             yield line, number[class_name]
 
     parts = {"labels/train1.txt": TRAIN, "labels/val1.txt": VALIDATION, "labels/test1.txt": TEST}
-    return _listed(entry, roots, domains, parts, rows)
+    return _listed(entry, roots, parts, rows)
 
 
 def _listed(
     entry: Entry,
     roots: Sequence[Path],
-    domains: Sequence[str] | None,
     parts: Mapping[str, int],
     rows: Callable[[Path], Iterator[tuple[str, int]]],
 ) -> Listing:
@@ -139,7 +136,6 @@ def _listed(
         parts: label file -> the part that it lists.
         rows: yields the images of a label file, as paths in the folder ``images``, with their labels.
     """
-    chosen_domains(entry, domains)
     root = locate(entry, roots, *parts, "images")
     result = Listing(root, prompts(entry), label_files=[root / name for name in parts])
     for name, part in parts.items():
@@ -148,9 +144,8 @@ def _listed(
     return result
 
 
-def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def flowers(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List Flowers-102: ``jpg/image_00001.jpg``, labels in ``imagelabels.mat``, parts in ``setid.mat``."""
-    chosen_domains(entry, domains)
     root = locate(entry, roots, "imagelabels.mat", "setid.mat")
     images = locate(entry, roots, "jpg") / "jpg"  # often in another archive than the labels
     labels = _mat(root / "imagelabels.mat", "labels")
@@ -166,9 +161,8 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
     return result
 
 
-def cars(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def cars(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List Stanford Cars: ``cars_train/00001.jpg`` and ``cars_test``, with labels in files of MATLAB."""
-    chosen_domains(entry, domains)
     root = locate(entry, roots, *_CARS, "devkit/cars_meta.mat")
     names = car_classes(entry, roots)
     result = Listing(root, names, label_files=[root / name for name in (*_CARS, "devkit/cars_meta.mat")])
@@ -190,9 +184,8 @@ def car_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
     return prompt_names(path, tuple(map(str, _mat(path, "class_names").tolist())))
 
 
-def aircraft(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+def aircraft(entry: Entry, roots: Sequence[Path]) -> Listing:
     """List FGVC Aircraft by variant: ``images/0034309.jpg``, named in ``images_variant_train.txt``..."""
-    chosen_domains(entry, domains)
     root = locate(entry, roots, "variants.txt", *_AIRCRAFT, "images")
     variants = read_lines(root / "variants.txt")
     number = {name: label for label, name in enumerate(variants)}
@@ -213,9 +206,8 @@ def aircraft_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
     return prompt_names(path, tuple(read_lines(path)))
 
 
-def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:
+def cifar(entry: Entry, roots: Sequence[Path]) -> ImageSet:
     """Load CIFAR-10 or CIFAR-100, pickled arrays; pixels of a file are loaded with its first image."""
-    chosen_domains(entry, domains)
     meta, key, parts = _CIFAR[entry.name]
     root = locate(entry, roots, meta, *parts)
     classes = _cifar_file(root / meta).get(key.encode(), ())
