@@ -352,11 +352,7 @@ def _with_images(content: Content, verdict: Verification, folders: Folders) -> W
             f"({counted(len(compared), 'file')})"
         )
     notes = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
-    return replace(
-        verdict,
-        checked=(*checked, *notes),
-        differences=(*verdict.differences, *differences),
-    )
+    return replace(verdict, checked=(*checked, *notes), differences=(*verdict.differences, *differences))
 
 
 def _transfer(run: RunEvidence, file: str) -> int:

@@ -23,12 +23,7 @@ from typing import IO, Any
 import numpy as np
 import xxhash
 
-from fedcore.cache.integrity import (
-    description_file,
-    description_with_digest,
-    new_digest,
-    write_description,
-)
+from fedcore.cache.integrity import description_file, description_with_digest, new_digest, write_description
 from fedcore.errors import FedLensError
 from fedcore.files import keep_private, open_lock, publish, try_lock
 

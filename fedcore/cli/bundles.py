@@ -67,10 +67,7 @@ def bundle(
 
 
 @command("verify")
-def verify(
-    bundle: BundleFile,
-    data: DataFolders = None,
-) -> int:
+def verify(bundle: BundleFile, data: DataFolders = None) -> int:
     """Recompute every number of a bundle from its predictions.
 
     It needs neither weights nor training. The exit status is 0 only if every number follows.

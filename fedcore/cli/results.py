@@ -221,8 +221,7 @@ def import_results(
         ),
     ] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option(help="For a CSV file: the data set of the results (default: own data)"),
+        str | None, typer.Option(help="For a CSV file: the data set of the results (default: own data)")
     ] = None,
     db: Database = None,
 ) -> int:

@@ -201,10 +201,7 @@ class ImageSet:
         content = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode())
         part = self.subset(rows)
         return replace(
-            part,
-            domains=domains,
-            domain=renumbered[part.domain],
-            fingerprint=content.hexdigest()[:16],
+            part, domains=domains, domain=renumbered[part.domain], fingerprint=content.hexdigest()[:16]
         )
 
     def labels_among(self, names: Sequence[str]) -> np.ndarray:

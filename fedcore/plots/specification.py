@@ -29,10 +29,7 @@ def specification_chart(
         method: whose colour the curve has.
     """
     figure, colour = go.Figure(), theme.colour(method)
-    for own, symbol, size, name in (
-        (False, "circle", 6, "other readings"),
-        (True, "diamond", 11, OWN),
-    ):
+    for own, symbol, size, name in ((False, "circle", 6, "other readings"), (True, "diamond", 11, OWN)):
         places = [x for x, spec in enumerate(found) if own is not any(spec.reading)]
         figure.add_scatter(
             x=places,

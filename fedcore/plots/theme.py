@@ -95,12 +95,7 @@ RECORDED_SCALE = [
 """Magma with another first colour, since Streamlit replaces #000001 to #000010 by colours of its theme."""
 DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}
 """Per cent of a scale from which Cividis and Magma are lighter than middle grey."""
-LINES_SCALE: ColourScale = (
-    (0.0, "#00224e"),
-    (0.33, "#434e6c"),
-    (0.67, "#7d7c78"),
-    (1.0, "#bcaf6f"),
-)
+LINES_SCALE: ColourScale = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
 LINES_SCALE_DARK: ColourScale = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 TRANSPARENT = "rgba(0,0,0,0)"

@@ -140,10 +140,7 @@ def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
                 label=averaged[i].label,
                 origin=averaged[i].origin,
                 config=configs[i].model_copy(
-                    update={
-                        "method": _portable(configs[i].method, places),
-                        **_without_folders(configs[i]),
-                    }
+                    update={"method": _portable(configs[i].method, places), **_without_folders(configs[i])}
                 ),
                 environment=store.runs.environment(i),
                 notices=averaged[i].notices,

@@ -102,8 +102,7 @@ def _readable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FedLensError(
-            f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set",
-            "data.root",
+            f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set", "data.root"
         ) from error
 
 

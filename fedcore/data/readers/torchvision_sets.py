@@ -24,11 +24,7 @@ from PIL import Image
 from fedcore.cache.integrity import hash_versions
 from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet, squash
 from fedcore.data.readers.files import damaged, locate, read_lines
-from fedcore.data.readers.layout import (
-    class_folder_layout,
-    prompt_names,
-    refuse_other_classes,
-)
+from fedcore.data.readers.layout import class_folder_layout, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
 from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION

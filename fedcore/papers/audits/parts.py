@@ -164,10 +164,7 @@ def _place(value: PublishedValue) -> Key:
 
 
 def _does_not_combine(
-    row: dict[str, PublishedValue],
-    metric: str,
-    notes: MetricNotes,
-    values: Sequence[PublishedValue],
+    row: dict[str, PublishedValue], metric: str, notes: MetricNotes, values: Sequence[PublishedValue]
 ) -> Iterator[Finding]:
     printed, parts = row[metric], [row[part] for part in notes.parts]
     rule = FORMULAS[notes.formula]

@@ -151,11 +151,7 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
     panels = "dataset" if {"dataset", "metric"} <= several else ""
     rows = [name for name in ("setting", "backbone") if name in several]
     columns = [name for name in ("dataset", "target", "metric") if name in several and name != panels]
-    return {
-        "panels": panels,
-        "rows": " ".join([*rows, "method"]),
-        "columns": " ".join(columns) or "metric",
-    }
+    return {"panels": panels, "rows": " ".join([*rows, "method"]), "columns": " ".join(columns) or "metric"}
 
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:

@@ -17,12 +17,7 @@ from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.metrics import Metric
 from fedcore.store import Store
 
-NAMES = (
-    "matrices",
-    "curves",
-    "cost",
-    "sweep",
-)
+NAMES = ("matrices", "curves", "cost", "sweep")
 """Files of this folder, in the order of the tabs on Compare and of the figures in a report."""
 
 
