@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.data.drawn import digits, shapes
-from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, ImageSet, select_domains
+from fedcore.data.images import CLASSES, ONE_DOMAIN, Entry, FolderError, ImageSet, select_domains
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import ASSETS
 from fedcore.progress import counted
@@ -238,5 +238,5 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
 def root_of(entry: Entry, root: str | None) -> str:
     """Return the folder of a data set that is not embedded."""
     if not root:
-        raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}", "data.root")
+        raise FolderError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}")
     return root

@@ -18,7 +18,7 @@ from PIL import Image
 from fedcore.data import catalog, image_files
 from fedcore.data.findings import SAMPLES, CheckReport, FindingCollector
 from fedcore.data.image_files import FileCheck, check_file, map_in_threads
-from fedcore.data.images import ImageSet
+from fedcore.data.images import FolderError, ImageSet
 from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.listing import LeftOut, Listing, usable_images
 from fedcore.errors import FedLensError
@@ -46,7 +46,7 @@ def check_dataset(
         return (yield from _check_pixels("", images, notes))
     if not root or not user_path(root, "data.root").exists():
         where = f"of {entry.title}" if entry.classes or entry.class_count else "or file of the data set"
-        raise FedLensError(f"no folder {root or ''}; give the folder {where}", "data.root")
+        raise FolderError(f"no folder {root or ''}; give the folder {where}")
     path = user_path(root, "data.root").resolve()
     try:
         if entry.loader == "hf":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.data import catalog
-from fedcore.errors import FedLensError
+from fedcore.data.images import FolderError
 from fedcore.files import ASSETS, user_path
 
 
@@ -25,7 +25,7 @@ def read(name: str, root: str | None = None) -> dict[str, list[str]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise FedLensError(f"cannot read {path}: {error.strerror}", "data.root") from error
+        raise FolderError(f"cannot read {path}: {error.strerror}") from error
     return parse(content, str(path))
 
 
@@ -58,7 +58,7 @@ def of_classes(name: str, root: str | None, classes: Sequence[str]) -> dict[str,
         other = names.setdefault(c.replace("_", " "), c)
         if other != c:
             where = file_of(name, root)
-            raise FedLensError(f"{where}: '{other}' and '{c}' are one class; name it once", "data.root")
+            raise FolderError(f"{where}: '{other}' and '{c}' are one class; name it once")
         written[c.replace("_", " ")] = texts
     return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
 
@@ -101,11 +101,11 @@ def parse(content: bytes, where: str) -> dict[str, list[str]]:
     try:
         texts_of: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once)
     except ValueError as error:
-        raise FedLensError(f"{where}: not valid as JSON ({error})", "data.root") from error
+        raise FolderError(f"{where}: not valid as JSON ({error})") from error
     valid = isinstance(texts_of, dict) and all(
         isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
         for texts in texts_of.values()
     )
     if not valid:
-        raise FedLensError(f'{where}: expected {{"class": ["a description", ...], ...}}', "data.root")
+        raise FolderError(f'{where}: expected {{"class": ["a description", ...], ...}}')
     return dict(texts_of)

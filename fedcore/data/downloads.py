@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from fedcore.data import catalog
+from fedcore.data.images import FolderError
 from fedcore.errors import FedLensError, first_line
 from fedcore.files import user_path
 from fedcore.progress import Progress, Work, in_thread
@@ -30,8 +31,8 @@ def download(name: str, root: str | Path) -> Work[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FedLensError(
-            f"cannot create the folder {folder} ({error.strerror}); choose another root", "data.root"
+        raise FolderError(
+            f"cannot create the folder {folder} ({error.strerror}); choose another root"
         ) from error
     total = (entry.megabytes or 0) * 1_000_000
 
@@ -46,10 +47,9 @@ def download(name: str, root: str | Path) -> Work[None]:
             done = min(_size(folder), total)
             yield Progress(f"{'downloading' if done < total else 'unpacking'} {entry.title}", done, total)
     except Exception as error:  # of the network library, of checksums, of the disk
-        raise FedLensError(
+        raise FolderError(
             f"{entry.title} cannot be downloaded into {folder} ({first_line(error)}); try again with "
-            "a network connection and enough space, or download it yourself",
-            "data.root",
+            "a network connection and enough space, or download it yourself"
         ) from error
     yield Progress(f"{entry.title} is in {folder}", total, total)
 

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedcore.cache import integrity
-from fedcore.errors import FedLensError
+from fedcore.data.images import FolderError
 from fedcore.files import cache_folder, make_writable
 from fedcore.progress import Progress, Work, require_slow_work
 
@@ -78,10 +78,9 @@ def decode(path: Path, side: int | None = None) -> Image.Image:
     try:
         return decode_content(path, side)
     except BROKEN as error:
-        raise FedLensError(
+        raise FolderError(
             f"{path}: can no longer be decoded ({error}); restore or remove it, "
-            "or let `data check` leave it out",
-            "data.root",
+            "or let `data check` leave it out"
         ) from error
 
 

@@ -23,6 +23,13 @@ ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 
 
+class FolderError(FedLensError):
+    """A folder or file of a data set that cannot be used; shown beside the field ``data.root``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "data.root")
+
+
 def squash(name: str) -> str:
     """Reduce the spellings of a name (``Real World``, ``real_world``, ``RealWorld``) to one."""
     return "".join(character for character in name.lower() if character.isalnum())

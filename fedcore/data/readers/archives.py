@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fedcore.cache.integrity import hash_versions
+from fedcore.data.images import FolderError
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 
@@ -72,10 +73,9 @@ def unpack(archives: Sequence[Path]) -> Work[None]:
     except OSError as error:
         if final.is_dir():  # another process was faster
             return
-        raise FedLensError(
+        raise FolderError(
             f"cannot unpack {archives[0]} beside it ({error.strerror or error}); free space there, or "
-            "unpack it yourself and give the folder",
-            "data.root",
+            "unpack it yourself and give the folder"
         ) from error
 
 
@@ -92,9 +92,8 @@ def _extract(archive: Path, folder: Path) -> Work[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__  # tarfile gives five lines
-        raise FedLensError(
-            f"{archive}: damaged ({reason}); get it again, or unpack it yourself and give the folder",
-            "data.root",
+        raise FolderError(
+            f"{archive}: damaged ({reason}); get it again, or unpack it yourself and give the folder"
         ) from error
 
 
@@ -137,10 +136,9 @@ def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path 
     outside = not parts or ".." in parts or name.startswith(("/", "\\")) or ":" in parts[0]
     if outside or not regular:
         what = "leads outside" if outside else "is not a regular file"
-        raise FedLensError(
+        raise FolderError(
             f"{archive}: member '{name}' {what}; do not use this archive unless you trust it, then unpack it "
-            "yourself and give the folder",
-            "data.root",
+            "yourself and give the folder"
         )
     return folder.joinpath(*parts)
 
@@ -148,10 +146,9 @@ def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path 
 def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) -> None:
     free = shutil.disk_usage(folder).free
     if max(wanted, sum_so_far) > MAX_BYTES or wanted > free:
-        raise FedLensError(
+        raise FolderError(
             f"{archive}: unpacked it needs {max(wanted, sum_so_far) / 1e9:,.1f} GB, there is room for "
-            f"{min(free, MAX_BYTES) / 1e9:,.1f} GB; free space, or unpack it elsewhere and give the folder",
-            "data.root",
+            f"{min(free, MAX_BYTES) / 1e9:,.1f} GB; free space, or unpack it elsewhere and give the folder"
         )
 
 

@@ -20,11 +20,10 @@ import numpy as np
 from PIL import Image
 
 from fedcore.cache.integrity import read_result, write_result
-from fedcore.data.images import Entry
+from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.errors import FedLensError
 from fedcore.files import results_folder
 from fedcore.progress import Progress, Work, require_slow_work, result_of
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
@@ -63,10 +62,9 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     light_threshold = dividing_value(np.array([m[1] for m in readable]))
     if size_threshold is None or light_threshold is None:
         what = "resolution" if size_threshold is None else "brightness"
-        raise FedLensError(
+        raise FolderError(
             f"{root}: all images have the same {what}, which gives no domains; get DDR as its authors "
-            "distribute it",
-            "data.root",
+            "distribute it"
         )
     for (path, key, label, part), measurement in zip(rows, measured, strict=True):
         size, light = measurement or (0, 0.0)  # an unreadable image is left out later, whatever its domain

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedcore.data.images import Entry
+from fedcore.data.images import Entry, FolderError
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 
@@ -20,7 +20,7 @@ WHOLE_SYSTEMS = ("/", "/proc", "/sys", "/dev")
 """Folders that would take hours to search, or forever."""
 
 
-class NotInFolder(FedLensError):
+class NotInFolder(FolderError):
     """The folder does not hold the data set, though an archive in it may."""
 
 
@@ -35,7 +35,7 @@ def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
             if all(any(folder.glob(n)) if "*" in n else (folder / n).exists() for n in needles):
                 return folder
     wanted = " and ".join(f"'{n}'" for n in needles)
-    raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}", "data.root")
+    raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}")
 
 
 def levels(roots: Sequence[Path]) -> Iterator[list[Path]]:
@@ -59,11 +59,11 @@ def existing_folder(root: str | Path) -> Path:
     """Return a folder's real path; refuse a path that is missing or a file."""
     path = user_path(root, "data.root")
     if str(path.resolve()) in WHOLE_SYSTEMS:
-        raise FedLensError(f"{path} is not a data set; give the folder that holds one", "data.root")
+        raise FolderError(f"{path} is not a data set; give the folder that holds one")
     if not path.exists():
-        raise FedLensError(f"no folder {path}; give the folder that holds the data set", "data.root")
+        raise FolderError(f"no folder {path}; give the folder that holds the data set")
     if not path.is_dir():
-        raise FedLensError(f"{path} is a file; unpack it and give the folder", "data.root")
+        raise FolderError(f"{path} is a file; unpack it and give the folder")
     return path.resolve()
 
 
@@ -101,8 +101,8 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FedLensError(
-            f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set", "data.root"
+        raise FolderError(
+            f"cannot read {folder}: {error.strerror}; give a folder that holds only the data set"
         ) from error
 
 
@@ -113,7 +113,7 @@ def holds_images(root: Path, folder: Path) -> bool:
 
 def damaged(path: Path, why: object, again: str = "set") -> FedLensError:
     """Return the error for a file that differs from what the data set's authors distribute."""
-    return FedLensError(f"{path}: {why}; get the {again} again", "data.root")
+    return FolderError(f"{path}: {why}; get the {again} again")
 
 
 def _visible(entry: os.DirEntry[str]) -> bool:
@@ -137,9 +137,8 @@ def _refuse_leaving(root: Path, path: Path) -> None:
     if not path.is_symlink():
         return
     if leaves(root, path):
-        raise FedLensError(
-            f"{path} is a link that leaves the folder; copy its target, or give the target's folder as root",
-            "data.root",
+        raise FolderError(
+            f"{path} is a link that leaves the folder; copy its target, or give the target's folder as root"
         )
     if path.is_dir() and not leaves(Path(os.path.realpath(path)), path.parent):
-        raise FedLensError(f"{path} is a link to a folder that it lies in; remove the link", "data.root")
+        raise FolderError(f"{path} is a link to a folder that it lies in; remove the link")

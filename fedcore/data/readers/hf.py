@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedcore.cache.integrity import version_line
 from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
-from fedcore.data.images import ONE_DOMAIN, ImageSet, select_domains
+from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet, select_domains
 from fedcore.data.readers.files import existing_folder, leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut
@@ -104,9 +104,8 @@ def read(
         try:
             return decode_content(content, side)
         except BROKEN as error:
-            raise FedLensError(
-                f"{path}: {key} can no longer be decoded ({error}); remove it and save the data set again",
-                "data.root",
+            raise FolderError(
+                f"{path}: {key} can no longer be decoded ({error}); remove it and save the data set again"
             ) from error
 
     used_keys = tuple(keys[r] for r in rows)
@@ -160,16 +159,15 @@ def _open(path: Path) -> dict[str, Dataset]:
             "a Hugging Face data set needs the package 'datasets': pip install 'datasets>=3,<6'", "data.name"
         ) from error
     if not is_saved(path):
-        raise FedLensError(
+        raise FolderError(
             f"{path}: neither {' nor '.join(MARKERS)} is in it; give the folder that "
-            "save_to_disk(FOLDER) of the datasets library wrote",
-            "data.root",
+            "save_to_disk(FOLDER) of the datasets library wrote"
         )
     try:
         opened = datasets.load_from_disk(str(path))
     except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
         line = (str(error) or type(error).__name__).splitlines()[0]
-        raise FedLensError(f"{path}: a damaged data set ({line}); save it again", "data.root") from error
+        raise FolderError(f"{path}: a damaged data set ({line}); save it again") from error
     return dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
 
 
@@ -178,15 +176,14 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     import datasets
 
     if not opened or not any(len(rows) for rows in opened.values()):
-        raise FedLensError(f"{path}: it has no rows; save the data set again", "data.root")
+        raise FolderError(f"{path}: it has no rows; save the data set again")
     by_split = {name: PARTS.get(name.lower()) for name in opened}
     official = all(mark is not None for mark in by_split.values())
     if not official and any(mark is not None for mark in by_split.values()):
         odd = next(name for name, mark in by_split.items() if mark is None)
-        raise FedLensError(
+        raise FolderError(
             f"{path}: part '{odd}' beside train and test; save a DatasetDict of train, validation and test, "
-            "or of one part per domain",
-            "data.root",
+            "or of one part per domain"
         )
     parts = []
     for name, rows in sorted(opened.items()):
@@ -261,9 +258,7 @@ def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
     column = [p.rows.features[p.columns["label"]] for p in parts]
     class_names = [tuple(getattr(feature, "names", None) or ()) for feature in column]
     if len(set(class_names)) > 1:
-        raise FedLensError(
-            f"{path}: its parts name different classes; save them with one ClassLabel", "data.root"
-        )
+        raise FolderError(f"{path}: its parts name different classes; save them with one ClassLabel")
     if class_names[0]:
         return class_names[0]
     if any(getattr(feature, "dtype", None) not in ("string", "large_string") for feature in column):
@@ -279,8 +274,8 @@ def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
     domains = {part.domain or ONE_DOMAIN for part in parts if "domain" not in part.columns}
     domains |= {text for part in parts for text in _texts(part, "domain")}
     if "" in domains:
-        raise FedLensError(
-            f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'", "data.root"
+        raise FolderError(
+            f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'"
         )
     return tuple(sorted(domains))
 
@@ -298,9 +293,7 @@ def _usable(
         else:
             usable.append(row)
     if not usable:
-        raise FedLensError(
-            f"{path}: no readable image ({left_out[0].path}: {left_out[0].reason})", "data.root"
-        )
+        raise FolderError(f"{path}: no readable image ({left_out[0].path}: {left_out[0].reason})")
     return usable, left_out
 
 
@@ -314,9 +307,8 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
         return b""
     file = path / str(cell["path"])
     if leaves(path, file):
-        raise FedLensError(
+        raise FolderError(
             f"{path}: {key} points to {file}, outside the folder; load the images into the data set before "
-            "save_to_disk",
-            "data.root",
+            "save_to_disk"
         )
     return file

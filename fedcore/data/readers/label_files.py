@@ -7,11 +7,11 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcore.data.images import Entry
+from fedcore.data.images import Entry, FolderError
 from fedcore.data.readers.files import NotInFolder, damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.errors import DAMAGE, FedLensError
+from fedcore.errors import DAMAGE
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _DOMAINNET_LISTS: tuple[Mapping[str, int | None], ...] = (
@@ -46,9 +46,7 @@ def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str)
         for folder in (base / domain / domain, base / domain):
             if folder.is_dir():
                 return folder
-    raise NotInFolder(
-        f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}", "data.root"
-    )
+    raise NotInFolder(f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}")
 
 
 def _from_lists(
@@ -246,7 +244,7 @@ def _coop_file(entry: Entry, roots: Sequence[Path]) -> Path:
     found = sorted(folder.glob(entry.split_coop))
     if len(found) > 1:
         listed = " and ".join(path.name for path in found)
-        raise FedLensError(f"{folder}: {listed}; leave one, that of the data set to read", "data.root")
+        raise FolderError(f"{folder}: {listed}; leave one, that of the data set to read")
     return found[0]
 
 

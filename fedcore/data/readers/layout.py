@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.data.images import ONE_DOMAIN, Entry, select_domains, squash
+from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, select_domains, squash
 from fedcore.data.readers.files import (
     MAX_DEPTH,
     SUFFIXES,
@@ -21,7 +21,6 @@ from fedcore.data.readers.files import (
     folders_in,
     holds_images,
 )
-from fedcore.errors import FedLensError
 from fedcore.records.codes import PARTS
 
 WHOLE = "full"
@@ -62,9 +61,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Fol
     wanted = None if domains is None else set(domains)
     top, tops = _top_level(root, wanted)
     if not tops:
-        raise NotInFolder(
-            f"{root}: no folders in it; expected domain/class/image or class/image", "data.root"
-        )
+        raise NotInFolder(f"{root}: no folders in it; expected domain/class/image or class/image")
     flat = [name for name, folders in tops.items() if any(holds_images(top, s.path) for s in folders)]
     if wanted is None and len(flat) == len(tops):
         by_cell = {(ONE_DOMAIN, name): tuple(folders) for name, folders in tops.items()}
@@ -92,7 +89,7 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
     if missing:
         present = ", ".join(sorted(tops) or folders_in(roots[0], roots[0])[:12]) or "nothing"
         raise NotInFolder(
-            f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how_to_get}", "data.root"
+            f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how_to_get}"
         )
     base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
     spelled = _spellings(entry, entry.classes)
@@ -109,9 +106,7 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     """Find the layout of a data set of the catalog with class folders and one domain, such as EuroSAT."""
     tops = _search(roots, _spellings(entry, entry.classes))
     if not tops:
-        raise NotInFolder(
-            f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}", "data.root"
-        )
+        raise NotInFolder(f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}")
     refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
     folders = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
     return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
@@ -140,10 +135,9 @@ def refuse_other_classes(entry: Entry, root: Path, classes: Sequence[str]) -> No
     extra = sorted(set(classes) - set(entry.classes))
     if entry.classes and (missing or extra):
         what = f"no class folder '{missing[0]}'" if missing else f"an unknown class folder '{extra[0]}'"
-        raise FedLensError(
+        raise FolderError(
             f"{root}: {what}, which {entry.title} {'has' if missing else 'does not have'}; "
-            "complete the folder or load it as 'folder'",
-            "data.root",
+            "complete the folder or load it as 'folder'"
         )
 
 
@@ -153,9 +147,7 @@ def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
     twice = next((i for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
         other = classes[names.index(names[twice])]
-        raise FedLensError(
-            f"{root}: classes '{other}' and '{classes[twice]}' read the same; rename one", "data.root"
-        )
+        raise FolderError(f"{root}: classes '{other}' and '{classes[twice]}' read the same; rename one")
     return names
 
 
@@ -256,17 +248,15 @@ def _joined(
 ) -> FolderLayout:
     images_only = next((d for d in domains if d in flat), None)  # all classes must be on one level
     if images_only is not None:
-        raise FedLensError(
+        raise FolderError(
             f"{root}: folder '{images_only}' holds images, but the others hold class folders; expected "
-            "domain/class/image throughout",
-            "data.root",
+            "domain/class/image throughout"
         )
     bare = next((d for d in domains if not classes[d]), None)
     if bare is not None:
-        raise FedLensError(
+        raise FolderError(
             f"{root}: folder '{bare}' holds neither images ({', '.join(SUFFIXES)}) nor class folders; "
-            "remove it or name the domains to use in data.domains",
-            "data.root",
+            "remove it or name the domains to use in data.domains"
         )
     agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
     folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
@@ -283,15 +273,13 @@ def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
         if len(holders) * 2 < len(classes):
             near = difflib.get_close_matches(name, [c for c in every if c != name], n=1, cutoff=0.6)
             hint = f"rename it ('{near[0]}'?)" if near else "remove it"
-            raise FedLensError(
+            raise FolderError(
                 f"{root}: domain '{holders[0]}' has a class folder '{name}' that the other domains lack; "
-                f"{hint} or add it to them (an empty folder is enough)",
-                "data.root",
+                f"{hint} or add it to them (an empty folder is enough)"
             )
         lacking = next(d for d in classes if name not in classes[d])
-        raise FedLensError(
+        raise FolderError(
             f"{root}: domain '{lacking}' has no class folder '{name}' that the other domains have; "
-            "add it (an empty folder is enough) or leave the domain out of data.domains",
-            "data.root",
+            "add it (an empty folder is enough) or leave the domain out of data.domains"
         )
     return tuple(every)

@@ -21,7 +21,7 @@ from PIL import Image
 
 from fedcore.cache import integrity
 from fedcore.cache.integrity import hash_versions
-from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet
+from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet
 from fedcore.data.readers.files import NotInFolder, levels
 from fedcore.errors import FedLensError
 from fedcore.files import results_folder
@@ -149,7 +149,7 @@ def _files(entry: Entry, roots: Sequence[Path]) -> list[tuple[Path, int]]:
             unsplit = _json_in(folder / "all_data") or _json_in(folder)
             if unsplit:
                 return [(path, -1) for path in unsplit]
-    raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how_to_get}", "data.root")
+    raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how_to_get}")
 
 
 def _json_in(folder: Path) -> list[Path]:
@@ -178,9 +178,7 @@ def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
     require_slow_work(f"LEAF's json in {parent} has to be read", lambda: _convert(files, results / name))
     samples = _converted(results / name)
     if samples is None:
-        raise FedLensError(
-            f"{results / name} changed while it was read; check the disk and try again", "data.root"
-        )
+        raise FolderError(f"{results / name} changed while it was read; check the disk and try again")
     return samples
 
 
@@ -271,4 +269,4 @@ def _parse(files: Sequence[tuple[Path, int]]) -> Work[LeafSamples]:
 
 
 def _damaged(path: Path, why: str) -> FedLensError:
-    return FedLensError(f"{path}: not a file of LEAF ({why}); run its preprocess.sh again", "data.root")
+    return FolderError(f"{path}: not a file of LEAF ({why}); run its preprocess.sh again")

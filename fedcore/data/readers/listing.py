@@ -12,10 +12,9 @@ import numpy as np
 
 from fedcore.cache.integrity import hash_versions
 from fedcore.data.image_files import cached_reasons, decode
-from fedcore.data.images import ONE_DOMAIN, ImageSet
+from fedcore.data.images import ONE_DOMAIN, FolderError, ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import FolderLayout
-from fedcore.errors import FedLensError
 from fedcore.progress import counted
 from fedcore.records.codes import SPLITS
 
@@ -49,9 +48,7 @@ class Listing:
     def add(self, path: Path, key: str, label: int, domain: int = 0, part: int | None = None) -> None:
         """Add an image; refuse a path in a label file that leads out of the folder."""
         if ".." in path.parts or not str(path).startswith(os.path.join(self.root, "")):
-            raise FedLensError(
-                f"{self.root}: '{path}' is outside the folder; get the label files again", "data.root"
-            )
+            raise FolderError(f"{self.root}: '{path}' is outside the folder; get the label files again")
         self.files.append(path)
         self.keys.append(key)
         self.labels.append(label)
@@ -119,9 +116,8 @@ def usable_images(
     part_of: dict[str, int] = {}
     for key, part in zip(listing.keys, listing.split or (), strict=False):
         if part_of.setdefault(key, part) != part:
-            raise FedLensError(
-                f"{listing.root}: '{key}' is listed for two parts of the split; get the label files again",
-                "data.root",
+            raise FolderError(
+                f"{listing.root}: '{key}' is listed for two parts of the split; get the label files again"
             )
     left_out = [LeftOut(within(listing.root, path), reason) for path, reason in listing.left_out]
     rows = []
@@ -132,9 +128,7 @@ def usable_images(
             rows.append(row)
     if not rows:
         example = f" ({left_out[0].path}: {left_out[0].reason})" if left_out else ""
-        raise FedLensError(
-            f"{listing.root}: no readable image of type {', '.join(SUFFIXES)}{example}", "data.root"
-        )
+        raise FolderError(f"{listing.root}: no readable image of type {', '.join(SUFFIXES)}{example}")
     files = [listing.files[row] for row in rows]
     keys = tuple(listing.keys[row] for row in rows)
     images = ImageSet(

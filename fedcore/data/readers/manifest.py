@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.data.images import ONE_DOMAIN, select_domains
+from fedcore.data.images import ONE_DOMAIN, FolderError, select_domains
 from fedcore.data.readers.files import leaves
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
@@ -63,9 +63,9 @@ def read(
     bad += _repeated_files(path.parent, rows)
     if bad:
         more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
-        raise FedLensError(f"{path}: {'; '.join(bad[:_MAX_LISTED])}{more}; correct these lines", "data.root")
+        raise FolderError(f"{path}: {'; '.join(bad[:_MAX_LISTED])}{more}; correct these lines")
     if not rows:
-        raise FedLensError(f"{path}: no rows under its header; add a line for each image", "data.root")
+        raise FolderError(f"{path}: no rows under its header; add a line for each image")
     classes = tuple(sorted({row.label for row in rows}))
     chosen = select_domains(path, sorted({row.domain for row in rows}), domains)
     return Manifest(path, tuple(row for row in rows if row.domain in chosen), classes, chosen)
@@ -83,10 +83,9 @@ def list_images(manifest: Manifest) -> Listing:
     for row in sorted(manifest.rows, key=lambda r: r.path):
         file = Path(os.path.normpath(root / row.path))
         if leaves(root, file):
-            raise FedLensError(
+            raise FolderError(
                 f"{manifest.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
-                "manifest above its images, or copy them into its folder",
-                "data.root",
+                "manifest above its images, or copy them into its folder"
             )
         if not file.is_file():
             result.left_out.append((file, f"no such file (line {row.line} of {manifest.path.name})"))
@@ -107,9 +106,9 @@ def _existing_file(path: str | Path) -> Path:
             if files
             else "it has no CSV file; write one with columns path and label"
         )
-        raise FedLensError(f"{path} is a folder; give the CSV file itself ({hint})", "data.root")
+        raise FolderError(f"{path} is a folder; give the CSV file itself ({hint})")
     if not path.is_file():
-        raise FedLensError(f"no file {path}; give the CSV file that lists the images", "data.root")
+        raise FolderError(f"no file {path}; give the CSV file that lists the images")
     return path.resolve()
 
 
@@ -137,11 +136,9 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[ManifestRow, st
                     row = ManifestRow(reader.line_num, **values)
                     yield row, _problem(row, cells, header, place)
     except UnicodeDecodeError as error:
-        raise FedLensError(
-            f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8", "data.root"
-        ) from error
+        raise FolderError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
     except csv.Error as error:
-        raise FedLensError(f"{path}: line {reader.line_num}: {error}; save it as CSV", "data.root") from error
+        raise FolderError(f"{path}: line {reader.line_num}: {error}; save it as CSV") from error
 
 
 def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, int]:
@@ -149,7 +146,7 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
     lower = [name.lower() for name in header]
     twice = next((name for i, name in enumerate(lower) if name in lower[:i]), None)
     if twice is not None:
-        raise FedLensError(f"{path}: two columns are called '{twice}'; rename one", "data.root")
+        raise FolderError(f"{path}: two columns are called '{twice}'; rename one")
     place = {}
     for name in COLUMNS:
         wanted = columns.get(name, name)
@@ -162,7 +159,7 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
                 if separator
                 else f"its columns are {', '.join(header) or 'none'}; rename one or name it in data.columns"
             )
-            raise FedLensError(f"{path}: no column '{wanted}' in line 1; {remedy}", "data.root")
+            raise FolderError(f"{path}: no column '{wanted}' in line 1; {remedy}")
     return place
 
 

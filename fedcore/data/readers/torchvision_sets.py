@@ -22,11 +22,10 @@ import numpy as np
 from PIL import Image
 
 from fedcore.cache.integrity import hash_versions
-from fedcore.data.images import ONE_DOMAIN, Entry, ImageSet, squash
+from fedcore.data.images import ONE_DOMAIN, Entry, FolderError, ImageSet, squash
 from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import class_folder_layout, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
-from fedcore.errors import FedLensError
 from fedcore.records.codes import TEST, TRAIN, VALIDATION
 
 _CIFAR = {
@@ -97,7 +96,7 @@ def food(entry: Entry, roots: Sequence[Path]) -> Listing:
         except (OSError, ValueError) as error:
             raise damaged(path, f"damaged ({error})") from error
         if not isinstance(images, dict):
-            raise FedLensError(f"{path}: expected a list of images for each class", "data.root")
+            raise FolderError(f"{path}: expected a list of images for each class")
         refuse_other_classes(entry, path, tuple(images))
         for label, class_name in enumerate(entry.classes):
             yield from ((f"{image}.jpg", label) for image in images[class_name])
