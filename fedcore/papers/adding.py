@@ -50,9 +50,9 @@ def use(db: str | Path) -> list[FedLensError]:
     folder = added_folder(db)
     files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
     stamp = tuple(map(_state_of, files))
-    before = next(iter(_seen.items()), ("", ((), [])))
-    if before == (str(folder), (stamp, before[1][1])):
-        return before[1][1]
+    seen = _seen.get(str(folder))
+    if seen is not None and seen[0] == stamp:
+        return seen[1]
     papers, errors = {}, []
     for file in (f for f in files if f.name == PAPER_FILE):
         try:
@@ -172,19 +172,6 @@ def key_of(title: str) -> str:
     return key
 
 
-def toml_text(
-    fields: Mapping[str, Any],
-    tables: Mapping[str, Mapping[str, str]],
-    settings: Mapping[str, Mapping[str, str]],
-) -> str:
-    """Return the text of a ``paper.toml``."""
-    content = {name: value for name, value in fields.items() if value not in ("", None)}
-    for section, parts in (("tables", tables), ("settings", settings)):
-        if parts:
-            content[section] = {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
-    return tomli_w.dumps(content)
-
-
 def csv_text(values: Sequence[PublishedValue]) -> str:
     """Return the text of a ``values.csv``."""
     file = io.StringIO()
@@ -206,8 +193,7 @@ def write(
 ) -> tuple[Paper, list[audits.Finding]]:
     """Write a paper's folder beside a database; its other tables are left as they are.
 
-    Raises:
-        FedLensError: if the fields or values are refused; nothing is written then.
+    Nothing is written if the fields or values are refused.
     """
     place = added_folder(db) / key
     given = {value.table for value in values}
@@ -227,7 +213,16 @@ def write(
     try:
         place.mkdir(parents=True, exist_ok=True)
         write_whole(place / VALUES_FILE, text.encode())
-        write_whole(place / PAPER_FILE, toml_text(fields, tables, settings).encode())
+        sections = {"tables": tables, "settings": settings}
+        content = {
+            **{name: value for name, value in fields.items() if value not in ("", None)},
+            **{
+                section: {name: {f: t for f, t in of.items() if t} for name, of in parts.items()}
+                for section, parts in sections.items()
+                if parts
+            },
+        }
+        write_whole(place / PAPER_FILE, tomli_w.dumps(content).encode())
     except OSError as error:
         raise FedLensError(f"cannot write {place}: {error.strerror}", "db") from error
     return add(place, db)

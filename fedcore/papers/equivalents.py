@@ -39,50 +39,34 @@ class NoEquivalent:
     reason: str
 
 
-_NOT_NAMED = PrintedMethod()
-
-
 @library.cached
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why none do."""
-    reason = _reason_for_no_run(value)
-    if reason:
-        return NoEquivalent("no run", reason)
+    if value.dataset.startswith("avg") or value.metric == "Performance (%)":
+        return NoEquivalent("no run", "a mean over several data sets")
+    if "parameters" in value.metric:
+        return NoEquivalent("no run", "a count, not a run")
+    if value.metric.startswith("Infer. Time"):
+        return NoEquivalent("no run", "a time on the authors' machine")
     paper = library.find(value.paper)
     rules = runs(paper.work).methods
     if not rules:
         return NoEquivalent("method", paper.why_not(value.table))
-    rule = next((rule for rule in rules if rule.is_about(value)), _NOT_NAMED)
+    rule = next((rule for rule in rules if rule.is_about(value)), PrintedMethod())
     if rule.name not in _method_names():
         return NoEquivalent("method", rule.reason or f"{value.method} is not implemented")
-    unmeasured = _reason_for_no_measure(value)
-    if unmeasured:
-        return NoEquivalent("no run", unmeasured)
-    return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
-
-
-def _reason_for_no_measure(value: PublishedValue) -> str | None:
     if value.metric not in MEASURES:
-        return f"FedLens measures no '{value.metric}'"
+        return NoEquivalent("no run", f"FedLens measures no '{value.metric}'")
     domain = value.held_out or value.target
     if not {domain, value.target} <= {"avg", *domains_of(value)}:
-        return f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
-    return None
+        reason = f"no domain of {value.dataset} is called '{domain}' in a {RUNS_FILE}"
+        return NoEquivalent("no run", reason)
+    return Equivalent(rule.name, rule.config | dict.fromkeys(rule.unset))
 
 
 @cache
 def _method_names() -> frozenset[str]:
     return frozenset(registry.load_all())
-
-
-def _reason_for_no_run(value: PublishedValue) -> str | None:
-    if value.dataset.startswith("avg") or value.metric == "Performance (%)":
-        return "a mean over several data sets"
-    if "parameters" in value.metric:
-        return "a count, not a run"
-    if value.metric.startswith("Infer. Time"):
-        return "a time on the authors' machine"
-    return None
 
 
 @dataclass(frozen=True)

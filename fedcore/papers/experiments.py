@@ -11,9 +11,9 @@ from fedcore.files import ASSETS
 from fedcore.papers import library, printed_runs
 
 DEMO = "demo"
+"""Name of the preset that compares the four methods on embedded data."""
 DEMO_TIME = "one to two minutes on two CPU cores"
 """As pages and docs/ say it; docs/embedded.md has the measured CPU-seconds."""
-"""Name of the preset that compares the four methods on embedded data."""
 DEMO_FILE = ASSETS / "demo.toml"
 
 _PLACE = re.compile(r"/(table|figure)(\d+)")

@@ -35,11 +35,9 @@ class PrintedRule(_RunsPart):
 
     def is_about(self, value: object) -> bool:
         """Return whether the rule is about a ``PublishedValue``, whose module imports this one."""
-        for column in ("method", "dataset", "setting", "backbone"):
-            patterns = getattr(self, column)
-            if patterns and not library.matches(getattr(value, column), patterns):
-                return False
-        return True
+        columns = ("method", "dataset", "setting", "backbone")
+        named = ((getattr(self, column), getattr(value, column)) for column in columns)
+        return all(not patterns or library.matches(printed, patterns) for patterns, printed in named)
 
 
 class PrintedMethod(PrintedRule):
@@ -152,7 +150,9 @@ def _experiment(name: str, given: PrintedRuns, paper: Paper) -> Experiment:
         {"label": m, **given.entries[m]} if isinstance(m, str) else m for m in fields.get("methods", ())
     ]
     fields["reproduces"] = [{"paper": paper.key, **entry} for entry in fields.get("reproduces", ())]
-    fields["notes"] = _text(fields.get("notes", ""), given.texts)
+    fields["notes"] = fields.get("notes", "")
+    while (replaced := _replaced(fields["notes"], given.texts)) != fields["notes"]:
+        fields["notes"] = replaced
     try:
         return Experiment(**fields)
     except ValidationError as error:
@@ -174,12 +174,6 @@ def _merged(general: Mapping[str, Any], special: Mapping[str, Any]) -> dict[str,
         if isinstance(value, dict) and isinstance(general.get(key), dict)
     }
     return {**general, **special, **both}
-
-
-def _text(text: str, texts: Mapping[str, str]) -> str:
-    while (replaced := _replaced(text, texts)) != text:
-        text = replaced
-    return text
 
 
 def _replaced(text: str, texts: Mapping[str, str]) -> str:

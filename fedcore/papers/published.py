@@ -123,9 +123,14 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
         if std is not None and std < 0:
             raise FedLensError(f"{line}: std is {row['std']}; a spread is not negative", "std")
         found.append(PublishedValue(paper, **texts, value=value, std=std))
-        _require_per_cent(found[-1], line)
+        if _is_named_accuracy(found[-1]) and not 0 <= value <= 100:
+            raise FedLensError(
+                f"{line}: value is {value:g}, and {texts['metric']} is from 0 to 100 per cent; correct it, "
+                "or name another metric",
+                "value",
+            )
         first = places.setdefault(tuple(texts.values()), found[-1])
-        if first is not found[-1] and first != found[-1]:
+        if first != found[-1]:
             raise FedLensError(
                 f"{line}: the same cell as one above, which is {first.text}; give one of them another table, "
                 "setting, target or metric",
@@ -141,15 +146,6 @@ def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[Pub
 
 def _is_named_accuracy(value: PublishedValue) -> bool:
     return value.metric == "accuracy" or value.metric.endswith(" accuracy")
-
-
-def _require_per_cent(value: PublishedValue, line: str) -> None:
-    if _is_named_accuracy(value) and not 0 <= value.value <= 100:
-        raise FedLensError(
-            f"{line}: value is {value.value:g}, and {value.metric} is from 0 to 100 per cent; correct it, or "
-            "name another metric",
-            "value",
-        )
 
 
 def _refuse_shares(values: Sequence[PublishedValue], where: str) -> None:

@@ -11,6 +11,7 @@ from fedcore.papers import library
 from fedcore.papers.audits import across, fractions, parts
 from fedcore.papers.audits.kinds import KINDS, Finding
 from fedcore.papers.published import PublishedValue, load, load_all
+from fedcore.results.statistics import group_by
 
 __all__ = ["KINDS", "Finding", "findings", "findings_of", "inside"]
 
@@ -18,15 +19,12 @@ __all__ = ["KINDS", "Finding", "findings", "findings_of", "inside"]
 @library.cached
 def findings() -> dict[PublishedValue, tuple[Finding, ...]]:
     """Return the findings of all audits on all papers, by the value that they are about."""
-    found: list[Finding] = []
-    for paper in library.papers():
-        found += _inside_paper(paper)
-    found += across.identical(load_all())
-    found += across.far_apart(load_all())
-    by_value: dict[PublishedValue, tuple[Finding, ...]] = {}
-    for finding in found:
-        by_value[finding.value] = (*by_value.get(finding.value, ()), finding)
-    return by_value
+    found = [
+        *(finding for paper in library.papers() for finding in _inside_paper(paper)),
+        *across.identical(load_all()),
+        *across.far_apart(load_all()),
+    ]
+    return {value: tuple(of) for value, of in group_by(found, lambda finding: finding.value).items()}
 
 
 @library.cached_by_paper
@@ -35,7 +33,9 @@ def _inside_paper(paper: str) -> list[Finding]:
 
 
 def inside(values: Sequence[PublishedValue]) -> list[Finding]:
-    """Return the findings of the audits that need one source alone."""
+    """Return the findings of the audits that need one source alone, whose values these are."""
+    if not values:
+        return []
     return [
         *parts.means(values),
         *parts.combinations(values),

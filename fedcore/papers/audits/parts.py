@@ -49,18 +49,14 @@ def _harmonic(numbers: Sequence[float]) -> float:
     return len(numbers) / sum(1 / x for x in numbers) if all(x > 0 for x in numbers) else 0.0
 
 
-def _combined(numbers: Sequence[float]) -> float:
-    return (numbers[0] + _harmonic(numbers[1:])) / 2
-
-
-FORMULAS: dict[Formula, Callable[[Sequence[float]], float]] = {
-    "harmonic mean": _harmonic,
-    "mean of the first and the harmonic mean of the others": _combined,
+FORMULAS: dict[Formula, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "harmonic mean": ("the harmonic mean", _harmonic),
+    "mean of the first and the harmonic mean of the others": (
+        "the combined metric",
+        lambda numbers: (numbers[0] + _harmonic(numbers[1:])) / 2,
+    ),
 }
-SHORT: dict[Formula, str] = {
-    "harmonic mean": "the harmonic mean",
-    "mean of the first and the harmonic mean of the others": "the combined metric",
-}
+"""Formula -> its name in a sentence, and the rule."""
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -144,8 +140,6 @@ def _not_the_mean(average: PublishedValue, parts: Sequence[PublishedValue], what
 
 def combinations(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     """Yield harmonic means, and other metrics computed from metrics, that do not follow from their parts."""
-    if not values:
-        return
     paper = library.find(values[0].paper)
     formulas = {m: notes for m in dict.fromkeys(v.metric for v in values) if (notes := paper.metric(m)).parts}
     by_metric: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
@@ -167,11 +161,11 @@ def _does_not_combine(
     row: dict[str, PublishedValue], metric: str, notes: MetricNotes, values: Sequence[PublishedValue]
 ) -> Iterator[Finding]:
     printed, parts = row[metric], [row[part] for part in notes.parts]
-    rule = FORMULAS[notes.formula]
+    name, rule = FORMULAS[notes.formula]
     if follows(printed, parts, rule):
         return
     given = rule([part.value for part in parts])
-    named = f"{SHORT[notes.formula]} of {', '.join(f'{p.value:.2f}' for p in parts)} is {given:.2f}"
+    named = f"{name} of {', '.join(f'{p.value:.2f}' for p in parts)} is {given:.2f}"
     if is_average(printed.dataset):
         single = _averaged(printed, _same_row(printed, values))
         if len(single) > 1 and follows(printed, single, _mean):
@@ -189,14 +183,13 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
 
     These are the first k data sets of the source, in its order, if most rows of the table follow from them.
     """
-    if not values:
-        return
     paper = library.find(values[0].paper)
     unnamed = [v for v in values if v.dataset in literature.AVERAGES and paper.metric(v.metric).parts]
     datasets = list(dict.fromkeys(v.dataset for v in values if literature.dataset(v)))
     single = {(v.method, v.metric, v.dataset): v for v in reversed(values) if literature.dataset(v)}
     for column in _rows(unnamed, "method").values():
         notes = paper.metric(column[0].metric)
+        name, rule = FORMULAS[notes.formula]
         best: tuple[int, list[str], dict[PublishedValue, float]] = 0, [], {}
         for count in range(2, len(datasets) + 1):
             chosen, given, right = datasets[:count], {}, 0
@@ -204,7 +197,7 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
                 parts = [[single.get((value.method, part, d)) for d in chosen] for part in notes.parts]
                 if all(p is not None for row in parts for p in row):
                     mean = [_mean([p.value for p in row if p is not None]) for row in parts]
-                    given[value] = FORMULAS[notes.formula](mean)
+                    given[value] = rule(mean)
                     right += abs(given[value] - value.value) <= 2 * rounding(value) + 1e-9
             if right > best[0]:
                 best = right, chosen, given
@@ -215,7 +208,7 @@ def unstated_averages(values: Sequence[PublishedValue]) -> Iterator[Finding]:
             if abs(number - value.value) > 2 * rounding(value) + 1e-9:
                 yield Finding(
                     value, "does not follow",
-                    f"prints {value.value:.2f}, and {SHORT[notes.formula]} of the means over "
+                    f"prints {value.value:.2f}, and {name} of the means over "
                     f"{', '.join(chosen)} is {number:.2f}; {right} other rows of the table follow from these",
                 )  # fmt: skip
 
@@ -276,8 +269,6 @@ def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     A table is named if most of its rows of a method have the odd order, and those that have the usual one are
     rows that another table prints too.
     """
-    if not values:
-        return
     paper = library.find(values[0].paper)
     rows: dict[Key, dict[str, PublishedValue]] = defaultdict(dict)
     for value in values:

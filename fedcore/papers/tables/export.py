@@ -86,9 +86,12 @@ def _latex_panel(
     cells = [by_value[table.values[i]] for row in panel.rows for i in row.cells if i is not None]
     parts = (library.find(table.paper).title, table.title, panel.title)
     title = f"{tex(', '.join(filter(None, parts)))}: {tex(table.caption)}"
+    ours = r" (mean $\pm$ sample standard deviation, number of seeds)"
+    if any(c.status == "rehearsed" for c in cells):
+        ours += r", \textit{in italics: a rehearsal with a miniature model, no evidence}"
     lines = [
         r"\begin{table}",
-        rf"  \caption{{{title}. Each cell: as printed; ours{_ours_text(cells)}; difference.}}",
+        rf"  \caption{{{title}. Each cell: as printed; ours{ours}; difference.}}",
         rf"  \label{{tab:{table.name}-{number}}}",
         rf"  \begin{{tabular}}{{{'l' * width}{'c' * len(panel.columns)}}}",
         r"    \toprule",
@@ -111,13 +114,6 @@ def _latex_panel(
     for status, text in dict.fromkeys(reasons):
         lines.append(rf"  \par\smallskip{{\footnotesize {_MARKS.get(status, '')} {tex(text)}}}")
     return [*lines, r"\end{table}"]
-
-
-def _ours_text(cells: list[TableCell]) -> str:
-    measured = r" (mean $\pm$ sample standard deviation, number of seeds)"
-    if any(c.status == "rehearsed" for c in cells):
-        return measured + r", \textit{in italics: a rehearsal with a miniature model, no evidence}"
-    return measured
 
 
 def _heads(panel: PrintedPanel, width: int) -> list[str]:

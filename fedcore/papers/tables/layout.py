@@ -55,52 +55,34 @@ class PrintedTable:
         return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
 
 
-class Headings:
-    """The headings of each value of a table, from its fields and its position in the paper's file.
+def _headings(values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings], name: str) -> list[str]:
+    """Return one heading of each value: one of ``listed``, a field of the value or a part of it.
 
-    Args:
-        listed: headings that the paper's folder lists, by name (``TableNotes.headings``).
+    ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
+    does whose rows or panels are of one domain per data set.
     """
-
-    def __init__(self, values: Sequence[PublishedValue], listed: Mapping[str, ListedHeadings]) -> None:
-        self.values, self.listed = values, listed
-
-    def of(self, names: str) -> list[Heads]:
-        """Return the headings with these names of each value."""
-        columns = [self._column(name) for name in names.split()]
-        return list(zip(*columns, strict=True)) if columns else [()] * len(self.values)
-
-    def _column(self, name: str) -> list[str]:
-        """Return one heading of each value: a listed one, a field of the value or a part of it.
-
-        ``same_target`` and ``same_setting`` join the names at the same position of every data set, as a table
-        does whose rows or panels are of one domain per data set.
-        """
-        values = self.values
-        if name in self.listed:
-            return [self.listed[name].of(i) for i in range(len(values))]
-        if name == "target":
-            return ["Avg" if value.target == "avg" else value.target for value in values]
-        if name in ("partition", "similarity"):
-            return [value.setting.partition(", ")[0 if name == "partition" else 2] for value in values]
-        field = name.removeprefix("same_")
-        if field not in HEADINGS:
-            raise FedLensError(
-                f"{values[0].paper}, table {values[0].table}: no heading is called '{name}'; name one of the "
-                f"{', '.join(HEADINGS)}, or list it under [tables.{values[0].table}.headings]",
-                "tables",
-            )
-        if field == name:
-            return [str(getattr(value, name)) for value in values]
-        headings, names = self._column(field), {value.dataset: dict[str, None]() for value in values}
-        for value, heading in zip(values, headings, strict=True):
-            names[value.dataset][heading] = None
-        distinct = {dataset: list(of_dataset) for dataset, of_dataset in names.items()}
-        places = (
-            distinct[value.dataset].index(heading) for value, heading in zip(values, headings, strict=True)
+    if name in listed:
+        return [listed[name].of(i) for i in range(len(values))]
+    if name == "target":
+        return ["Avg" if value.target == "avg" else value.target for value in values]
+    if name in ("partition", "similarity"):
+        return [value.setting.partition(", ")[0 if name == "partition" else 2] for value in values]
+    field = name.removeprefix("same_")
+    if field not in HEADINGS:
+        raise FedLensError(
+            f"{values[0].paper}, table {values[0].table}: no heading is called '{name}'; name one of the "
+            f"{', '.join(HEADINGS)}, or list it under [tables.{values[0].table}.headings]",
+            "tables",
         )
-        between = " · " if field == "target" else ", "
-        return [between.join(dict.fromkeys(d[place] for d in distinct.values())) for place in places]
+    if field == name:
+        return [str(getattr(value, name)) for value in values]
+    headings = list(zip((value.dataset for value in values), _headings(values, listed, field), strict=True))
+    by_data: dict[str, list[str]] = {}
+    for dataset, heading in dict.fromkeys(headings):
+        by_data.setdefault(dataset, []).append(heading)
+    places = (by_data[dataset].index(heading) for dataset, heading in headings)
+    between = " · " if field == "target" else ", "
+    return [between.join(dict.fromkeys(of[place] for of in by_data.values())) for place in places]
 
 
 @library.cached
@@ -156,7 +138,6 @@ def _default_layout(values: Sequence[PublishedValue]) -> dict[str, str]:
 
 def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
     notes = paper.tables.get(table, TableNotes())
-    headings = Headings(values, notes.headings)
     layout = _default_layout(values)
     if notes.rows or notes.columns:
         layout |= {
@@ -164,11 +145,15 @@ def _table(paper: Paper, table: str, values: Sequence[PublishedValue]) -> Printe
             "rows": notes.rows or "method",
             "columns": notes.columns or "dataset",
         }
-    row_names, column_names = layout["rows"], layout["columns"]
+
+    def heads_of(names: str) -> list[Heads]:
+        columns = [_headings(values, notes.headings, name) for name in names.split()]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(values)
+
     panels: dict[Heads, list[int]] = {}
-    for i, heads in enumerate(headings.of(layout["panels"])):
+    for i, heads in enumerate(heads_of(layout["panels"])):
         panels.setdefault(heads, []).append(i)
-    place_in = list(zip(headings.of(row_names), headings.of(column_names), strict=True))
+    place_in = list(zip(heads_of(layout["rows"]), heads_of(layout["columns"]), strict=True))
     made = []
     for heads, members in panels.items():
         rows = _grouped(dict.fromkeys(place_in[i][0] for i in members))
