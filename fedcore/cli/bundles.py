@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    NOT_DONE,
-    Database,
-    ExperimentIds,
-    PairedTest,
-    ReportedRound,
-    RunFilter,
-    ask_to_run,
-    check_baseline,
-    command,
-    print_note,
-    writable,
-    write_file,
-)
+from fedcore.cli import common
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
@@ -34,16 +20,16 @@ DataFolders = Annotated[
 BundleFile = Annotated[Path, typer.Argument(metavar="BUNDLE", help="File of `fedlens bundle`")]
 
 
-@command("bundle")
+@common.command("bundle")
 def bundle(
-    ids: ExperimentIds,
+    ids: common.ExperimentIds,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="The bundle")],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
-    test: PairedTest = None,
-    rule: ReportedRound = "last",
-    where: RunFilter = "",
+    test: common.PairedTest = None,
+    rule: common.ReportedRound = "last",
+    where: common.RunFilter = "",
     title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Write the evidence of a comparison, for others to check.
 
@@ -54,19 +40,19 @@ def bundle(
     from fedcore.reports.checked import ComparisonChoices, checked_comparison
     from fedcore.store import Store
 
-    check_baseline(baseline, test)
+    common.check_baseline(baseline, test)
     choice = ComparisonChoices(rule, None, baseline, test or "t", where=where)
     with checked_comparison(Store(db), ids, choice) as checked:
         made = track(make(checked, title))
-    write_file(output, made.content)
+    common.write_file(output, made.content)
     for line in made.without_predictions:
-        print_note(f"counts only: {line}")
+        common.print_note(f"counts only: {line}")
     files, size = counted(len(made.manifest.files) + 1, "file"), len(made.content) / 1e6
     print(f"{output}: {files}, {size:.1f} MB, digest {made.manifest.digest}")
-    return DONE
+    return common.DONE
 
 
-@command("verify")
+@common.command("verify")
 def verify(bundle: BundleFile, data: DataFolders = None) -> int:
     """Recompute every number of a bundle from its predictions.
 
@@ -91,17 +77,17 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
         print("not verified completely: some counts have no predictions behind them")
     else:
         print("verified: every number follows from the predictions")
-    return DONE if verdict.holds else NOT_DONE
+    return common.DONE if verdict.holds else common.NOT_DONE
 
 
-@command("rerun")
+@common.command("rerun")
 def rerun(
     bundle: Annotated[
         Path,
         typer.Argument(metavar="BUNDLE|REPORT.html", help="File of `fedlens bundle`, or a report's page"),
     ],
     data: DataFolders = None,
-    db: Database = None,
+    db: common.Database = None,
     debug: bool = False,
 ) -> int:
     """Train the runs of a bundle again and compare the bits.
@@ -114,9 +100,9 @@ def rerun(
     from fedcore.store import Store
 
     source = again.read_source(bundle)
-    store = Store(writable(db))
+    store = Store(common.writable(db))
     files = again.write_methods(source.recipe, store.path.parent)
-    ask_to_run(list(files.values()))
+    common.ask_to_run(list(files.values()))
     again.load_methods(files.values())
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
@@ -124,19 +110,19 @@ def rerun(
         outcomes, status = train_here(
             store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
         )
-        if status != DONE:
+        if status != common.DONE:
             return status
         trained |= dict(zip(outcomes, part.recipes, strict=True))
     repeated = track(again.compare_runs(store, source, trained))
     for line in repeated.environments:
-        print_note(f"other environment: {line}")
+        common.print_note(f"other environment: {line}")
     for line in repeated.differences:
         print(f"! {line}")
     left_out = len(source.recipe.runs) - repeated.runs
     if left_out:
-        print_note(f"{counted(left_out, 'run')} recorded elsewhere cannot be trained again")
+        common.print_note(f"{counted(left_out, 'run')} recorded elsewhere cannot be trained again")
     if repeated.differences:
         print(f"{counted(len(repeated.differences), 'difference')} from what was recorded")
-        return NOT_DONE
+        return common.NOT_DONE
     print(f"{counted(repeated.runs, 'run')} repeated to the last bit, {counted(repeated.rounds, 'round')}")
-    return DONE
+    return common.DONE

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    Database,
-    ExperimentFile,
-    PresetName,
-    command,
-    load_experiment,
-    warn_of_damage,
-)
+from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import write_whole
 from fedcore.progress import counted
@@ -29,7 +21,7 @@ if TYPE_CHECKING:
     from fedcore.papers.reproductions import Reproduction
 
 
-@command("methods")
+@common.command("methods")
 def list_methods(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of the methods")] = None,
 ) -> int:
@@ -39,7 +31,7 @@ def list_methods(
     if name is None:
         for method, cls in registry.load_all().items():
             print(f"{method:<14} {cls.about.title:<18} {cls.about.source}")
-        return DONE
+        return common.DONE
     cls = registry.get(name, "name")
     print(f"# {cls.about.title} ({cls.about.source})\n# {cls.about.summary}\n")
     lines = {}
@@ -51,10 +43,10 @@ def list_methods(
     width = max(map(len, lines), default=0)
     for text, description in lines.items():
         print(f"{text:<{width}}  # {description}")
-    return DONE
+    return common.DONE
 
 
-@command("presets")
+@common.command("presets")
 def presets(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
@@ -76,7 +68,7 @@ def presets(
             print(f"{name + number:<42} {title}")
             for version in numbers[1:]:
                 print(f"    @{version.number} corrects @{version.number - 1}: {version.erratum}")
-        return DONE
+        return common.DONE
     files = {write / f"{name}.toml": experiments.preset(name) for name in wanted}
     for file in files:
         if file.exists():
@@ -89,20 +81,20 @@ def presets(
         message = f"cannot write to {write}: {error.strerror}; choose another folder"
         raise FedLensError(message, "write") from error
     print(f"{counted(len(files), 'file')} written to {write}")
-    return DONE
+    return common.DONE
 
 
-@command("published")
+@common.command("published")
 def published(
-    file: ExperimentFile = None,
-    preset: PresetName = None,
+    file: common.ExperimentFile = None,
+    preset: common.PresetName = None,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Count the published values that can be run here")
     ] = False,
     evidence: Annotated[
         bool, typer.Option("--evidence", help="List every comparable value with the evidence for it")
     ] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers import comparability as papers
@@ -117,12 +109,12 @@ def published(
         if evidence:
             texts.append(evidence_text(papers.evidence()))
         print("\n\n".join(texts))
-        return DONE
-    experiment = load_experiment(file, preset, db)
+        return common.DONE
+    experiment = common.load_experiment(file, preset, db)
     store = Store(db)
     print(reproductions_text(reproductions(store, experiment)))
-    warn_of_damage(store)
-    return DONE
+    common.warn_of_damage(store)
+    return common.DONE
 
 
 def coverage_text(tables: Mapping[tuple[str, str], Counter[CoverageColumn]]) -> str:

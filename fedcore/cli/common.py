@@ -202,10 +202,6 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
 
     Args:
         db: the database whose added papers have presets too; None for the default one.
-
-    Raises:
-        FedLensError: when neither or both were given, or when the one that was given does not exist.
-        NotAgreed: when the file names a method file to which the user does not agree.
     """
     from fedcore import config
     from fedcore.methods import consent, registry
@@ -227,13 +223,10 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
 
 
 def ask_to_run(files: Sequence[tuple[Path, str]]) -> None:
-    """Ask once whether method files may run, unless the user has agreed to all of them.
+    """Ask once whether method files may run, unless the user has agreed to all of them; raise ``NotAgreed``.
 
     Args:
         files: with the SHA-256 of what would run.
-
-    Raises:
-        NotAgreed: if the user does not agree, or cannot be asked.
     """
     from fedcore.methods import consent
 

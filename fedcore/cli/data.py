@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    Database,
-    DataColumns,
-    DataFolder,
-    ExperimentFile,
-    PresetName,
-    application,
-    command,
-    load_experiment,
-    print_note,
-)
+from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
@@ -32,21 +21,21 @@ MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
 
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
-application.add_typer(data, name="data")
+common.application.add_typer(data, name="data")
 
 
-@command("list", data)
+@common.command("list", data)
 def list_data_sets() -> int:
     """List the built-in data sets."""
     from fedcore.data import catalog
 
     for entry in catalog.entries():
         print(f"{entry.name:<18} {entry.title}")
-    return DONE
+    return common.DONE
 
 
-@command("get", data)
-def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: DataFolder = None) -> int:
+@common.command("get", data)
+def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: common.DataFolder = None) -> int:
     """Download a built-in data set, and read it as a run does."""
     from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog, downloads
@@ -63,12 +52,12 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: DataFolder =
             print(last, file=sys.stderr)
     images, warnings = with_preparation(lambda: catalog.load_checked(name, root))
     for warning in warnings:
-        print_note(warning)
+        common.print_note(warning)
     print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
-    return DONE
+    return common.DONE
 
 
-@command("check", data)
+@common.command("check", data)
 def check(
     path: Annotated[
         str,
@@ -76,8 +65,8 @@ def check(
             metavar="PATH|NAME", help="Folder, CSV list or saved data set, or a built-in one by its name"
         ),
     ],
-    root: DataFolder = None,
-    columns: DataColumns = None,
+    root: common.DataFolder = None,
+    columns: common.DataColumns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
 ) -> int:
     """Decode every image of a data set and list irregularities.
@@ -99,14 +88,14 @@ def check(
     print(report.model_dump_json() if json else report_text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")
-    return DONE
+    return common.DONE
 
 
-@command("encode", data)
+@common.command("encode", data)
 def encode(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, as an experiment names it")],
-    root: DataFolder = None,
-    columns: DataColumns = None,
+    root: common.DataFolder = None,
+    columns: common.DataColumns = None,
     decode: Annotated[
         Literal["full", "draft"], typer.Option(help="draft: decode large JPEG images at a lower resolution")
     ] = "full",
@@ -118,7 +107,7 @@ def encode(
     reads: Annotated[
         str, typer.Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
     ] = "embedding",
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Encode a data set before any run needs it."""
     from fedcore import config
@@ -133,12 +122,12 @@ def encode(
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
     images, warnings = with_preparation(lambda: read_images(wanted, backbone_spec(backbone).image_size))
     for warning in warnings:
-        print_note(warning)
+        common.print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
-    track(encodings.encode(encoder, images, reads, folder, note=print_note))
+    track(encodings.encode(encoder, images, reads, folder, note=common.print_note))
     print(f"{counted(len(images), 'image')} of {images.name} encoded with {backbone}")
-    return DONE
+    return common.DONE
 
 
 def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -170,8 +159,8 @@ def report_text(report: CheckReport) -> str:
     return "\n".join(lines)
 
 
-@command("partition", data)
-def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
+@common.command("partition", data)
+def partition(file: common.ExperimentFile = None, preset: common.PresetName = None) -> int:
     """Show how an experiment's data is divided among its clients, for each held-out domain.
 
     The last line of a table says how much the clients' labels differ.
@@ -179,7 +168,7 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
 
-    experiment = load_experiment(file, preset)
+    experiment = common.load_experiment(file, preset)
     planned = with_preparation(lambda: plan(experiment))
     folds = list(dict.fromkeys(run.held_out for run in planned.runs))
     if folds == [None]:
@@ -190,8 +179,8 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
             _print_clients(plan(experiment.model_copy(update={"held_out": (held_out,)})))
             print()
     for warning in planned.warnings:
-        print_note(warning)
-    return DONE
+        common.print_note(warning)
+    return common.DONE
 
 
 def _print_clients(planned: Plan) -> None:

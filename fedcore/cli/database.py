@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.common import DONE, NOT_DONE, Database, command, writable
+from fedcore.cli import common
 from fedcore.config.models import KeepCheckpoints
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
 
 
-@command("doctor")
+@common.command("doctor")
 def doctor(
     mend: Annotated[
         bool,
@@ -22,7 +22,7 @@ def doctor(
             "--mend", help="Delete leftovers and files that are damaged beyond use, and end dead jobs"
         ),
     ] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Check the database and the files beside it.
 
@@ -42,15 +42,15 @@ def doctor(
     if remaining:
         advice = "" if mend else "; `fedlens doctor --mend` deletes leftovers and ends dead jobs"
         print(f"{counted(remaining, 'finding')}{advice}")
-    return NOT_DONE if remaining else DONE
+    return common.NOT_DONE if remaining else common.DONE
 
 
-@command("backup")
+@common.command("backup")
 def backup(
     target: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="A new file (default: beside the database)")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Copy the database while it is in use, and check the copy.
 
@@ -62,13 +62,13 @@ def backup(
     file = None if target is None else user_path(target, "target").resolve()
     copy = back_up(resolve(db), file)
     print(f"{copy} ({copy.stat().st_size / 1e6:.1f} MB)")
-    return DONE
+    return common.DONE
 
 
-@command("restore")
+@common.command("restore")
 def restore(
     backup: Annotated[Path, typer.Argument(metavar="FILE", help="A backup, or any database of FedLens")],
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Replace the database by a backup.
 
@@ -89,17 +89,17 @@ def restore(
             exit_reason=lambda owner: "it was running when the backup was made", table=table, gone=owners
         )
     print(f"{store.path} is now {backup}" + (f"; the replaced database is {before}" if before else ""))
-    return DONE
+    return common.DONE
 
 
-@command("vacuum")
-def vacuum(db: Database = None) -> int:
+@common.command("vacuum")
+def vacuum(db: common.Database = None) -> int:
     """Shrink the database after deletions."""
     from fedcore.store import backup as backups
 
-    before, after = backups.vacuum(writable(db))
+    before, after = backups.vacuum(common.writable(db))
     print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
-    return DONE
+    return common.DONE
 
 
 def _refuse_while_running(db: Path) -> None:
@@ -117,7 +117,7 @@ def _refuse_while_running(db: Path) -> None:
         raise FedLensError(f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db")
 
 
-@command("checkpoints")
+@common.command("checkpoints")
 def checkpoints(
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs (default: all)")] = None,
     keep: Annotated[
@@ -131,7 +131,7 @@ def checkpoints(
         ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete what is shown")] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """List the checkpoints of finished runs, or delete some.
 
@@ -144,7 +144,7 @@ def checkpoints(
     selects = keep is not None or quota is not None
     if delete and not selects:
         raise FedLensError("say what to keep: --keep last, best or none, or --quota GB", "delete")
-    store = Store(writable(db) if delete else db)
+    store = Store(common.writable(db) if delete else db)
     limit = None if quota is None else quota * 1e9
     if selects:
         listed = retention.surplus(store, keep or "none", limit, ids or ())
@@ -167,4 +167,4 @@ def checkpoints(
             f"{size_text(rest)} remain, more than the quota: encodings, logs and what unfinished runs need; "
             "encodings can be deleted on the page Data & models"
         )
-    return DONE
+    return common.DONE

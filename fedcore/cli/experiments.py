@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    INTERRUPTED,
-    NOT_DONE,
-    Database,
-    ExperimentFile,
-    NoWorker,
-    OfExperiments,
-    Over,
-    PresetName,
-    RayAddress,
-    RunFilter,
-    RunIds,
-    command,
-    load_experiment,
-    print_note,
-    refuse_if,
-    warn_of_damage,
-    writable,
-)
+from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.progress import counted
 
@@ -38,10 +19,10 @@ if TYPE_CHECKING:
     from fedcore.store import Store
 
 
-@command("run")
+@common.command("run")
 def run(
-    file: ExperimentFile = None,
-    preset: PresetName = None,
+    file: common.ExperimentFile = None,
+    preset: common.PresetName = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="The preset demo, which needs no data, weights or network")
     ] = False,
@@ -58,13 +39,13 @@ def run(
     queue: Annotated[
         bool, typer.Option("--queue", help="Queue the runs for the worker instead of training here")
     ] = False,
-    no_worker: NoWorker = False,
+    no_worker: common.NoWorker = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
     ] = None,
-    over: Over = None,
-    ray: RayAddress = None,
-    db: Database = None,
+    over: common.Over = None,
+    ray: common.RayAddress = None,
+    db: common.Database = None,
     debug: bool = False,
 ) -> int:
     """Train an experiment here, with progress bars."""
@@ -76,15 +57,17 @@ def run(
     from fedcore.papers.mini import mini
     from fedcore.store import Store
 
-    refuse_if(demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo")
-    refuse_if(
+    common.refuse_if(
+        demo and preset is not None, "--demo is a preset; give either --demo or --preset", "demo"
+    )
+    common.refuse_if(
         over is not None and queue, "--over trains here, and --queue does not; give one of them", "over"
     )
     no_devices = "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster"
-    refuse_if(ray is not None and over is None, no_devices, "ray")
+    common.refuse_if(ray is not None and over is None, no_devices, "ray")
     no_queue = "--no-worker needs --queue: without it the runs train here"
-    refuse_if(no_worker and not queue, no_queue, "no-worker")
-    experiment = load_experiment(file, DEMO if demo else preset, db)
+    common.refuse_if(no_worker and not queue, no_queue, "no-worker")
+    experiment = common.load_experiment(file, DEMO if demo else preset, db)
     changes: dict[str, object] = {"seeds": seed} if seed else {}
     if root is not None:
         changes["data"] = {**experiment.data.model_dump(), "root": root}
@@ -94,11 +77,11 @@ def run(
         experiment = mini(experiment)
     checked = with_preparation(lambda: plan(experiment))
     for warning in (*checked.warnings, *(f"search of {space}" for space in checked.spaces)):
-        print_note(warning)
-    store = Store(writable(db))
+        common.print_note(warning)
+    store = Store(common.writable(db))
     disk = forecast.disk(store.path, forecast.precedents(store.path), checked)
     if lack := forecast.lack_of_room(store.path, disk):
-        print_note(lack)
+        common.print_note(lack)
     if not queue:
         handler = None if over is None else process.spread_over(over, device, ray)
         return train_here(store, experiment, checked.runs, device, handler, debug)[1]
@@ -107,7 +90,7 @@ def run(
         jobs.ensure_worker(store)
     later = f", {counted(len(checked.later), 'run')} to follow when they have ended" if checked.later else ""
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} queued{later}")
-    return DONE
+    return common.DONE
 
 
 def train_here(
@@ -122,13 +105,15 @@ def train_here(
     from fedcore.cli.progress import RunBars
     from fedcore.config.tuning import is_draw
     from fedcore.jobs.process import run_local
+    from fedcore.results.search import methods_of
 
     with RunBars() as bars:
         experiment_id, outcomes = run_local(
             store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
         )
-    for text in _searched(store, outcomes):
-        print(text)
+    if experiment.tuning is not None:
+        for found in methods_of(store, store.experiments.get(experiment_id)):
+            print(f"experiment {experiment_id}: {found.label}: {found.text}")
     for row in store.runs.get(outcomes):
         if row.state == "done" and is_draw(store.runs.config(row.id)):
             continue
@@ -143,28 +128,14 @@ def train_here(
             kind = "error" if row.state == "failed" else "note"
             print(f"{kind}: run {row.id}: {row.status_text}", file=sys.stderr)
     print(f"experiment {experiment_id} in {store.path}")
-    warn_of_damage(store)
+    common.warn_of_damage(store)
     if all(state == "done" for state in outcomes.values()):
-        return outcomes, DONE
-    return outcomes, INTERRUPTED if "stopped" in outcomes.values() else NOT_DONE
+        return outcomes, common.DONE
+    return outcomes, common.INTERRUPTED if "stopped" in outcomes.values() else common.NOT_DONE
 
 
-def _searched(store: Store, run_ids: Iterable[int]) -> list[str]:
-    """Return the values that the searches among some runs have selected, a line per method."""
-    from fedcore.results.search import methods_of
-
-    experiments = dict.fromkeys(run.experiment_id for run in store.runs.get(run_ids))
-    rows = (store.experiments.get(number) for number in experiments)
-    return [
-        f"experiment {row.id}: {found.label}: {found.text}"
-        for row in rows
-        if row.config.tuning is not None
-        for found in methods_of(store, row)
-    ]
-
-
-@command("list")
-def list_experiments(where: RunFilter = "", db: Database = None) -> int:
+@common.command("list")
+def list_experiments(where: common.RunFilter = "", db: common.Database = None) -> int:
     """List the experiments and their runs."""
     from fedcore.results import run_filter
     from fedcore.store import Store, database
@@ -179,7 +150,9 @@ def list_experiments(where: RunFilter = "", db: Database = None) -> int:
         configs = store.runs.configs(runs, skip_damaged=True)
         selected = run_filter.select(where, run_filter.run_records([runs[i] for i in configs], configs))
         for run_id in runs.keys() - configs.keys():
-            print_note(f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`")
+            common.print_note(
+                f"the config of run {run_id} is damaged, so no filter finds it; see `fedlens doctor`"
+            )
     for row in rows:
         if where and not selected.intersection(run.id for run in row.runs):
             continue
@@ -194,24 +167,24 @@ def list_experiments(where: RunFilter = "", db: Database = None) -> int:
                 f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
                 f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
             )
-    warn_of_damage(store)
-    return DONE
+    common.warn_of_damage(store)
+    return common.DONE
 
 
-@command("stop")
+@common.command("stop")
 def stop(
-    ids: RunIds,
-    experiment: OfExperiments = False,
+    ids: common.RunIds,
+    experiment: common.OfExperiments = False,
     kill: Annotated[
         bool, typer.Option("--kill", help="Kill the process of a run that did not obey a stop")
     ] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Stop runs between two steps; they can be resumed."""
     from fedcore.jobs import force_stop
     from fedcore.store import Store
 
-    run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
+    run_ids, store = _run_ids(ids, experiment, db), Store(common.writable(db))
     if kill:
         killed = [i for i in run_ids if force_stop(store, i)]
         return _report(run_ids, killed, "killed", "had no process", experiment)
@@ -219,15 +192,15 @@ def stop(
     return _report(run_ids, stopped, "asked to stop", "is neither queued nor running", experiment)
 
 
-@command("resume")
+@common.command("resume")
 def resume(
-    ids: RunIds,
-    experiment: OfExperiments = False,
+    ids: common.RunIds,
+    experiment: common.OfExperiments = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Start from the beginning: delete what the runs recorded")
     ] = False,
-    no_worker: NoWorker = False,
-    db: Database = None,
+    no_worker: common.NoWorker = False,
+    db: common.Database = None,
 ) -> int:
     """Queue stopped, interrupted or failed runs again.
 
@@ -236,23 +209,23 @@ def resume(
     from fedcore import jobs
     from fedcore.store import Store
 
-    run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
+    run_ids, store = _run_ids(ids, experiment, db), Store(common.writable(db))
     store.jobs.reconcile()
     changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
     if not no_worker:
         jobs.ensure_worker(store)
     if experiment and not changed:  # a script that resumes an experiment may find it done
         print("nothing to resume: no run is stopped, interrupted or failed")
-        return DONE
+        return common.DONE
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed", experiment)
 
 
-@command("delete")
+@common.command("delete")
 def delete(
-    ids: RunIds,
-    experiment: OfExperiments = False,
+    ids: common.RunIds,
+    experiment: common.OfExperiments = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking")] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Delete runs or experiments for good.
 
@@ -262,7 +235,7 @@ def delete(
     """
     from fedcore.store import Store
 
-    store = Store(writable(db))
+    store = Store(common.writable(db))
     ids = list(dict.fromkeys(ids))
     runs = store.runs.get(_run_ids(ids, experiment, db))
     what = counted(len(runs), "run")
@@ -276,15 +249,15 @@ def delete(
     if not yes and not sys.stdin.isatty():
         raise FedLensError(f"nothing was deleted: {what}; confirm it, or give --yes", "yes")
     if not yes and not typer.confirm(question, err=True):
-        print_note("nothing was deleted")
-        return NOT_DONE
+        common.print_note("nothing was deleted")
+        return common.NOT_DONE
     if experiment:
         for number in ids:
             store.experiments.delete(number)
     else:
         store.runs.delete(ids)
     print(f"deleted: {what}")
-    return DONE
+    return common.DONE
 
 
 def _report(
@@ -300,7 +273,7 @@ def _report(
     unchanged = [run_id for run_id in meant if run_id not in changed]
     for run_id in unchanged:
         print(f"error: run {run_id} {not_done}", file=sys.stderr)
-    return NOT_DONE if unchanged else DONE
+    return common.NOT_DONE if unchanged else common.DONE
 
 
 def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    INTERRUPTED,
-    NOT_DONE,
-    Database,
-    application,
-    command,
-    refuse_if,
-    writable,
-)
+from fedcore.cli import common
 from fedcore.errors import FedLensError, did_you_mean
 from fedcore.files import user_path
 from fedcore.progress import counted
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
     from fedcore.papers.tables.layout import PrintedTable
 
 papers = typer.Typer(help="List, add, remove or audit papers with printed values.")
-application.add_typer(papers, name="papers")
+common.application.add_typer(papers, name="papers")
 
 
 def _use(db: Path | None) -> Path:
@@ -44,8 +35,8 @@ def _use(db: Path | None) -> Path:
     return path
 
 
-@command("list", papers)
-def list_papers(db: Database = None) -> int:
+@common.command("list", papers)
+def list_papers(db: common.Database = None) -> int:
     """List the papers, with the number of their values."""
     from fedcore.papers import library
     from fedcore.papers.published import load
@@ -54,13 +45,13 @@ def list_papers(db: Database = None) -> int:
     for key, paper in library.papers().items():
         added = "" if paper.ships else f"  added, {paper.folder}"
         print(f"{key:<24} {len(load(key)):>5}  {paper.kind:<12}  {paper.title}, {paper.citation}{added}")
-    return DONE
+    return common.DONE
 
 
-@command("add", papers)
+@common.command("add", papers)
 def add(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with paper.toml and values.csv")],
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Check a paper's folder, copy it beside the database, and audit its values."""
     from fedcore.papers import adding
@@ -71,26 +62,26 @@ def add(
     for finding in found:
         print(f"{finding.kind}: {finding.value.source}, {finding.value.cell}: {finding.text}")
     print(f"{paper.title}: {counted(len(load(paper.key)), 'value')} added, {counted(len(found), 'finding')}")
-    return DONE
+    return common.DONE
 
 
-@command("remove", papers)
+@common.command("remove", papers)
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An added paper")], db: Database = None
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An added paper")], db: common.Database = None
 ) -> int:
     """Delete a paper that was added to the database."""
     from fedcore.papers import adding
 
     adding.remove(name, _use(db))
-    return DONE
+    return common.DONE
 
 
-@command("pairs", papers)
+@common.command("pairs", papers)
 def pairs(
     of: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only pairs that two of these papers print")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """List the pairs of baseline and data set that more than one source prints."""
     from fedcore.papers import library, literature
@@ -105,14 +96,14 @@ def pairs(
         print(pair.text)
     count = counted(len(found), "pair")
     print(f"{count} of baseline and data set printed by more than one source")
-    return DONE
+    return common.DONE
 
 
-@command("pair", papers)
+@common.command("pair", papers)
 def pair(
     baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
     dataset: Annotated[str, typer.Argument(metavar="DATASET")],
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Show what every source prints for a baseline on a data set, and in which setting."""
     from fedcore.papers import audits, library, literature
@@ -135,13 +126,13 @@ def pair(
         )
         for finding in audits.findings_of(value):
             print(f"{'':>15}  {finding.kind}: {finding.text}")
-    return DONE
+    return common.DONE
 
 
-@command("audit", papers)
+@common.command("audit", papers)
 def audit(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One paper (default: all)")] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """List what the audits find; the exit status is 1 if they find something in the named paper."""
     from fedcore.papers import audits, library
@@ -156,7 +147,7 @@ def audit(
     for kind, meaning in audits.KINDS.items():
         if counts[kind]:
             print(f"{counts[kind]:>5} {kind}: {meaning}")
-    return NOT_DONE if found and name is not None else DONE
+    return common.NOT_DONE if found and name is not None else common.DONE
 
 
 def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> list[PublishedValue]:
@@ -177,7 +168,7 @@ def _printed(table: PrintedTable, named: Mapping[str, Sequence[str] | None]) -> 
 _ONLY = "Only this {} as printed; may be repeated"
 
 
-@command("readings", papers)
+@common.command("readings", papers)
 def readings(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table, such as fedot-1")],
     dataset: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ONLY.format("data set"))] = None,
@@ -189,7 +180,7 @@ def readings(
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Sample this many of more readings")] = 128,
     run: Annotated[bool, typer.Option("--run", help="First train the missing runs here")] = False,
     queue: Annotated[bool, typer.Option("--queue", help="Queue the missing runs for the worker")] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Read a table in every way that its paper leaves open: what moves values, and whether ranks survive."""
     from fedcore import jobs
@@ -201,7 +192,7 @@ def readings(
     from fedcore.papers.tables.sources import Availability, find_available
     from fedcore.store import Store
 
-    refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
+    common.refuse_if(run and queue, "--run trains here, and --queue does not; give one of them", "queue")
     path = _use(db)
     tables = {shown.name: shown for shown in all_tables()}
     if table not in tables:
@@ -226,23 +217,23 @@ def readings(
     missing = sum(len(wanted.wanted) for wanted in fillings)
     count = sum(len(space.readings) for space in spaces)
     print(f"{counted(count, 'reading')}, {counted(missing, 'run')} missing")
-    status = DONE
+    status = common.DONE
     if (run or queue) and fillings:
-        store = Store(writable(db))
+        store = Store(common.writable(db))
         if lacks := [lack for f in fillings for lack in f.lacks if lack.kind == "data"]:
             raise FedLensError(f"this machine lacks {lacks[0].text}; {lacks[0].how}", "table")
         for wanted in fillings:
             planned = wanted.reduced(with_preparation(partial(plan, wanted.experiment)))
             if run:
                 _, ended = train_here(store, wanted.experiment, planned.runs, None, None, False)
-                if ended == INTERRUPTED:
-                    return INTERRUPTED
+                if ended == common.INTERRUPTED:
+                    return common.INTERRUPTED
                 status = max(status, ended)
             else:
                 filling.queue(store, [(wanted, planned)])
         if queue:
             jobs.ensure_worker(store)
-            return DONE
+            return common.DONE
         recorded = multiverse.recorded_runs(store, rehearsal)
     for space in spaces:
         for line in multiverse.report(space.read(recorded)):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TypeVar
 
 from rich import progress as rich
@@ -14,9 +13,9 @@ from rich.console import Console
 
 from fedcore.cli.common import printable, printable_output
 from fedcore.config import RunConfig
-from fedcore.progress import Progress, Work, counted, result_of
+from fedcore.progress import Progress, Work, counted, prepare_then, result_of
 from fedcore.records.codes import AFTER_AGGREGATION, TEST
-from fedcore.records.events import Cell, Event, Notice, RoundFinished, Started
+from fedcore.records.events import Event, Notice, RoundFinished, Started
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
@@ -47,70 +46,56 @@ def _terminal() -> Console:
     return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
 
 
-class RunBars:
+class RunBars(_Bars):
     """One bar per run, with the rounds done and the latest personal test accuracy."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or _terminal()
-        self._progress = _Bars(
-            self._console,
+        super().__init__(
+            console or _terminal(),
             rich.TextColumn("{task.description:<28}", markup=False),
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
             rich.TimeElapsedColumn(),
             rich.TextColumn("{task.fields[status]}", markup=False),
         )
-        self._tasks: dict[int, rich.TaskID] = {}
+        self._bars: dict[int, rich.TaskID] = {}
         self._names: dict[int, str] = {}
-
-    def __enter__(self) -> RunBars:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def add_runs(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
             self._names[run_id] = printable(name + (f", without {run.held_out}" if run.held_out else ""))
-            self._tasks[run_id] = self._progress.add_task(
+            self._bars[run_id] = self.add_task(
                 self._names[run_id], total=max(1, run.rounds), start=False, status=""
             )
         self._line(f"experiment {experiment_id}: {counted(len(runs), 'run')}")
 
     def show(self, run_id: int, event: Event) -> None:
-        task = self._tasks[run_id]
+        task = self._bars[run_id]
         if isinstance(event, Started):
-            self._progress.start_task(task)
-            self._progress.update(task, total=max(1, event.rounds_total), status="")
+            self.start_task(task)
+            self.update(task, total=max(1, event.rounds_total), status="")
         elif isinstance(event, Progress):
-            self._progress.start_task(task)
-            self._progress.update(task, status=printable(f"{event.message} {event.done}/{event.total}"))
+            self.start_task(task)
+            self.update(task, status=printable(f"{event.message} {event.done}/{event.total}"))
         elif isinstance(event, Notice):
             line = f"{self._names[run_id]}: {printable(event.message)}"
-            self._console.print(line, highlight=False, markup=False)
+            self.console.print(line, highlight=False, markup=False)
         elif isinstance(event, RoundFinished):
-            accuracy = _personal_accuracy(event.cells)
-            self._progress.update(task, completed=event.round)
+            shares = [
+                c.correct / c.total
+                for c in event.cells
+                if c.split == TEST and c.stage == AFTER_AGGREGATION and c.model == c.test_set
+            ]
+            accuracy = f"{100 * sum(shares) / len(shares):.1f} %" if shares else ""
+            self.update(task, completed=event.round)
             if accuracy:
-                self._progress.update(task, status=accuracy)
+                self.update(task, status=accuracy)
             self._line(f"{self._names[run_id]}: round {event.round}  {accuracy}")
 
     def _line(self, text: str) -> None:
-        if not self._console.is_terminal:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-
-def _personal_accuracy(cells: Iterable[Cell]) -> str:
-    accuracies = [
-        c.correct / c.total
-        for c in cells
-        if c.split == TEST and c.stage == AFTER_AGGREGATION and c.model == c.test_set
-    ]
-    return f"{100 * sum(accuracies) / len(accuracies):.1f} %" if accuracies else ""
+        if not self.console.is_terminal:
+            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
@@ -143,6 +128,4 @@ def track(work: Work[_Result], console: Console | None = None) -> _Result:
 
 def with_preparation(attempt: Callable[[], _Result]) -> _Result:
     """Use a data set, with a bar if it must be unpacked, converted or measured first."""
-    from fedcore.progress import prepare_then
-
     return track(prepare_then(attempt))

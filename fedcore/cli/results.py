@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.common import (
-    DONE,
-    Database,
-    ExperimentFile,
-    ExperimentIds,
-    PairedTest,
-    PresetName,
-    ReportedRound,
-    RunFilter,
-    check_baseline,
-    command,
-    load_experiment,
-    refuse_if,
-    write_data,
-    write_file,
-)
+from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import user_path
 from fedcore.progress import counted
@@ -35,9 +20,9 @@ if TYPE_CHECKING:
 HTML_SUFFIXES = (".html", ".htm")
 
 
-@command("export")
+@common.command("export")
 def export(
-    ids: ExperimentIds,
+    ids: common.ExperimentIds,
     table: Annotated[
         Literal["summary", "domains", "configs", "breakdowns", "costs", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
@@ -58,13 +43,13 @@ def export(
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="Method to compare with (summary as csv)")
     ] = None,
-    test: PairedTest = None,
-    rule: ReportedRound = "last",
+    test: common.PairedTest = None,
+    rule: common.ReportedRound = "last",
     digits: Annotated[
         int | None, typer.Option("--decimals", min=0, max=6, help="Decimals of the LaTeX table (default: 2)")
     ] = None,
-    where: RunFilter = "",
-    db: Database = None,
+    where: common.RunFilter = "",
+    db: common.Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
     from fedcore.reports.checked import SUFFIXES, WRITERS, ComparisonChoices, checked_comparison
@@ -75,7 +60,7 @@ def export(
     if table == "experiment" or suffix == ".json":
         format = format or "json"
     format = format or ("latex" if suffix == ".tex" else "csv")
-    check_baseline(baseline, test)
+    common.check_baseline(baseline, test)
     if baseline is not None and table != "summary":
         raise FedLensError("only the summary compares with a baseline", "baseline")
     if digits is not None and format != "latex":
@@ -91,33 +76,33 @@ def export(
     )
     with checked_comparison(Store(db), ids, choice) as checked:
         if output is None:
-            write_data(write(checked))
-            return DONE
+            common.write_data(write(checked))
+            return common.DONE
         path = user_path(output, "output")
         is_folder = path.is_dir() or output.endswith(("/", os.sep))
         if is_folder:
             path = path / file_name(checked.comparison.experiments, table, SUFFIXES[format])
-        write_file(path, (part.encode() for part in write(checked)), make_folder=is_folder)
-    return DONE
+        common.write_file(path, (part.encode() for part in write(checked)), make_folder=is_folder)
+    return common.DONE
 
 
-@command("report")
+@common.command("report")
 def report(
-    ids: ExperimentIds,
+    ids: common.ExperimentIds,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
     ],
     baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
-    test: PairedTest = None,
+    test: common.PairedTest = None,
     metric: Annotated[
         str | None, typer.Option(help="Metric of the differences (default: the first of the table)")
     ] = None,
-    rule: ReportedRound = "last",
+    rule: common.ReportedRound = "last",
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Include runs that have not done all their rounds")
     ] = False,
-    where: RunFilter = "",
+    where: common.RunFilter = "",
     title: Annotated[str, typer.Option(help="Title (default: the names of the experiments)")] = "",
     notes: Annotated[
         str | None, typer.Option(metavar="TEXT|@FILE", help="Text below the title, or @ and its file")
@@ -126,7 +111,7 @@ def report(
         str | None,
         typer.Option(metavar="NAMES", help="Parts of the page, separated by commas (default: all)"),
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Write a comparison as one HTML file, or a folder for a paper.
 
@@ -138,7 +123,7 @@ def report(
     from fedcore.reports.page import report_html
     from fedcore.store import Store
 
-    check_baseline(baseline, test)
+    common.check_baseline(baseline, test)
     by = None if metric is None else _metric(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
@@ -149,11 +134,11 @@ def report(
         page = report_html(read_report(checked, wording)) if is_page else ""
         files = {} if is_page else report_files(checked, wording)
     if is_page:
-        write_file(output, page.encode())
+        common.write_file(output, page.encode())
     else:
         write_folder(files, output)
     print(f"report of {names} in {output}")
-    return DONE
+    return common.DONE
 
 
 def _metric(name: str) -> Metric:
@@ -176,14 +161,14 @@ def _notes(given: str) -> str:
         raise FedLensError(f"cannot read {path}: {error}; name a text file in UTF-8", "notes") from error
 
 
-@command("flops")
+@common.command("flops")
 def flops(
-    file: ExperimentFile = None,
-    preset: PresetName = None,
+    file: common.ExperimentFile = None,
+    preset: common.PresetName = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Count the operations of each method's first round.
 
@@ -195,7 +180,7 @@ def flops(
     from fedcore.engine.plan import plan
     from fedcore.store import Store
 
-    planned = with_preparation(lambda: plan(load_experiment(file, preset, db)))
+    planned = with_preparation(lambda: plan(common.load_experiment(file, preset, db)))
     artifacts = Store(db).artifacts
     first = {run.model_dump_json(exclude={"seed", "held_out"}): run for run in reversed(planned.runs)}
     print(f"{'method':<28}{'GFLOP a round':>14}{'clients':>9}{'steps':>7}{'GFLOP a step':>14}  mostly")
@@ -207,10 +192,10 @@ def flops(
             f"{run.method.label or run.method.name:<28}{found.total / 1e9:>14,.4g}{found.clients:>9,}"
             f"{found.steps:>7,}{each:>14,.4g}  {most}"
         )
-    return DONE
+    return common.DONE
 
 
-@command("import")
+@common.command("import")
 def import_results(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json|BUNDLE.zip")],
     experiment: Annotated[
@@ -223,7 +208,7 @@ def import_results(
     dataset: Annotated[
         str | None, typer.Option(help="For a CSV file: the data set of the results (default: own data)")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Record results from a CSV or JSON file, or from a bundle.
 
@@ -236,7 +221,9 @@ def import_results(
 
     if file.suffix.lower() in (".json", ".zip"):
         for field, value in (("experiment", experiment), ("dataset", dataset)):
-            refuse_if(value is not None, "leave this out: the file names its experiments and data", field)
+            common.refuse_if(
+                value is not None, "leave this out: the file names its experiments and data", field
+            )
         if file.suffix.lower() == ".json":
             return _print_merged(Store(db).imports.json(file))
         from fedcore.bundles.archive import open_bundle
@@ -246,24 +233,26 @@ def import_results(
     if experiment is not None:
         created = Store(db).imports.csv(file, experiment, dataset or "own data")
     elif protocol := protocol_of_board(file):
-        refuse_if(dataset is not None, f"leave this out: the file follows the protocol {protocol}", "dataset")
+        common.refuse_if(
+            dataset is not None, f"leave this out: the file follows the protocol {protocol}", "dataset"
+        )
         setting = expand(preset(protocol).model_copy(update={"held_out": ()}))[0]
         created = Store(db).imports.csv(file, f"{protocol}, imported", None, protocol, setting)
     else:
         raise FedLensError("name the experiment to which the runs of a CSV file belong", "experiment")
     print(f"experiment {created.experiment_id}: {counted(len(created.run_ids), 'run')} recorded")
-    return DONE
+    return common.DONE
 
 
-@command("leaderboard")
+@common.command("leaderboard")
 def leaderboard(
-    ids: ExperimentIds,
+    ids: common.ExperimentIds,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="File (default: print it)")
     ] = None,
-    rule: ReportedRound = "last",
-    where: RunFilter = "",
-    db: Database = None,
+    rule: common.ReportedRound = "last",
+    where: common.RunFilter = "",
+    db: common.Database = None,
 ) -> int:
     """Write the rows of one setting as CSV for another FedLens.
 
@@ -276,22 +265,22 @@ def leaderboard(
     with checked_comparison(Store(db), ids, ComparisonChoices(rule, where=where)) as checked:
         text = leaderboard_csv(checked.store, checked.comparison)
     _write_or_print(output, text)
-    return DONE
+    return common.DONE
 
 
-@command("hub")
+@common.command("hub")
 def hub(
-    ids: ExperimentIds,
+    ids: common.ExperimentIds,
     row: Annotated[str, typer.Option(metavar="NAME", help="Row of the table whose value is written")],
     dataset: Annotated[str, typer.Option(metavar="ORG/NAME", help="Id of the benchmark on the hub")],
     task: Annotated[str, typer.Option(metavar="ID", help="Id of the task in the benchmark's eval.yaml")],
     metric: Annotated[str, typer.Option(help="Metric of the value")] = "personal",
-    rule: ReportedRound = "last",
+    rule: common.ReportedRound = "last",
     url: Annotated[str, typer.Option(metavar="URL", help="Where the evidence is, such as a bundle")] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.yaml", help="File (default: print it)")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Write one result in the YAML form of model hubs.
 
@@ -305,18 +294,18 @@ def hub(
     with checked_comparison(Store(db), ids, ComparisonChoices(rule)) as checked:
         text = sharing.eval_results(checked.summary, row, by, dataset, task, url)
     _write_or_print(output, text)
-    return DONE
+    return common.DONE
 
 
 def _write_or_print(output: Path | None, text: str) -> None:
     if output is None:
-        write_data([text])
+        common.write_data([text])
     else:
-        write_file(output, text.encode())
+        common.write_file(output, text.encode())
 
 
-@command("merge")
-def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: Database = None) -> int:
+@common.command("merge")
+def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: common.Database = None) -> int:
     """Copy the experiments of another database into this one."""
     from fedcore.store import Store
 
@@ -328,4 +317,4 @@ def _print_merged(merged: Merged) -> int:
         print(f"added: {name}")
     for name in merged.present:
         print(f"already here, left unchanged: {name}")
-    return DONE
+    return common.DONE

@@ -9,18 +9,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.common import DONE, NOT_DONE, Database, Over, RayAddress, command, refuse_if
+from fedcore.cli import common
 from fedcore.errors import FedLensError
 from fedcore.files import PROJECT, user_path
 
 
-@command("app")
+@common.command("app")
 def app(
     port: Annotated[
         int | None,
         typer.Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Start the dashboard.
 
@@ -32,10 +32,10 @@ def app(
         os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
     listen = [] if port is None else [f"--server.port={port}"]
     cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
-    return DONE
+    return common.DONE
 
 
-@command("worker")
+@common.command("worker")
 def worker(
     idle: Annotated[
         float | None,
@@ -50,8 +50,8 @@ def worker(
             metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
         ),
     ] = None,
-    ray: RayAddress = None,
-    over: Over = None,
+    ray: common.RayAddress = None,
+    over: common.Over = None,
     shared: Annotated[
         Path | None,
         typer.Option(
@@ -68,7 +68,7 @@ def worker(
         ),
     ] = None,
     follow: Annotated[bool, typer.Option(hidden=True)] = False,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Serve the queue in this terminal.
 
@@ -82,13 +82,13 @@ def worker(
     from fedcore.store import Store
 
     whole = "with --over a run takes whole devices; leave out --slots"
-    refuse_if(over is not None and slots is not None, whole, "over")
+    common.refuse_if(over is not None and slots is not None, whole, "over")
     if ray is not None:
         return cluster.serve_on_cluster(
             db, ray, slots=slots, idle=idle, on_finish=on_finish, shared=shared, over=over
         )
     no_cluster = "--shared needs --ray, because runs on this machine send no checkpoints"
-    refuse_if(shared is not None, no_cluster, "shared")
+    common.refuse_if(shared is not None, no_cluster, "shared")
     idle = IDLE_SECONDS if idle is None else idle
     chosen = choice.chosen(Store(db).path)
     if over is None and chosen is not None:
@@ -97,19 +97,19 @@ def worker(
     return serve(db, idle=idle, slots=slots, wait=follow or over is not None, on_finish=on_finish, over=over)
 
 
-@command("queue")
+@common.command("queue")
 def queue(
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs to move")] = None,
     move: Annotated[
         Literal["top", "up", "down", "bottom"] | None, typer.Option(help="Where to move them (default: top)")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """List the queued runs in their order, or move some of them."""
     from fedcore.store import Store, database
 
     store = Store(database.resolve(db))
-    refuse_if(move is not None and not ids, "name the runs to move", "id")
+    common.refuse_if(move is not None and not ids, "name the runs to move", "id")
     if ids:
         moved = store.queue.move(ids, move or "top")
         for run_id in ids:
@@ -120,16 +120,16 @@ def queue(
     texts = {r.id: f"run {r.id}  {r.label}  seed {r.seed}  of experiment {r.experiment_id}" for r in rows}
     for position, run_id in enumerate(order, 1):
         print(f"{position:>3}  {texts.get(run_id) or damaged[run_id]}")
-    return DONE
+    return common.DONE
 
 
-@command("tasks")
+@common.command("tasks")
 def list_tasks(
     cancel: Annotated[int | None, typer.Option(metavar="ID", help="Stop a task between two steps")] = None,
     delete: Annotated[
         int | None, typer.Option(metavar="ID", help="Delete a task that has ended, with its files")
     ] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """List the background tasks, cancel one or delete one.
 
@@ -149,14 +149,14 @@ def list_tasks(
         progress = f"  {task.done}/{task.total}" if task.total else ""
         error = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
-    return DONE
+    return common.DONE
 
 
-@command("task")
+@common.command("task")
 def task(
     task_id: Annotated[int, typer.Argument(metavar="ID")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Execute one queued task in this process."""
     from fedcore.jobs.process import work
@@ -167,10 +167,10 @@ def task(
     print(f"task {task_id}: {outcome}")
     if outcome == "failed":
         print(f"error: task {task_id}: {tasks.get(task_id).error}", file=sys.stderr)
-    return DONE if outcome == "done" else NOT_DONE
+    return common.DONE if outcome == "done" else common.NOT_DONE
 
 
-@command("job", hidden=True)
+@common.command("job", hidden=True)
 def job(
     kind: Annotated[str, typer.Option(help="train, or the kind of a task")],
     number: Annotated[int, typer.Option("--id", help="The run or task")],
@@ -178,7 +178,7 @@ def job(
     attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
     over: Annotated[int | None, typer.Option(help="Number of devices that train the run together")] = None,
-    db: Database = None,
+    db: common.Database = None,
 ) -> int:
     """Execute one claimed run or task; the worker starts this process for each."""
     from fedcore.jobs.process import run_process, spread_later
