@@ -138,11 +138,7 @@ def as_json(content: BaseModel | Any, indent: int | None = 1) -> str:
 
 
 def open_bundle(path: str | Path) -> Archive:
-    """Read a bundle and compare the bytes of its files with its manifest.
-
-    Raises:
-        FedLensError: field ``bundle``, for a file that cannot be read, is not a bundle, or has changed.
-    """
+    """Read a bundle and compare the bytes of its files with its manifest."""
     named = user_path(path, "bundle")
     if named.exists() and not named.is_file():
         raise FedLensError(f"{path} is not a file; give the path of a bundle", "bundle")

@@ -46,14 +46,7 @@ class EntityRecord(BundlePart):
 
     def entity(self) -> Entity:
         """Return it as the database records it."""
-        return Entity(
-            self.code,
-            self.kind,
-            self.name,
-            domain=self.domain,
-            samples=self.samples,
-            class_counts=self.class_counts,
-        )
+        return Entity(**self.model_dump(exclude={"space"}))
 
 
 class Space(BundlePart):

@@ -22,9 +22,6 @@ def read_folders(runs: Iterable[RunConfig], given: Sequence[str]) -> Folders:
 
     Args:
         given: ``NAME=FOLDER``, or ``FOLDER`` of the only data set on which the runs' clients train.
-
-    Raises:
-        FedLensError: field ``data``, for a folder that is missing, or does not belong to one data set.
     """
     every: dict[str, None] = {}
     own: dict[str, None] = {}

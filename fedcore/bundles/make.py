@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +44,6 @@ from fedcore.reports.checked import CheckedComparison
 from fedcore.reports.recipe import Recipe, numbered, recipe_of
 from fedcore.results.metrics import RULES
 from fedcore.store import Store
-from fedcore.store.cells import EntityRow
 
 if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
@@ -61,34 +60,16 @@ class Made:
     without_predictions: tuple[str, ...]
 
 
-@dataclass
-class _Files:
-    """The files of a bundle while it is made; files of equal content are one."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)
-
-    def samples(self, samples: Sequence[Sample]) -> str:
-        """Add a file of samples, and return its name."""
-        text = samples_csv(samples)
-        name = self._names.setdefault(text, f"splits/{len(self._names) + 1}.csv")
-        self.files[name] = text
-        return name
-
-
 def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
-    """Make a bundle of finished runs, and verify it.
-
-    Raises:
-        FedLensError: if nothing has finished, or if predictions do not give the recorded counts.
-    """
+    """Make a bundle of finished runs, and verify it."""
     store, comparison = checked.store, checked.comparison
     ids = numbered(comparison)
     if not ids:
         raise FedLensError("no run of these experiments has finished; wait for one", "ids")
     recipe = recipe_of(checked, title)
     rounds = {r.run.id: r.rounds for row in comparison.rows for r in row.runs}
-    texts, hasher = _Files(), Hasher()
+    texts: dict[str, str] = {}
+    hasher = Hasher()
     runs: list[RunEvidence] = []
     counts: dict[CellKey, Count] = {}
     for number, run_id in enumerate(ids, 1):
@@ -98,8 +79,8 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
         runs.append(run_evidence)
         counts |= of_run
     evidence = Evidence(runs=tuple(runs))
-    texts.files |= number_files(recipe, evidence, counts)
-    texts.files |= {
+    texts |= number_files(recipe, evidence, counts)
+    texts |= {
         RECIPE: as_json(recipe),
         EVIDENCE: as_json(evidence),
         COUNTS: counts_csv(evidence, counts),
@@ -111,8 +92,8 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
         for r in run.rounds
         if r.predictions is None
     ]
-    texts.files[README_NAME] = _readme(recipe, lines)
-    files = {name: text.encode() for name, text in sorted(texts.files.items())}
+    texts[README_NAME] = _readme(recipe, lines)
+    files = {name: text.encode() for name, text in sorted(texts.items())}
     content, manifest = packed(recipe.title, commits(None).get("commit", ""), files)
     _, verdict = verify_numbers(read_bundle(content))
     if verdict.differences:
@@ -139,7 +120,7 @@ class _RunMaker:
     number: int
     rounds: tuple[int, ...]
     hasher: Hasher
-    texts: _Files
+    texts: dict[str, str]
 
     def evidence(self) -> Work[tuple[RunEvidence, dict[CellKey, Count]]]:
         config, (row,) = self.store.runs.config(self.run_id), self.store.runs.get([self.run_id])
@@ -177,7 +158,18 @@ class _RunMaker:
         class_counts = self.store.cells.class_counts(self.run_id)
         evidence = RunEvidence(
             number=self.number,
-            entities=tuple(_entity(e, space_of, class_counts) for e in entities),
+            entities=tuple(
+                EntityRecord(
+                    code=e.entity,
+                    kind=e.kind,
+                    name=e.name,
+                    domain=e.domain,
+                    samples=e.samples,
+                    class_counts=class_counts.get(e.entity),
+                    space=space_of.get(e.entity),
+                )
+                for e in entities
+            ),
             spaces=spaces,
             rounds=tuple(
                 RoundEvidence(round=r, predictions=predictions.get(r), reason=reasons.get(r, ""))
@@ -238,7 +230,7 @@ class _RunMaker:
             )
         )
         name = f"predictions/run-{self.number}-round-{round_}.json"
-        self.texts.files[name] = as_json(file, indent=None)
+        self.texts[name] = as_json(file, indent=None)
         return name, snapshot
 
     def _spaces(
@@ -266,11 +258,11 @@ class _RunMaker:
             for row, codes in of_space.items():
                 joined[row] = " ".join(filter(None, (joined.get(row), *codes)))
         samples = yield from samples_of(config, self.hasher, joined)
-        spaces = [Space(classes=names, samples=self.texts.samples(samples)) for names in classes[:first]]
+        spaces = [Space(classes=names, samples=self._add(samples)) for names in classes[:first]]
         for i, (names, of_space) in enumerate(zip(classes[first:], marks[first:], strict=True)):
             texts = {row: " ".join(codes) for row, codes in of_space.items()}
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
-            spaces.append(Space(classes=names, samples=self.texts.samples(other)))
+            spaces.append(Space(classes=names, samples=self._add(other)))
         return tuple(spaces), {code: test.space for code, test in test_sets.items()}
 
     def _spaces_without_models(self, config: RunConfig) -> Work[tuple[Space, ...]]:
@@ -283,22 +275,16 @@ class _RunMaker:
             samples = yield from samples_of(config, self.hasher)
         except FedLensError:
             return ()
-        return (Space(classes=classes, samples=self.texts.samples(samples)),)
+        return (Space(classes=classes, samples=self._add(samples)),)
+
+    def _add(self, samples: Sequence[Sample]) -> str:
+        """Add a file of samples, of which those of equal content are one, and return its name."""
+        text = samples_csv(samples)
+        splits = {of: name for name, of in self.texts.items() if name.startswith("splits/")}
+        name = splits.get(text, f"splits/{len(splits) + 1}.csv")
+        self.texts[name] = text
+        return name
 
 
 def _count(count: tuple[int, int] | None) -> str:
     return "no accuracy" if count is None else f"{count[0]} correct of {count[1]}"
-
-
-def _entity(
-    row: EntityRow, space_of: Mapping[int, int], class_counts: Mapping[int, tuple[int, ...]]
-) -> EntityRecord:
-    return EntityRecord(
-        code=row.entity,
-        kind=row.kind,
-        name=row.name,
-        domain=row.domain,
-        samples=row.samples,
-        class_counts=class_counts.get(row.entity),
-        space=space_of.get(row.entity),
-    )

@@ -39,11 +39,7 @@ _P_DIGITS = 6
 
 
 def number_files(recipe: Recipe, evidence: Evidence, counts: Mapping[CellKey, Count]) -> dict[str, str]:
-    """Return the files with the report's numbers by name.
-
-    Raises:
-        FedLensError, ValueError: for a recipe or counts that no database accepts.
-    """
+    """Return the files with the report's numbers by name."""
     choices = recipe.choices
     with recorded(recipe, evidence, counts) as store:
         compared = compare(store, [e.id for e in reversed(store.experiments.all())], choices.rule)

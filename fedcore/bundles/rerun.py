@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +22,6 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.files import read_text
 from fedcore.jobs import handlers
 from fedcore.jobs.handlers import Handler, Job
-from fedcore.methods import registry
 from fedcore.progress import Work, counted
 from fedcore.records.events import Event
 from fedcore.reports.checked import ComparisonChoices, checked_comparison
@@ -62,11 +61,7 @@ class Trainable:
 
 
 def read_source(path: Path) -> Source:
-    """Read the recipe of a bundle, or of the page of a report.
-
-    Raises:
-        FedLensError: for a file without a recipe, or a bundle whose numbers do not follow.
-    """
+    """Read the recipe of a bundle whose numbers follow from its evidence, or of the page of a report."""
     if path.suffix.lower() not in PAGES:
         archive = open_bundle(path)
         return Source(sound_content(archive).recipe, archive)
@@ -104,11 +99,7 @@ class _Page(HTMLParser):
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
-    """Write the method files of a recipe below a folder, to be read; returns path and digest by place.
-
-    Raises:
-        FedLensError: when another file is in the way.
-    """
+    """Write the method files of a recipe below a folder, to be read; returns path and digest by place."""
     written = {}
     for place, method in recipe.methods.items():
         path = (folder / place).resolve()
@@ -125,12 +116,6 @@ def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
     return written
 
 
-def load_methods(files: Iterable[tuple[Path, str]]) -> None:
-    """Load method files to which the user has agreed."""
-    for path, sha256 in files:
-        registry.load_agreed(path, sha256)
-
-
 def trainable(
     recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: Sequence[str] = ()
 ) -> list[Trainable]:
@@ -139,9 +124,6 @@ def trainable(
     Args:
         files: see ``write_methods``.
         data: folders of the data sets, see ``read_folders``; embedded ones need none.
-
-    Raises:
-        FedLensError: when a method file is missing, or the folder of the data.
     """
     folders, found = read_folders((run.config for run in recipe.runs), data), []
     for experiment in recipe.experiments:

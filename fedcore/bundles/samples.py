@@ -66,9 +66,6 @@ def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = No
 
     Args:
         test_sets: default: no test set is named, as for a run without a model.
-
-    Raises:
-        FedLensError: if the data set cannot be read, or does not have these clients.
     """
     images = yield from hasher.images(run)
     inputs = prepare_inputs(run, images)

@@ -112,11 +112,7 @@ def _read_content(archive: Archive) -> Content:
 
 
 def import_bundle(archive: Archive, store: Store) -> Merged:
-    """Record the runs of a bundle, with their reported rounds; one that was imported before is left as it is.
-
-    Raises:
-        FedLensError: field ``bundle``, if its numbers do not follow from its evidence.
-    """
+    """Record the runs of a bundle, with their reported rounds; an earlier import of it is left as it is."""
     content, counts = sound_content(archive), read_counts(archive.text(COUNTS))
     with recorded(content.recipe, content.evidence, counts, archive.manifest.digest) as bundled:
         return store.imports.database(bundled.path)
@@ -127,9 +123,6 @@ def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
 
     Args:
         data: folders of the data sets, see ``read_folders``; the images of embedded ones need none.
-
-    Raises:
-        FedLensError: field ``bundle``, for a damaged or altered file; ``data`` for a folder.
     """
     runs = archive.read(RECIPE, Recipe).runs
     folders = read_folders((run.config for run in runs), data)  # first, as the numbers may take minutes
@@ -333,7 +326,8 @@ def _with_images(content: Content, verdict: Verification, folders: Folders) -> W
                 needed = [recorded.data, *(other.data for other in recorded.further_data)]
                 made = samples_of(config, hasher)
             else:
-                number = _transfer(run, space.samples)
+                own = run.spaces[0].samples  # the samples of transfer data sets follow, in order
+                number = [s.samples for s in run.spaces if s.samples != own].index(space.samples)
                 needed = [recorded.transfer[number].data]
                 made = samples_of_transfer(config, number, hasher)
             if lacking := without_folder(needed, folders):
@@ -353,12 +347,6 @@ def _with_images(content: Content, verdict: Verification, folders: Folders) -> W
         )
     notes = [f"images of {name} were not compared: give --data {name}=FOLDER" for name in sorted(absent)]
     return replace(verdict, checked=(*checked, *notes), differences=(*verdict.differences, *differences))
-
-
-def _transfer(run: RunEvidence, file: str) -> int:
-    """Return which transfer data set has this file of samples: they are the last spaces, in order."""
-    files = [space.samples for space in run.spaces if space.samples != run.spaces[0].samples]
-    return files.index(file)
 
 
 def _sample_difference(stated: Sequence[Sample], follows: Sequence[Sample]) -> str:

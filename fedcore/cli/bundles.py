@@ -97,13 +97,15 @@ def rerun(
     from fedcore.bundles import rerun as again
     from fedcore.cli.experiments import train_here
     from fedcore.cli.progress import track
+    from fedcore.methods import registry
     from fedcore.store import Store
 
     source = again.read_source(bundle)
     store = Store(common.writable(db))
     files = again.write_methods(source.recipe, store.path.parent)
     common.ask_to_run(list(files.values()))
-    again.load_methods(files.values())
+    for path, sha256 in files.values():
+        registry.load_agreed(path, sha256)
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
         cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)

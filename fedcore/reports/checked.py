@@ -79,12 +79,7 @@ def available_metrics(comparison: Comparison) -> list[Metric]:
 def checked_comparison(
     store: Store, experiment_ids: Iterable[int], choice: ComparisonChoices | None = None
 ) -> Iterator[CheckedComparison]:
-    """Check and compare some experiments once, for all files that are then written.
-
-    Raises:
-        FedLensError: for a damaged database, an unknown experiment, an unreadable filter, and when no row is
-            the baseline.
-    """
+    """Check and compare some experiments once, for all files that are then written."""
     choice, ids = choice or ComparisonChoices(), list(experiment_ids)
     with store.checked(ids) as sound:
         compared = compare(sound, ids, choice.rule, unfinished=choice.unfinished, where=choice.where)

@@ -72,11 +72,7 @@ class Report:
 
 
 def read_report(checked: CheckedComparison, wording: Wording | None = None) -> Report:
-    """Read the figures of a comparison.
-
-    Raises:
-        FedLensError: when no run has finished, when no row has the metric, and for an unknown part.
-    """
+    """Read the figures of a comparison."""
     wording = wording or Wording()
     for part in wording.parts or ():
         if part not in PARTS:

@@ -31,7 +31,7 @@ _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def report_files(checked: CheckedComparison, wording: Wording | None = None) -> dict[str, bytes]:
-    """Return all files of a report by path in the folder; raises as ``read_report`` does."""
+    """Return all files of a report by path in the folder."""
     report = read_report(checked, wording)
     written = {
         f"{table}.{SUFFIXES[format]}": "".join(write(checked)) for (table, format), write in WRITERS.items()
@@ -98,9 +98,6 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files of a report into a folder that is new or empty; after an error nothing of them is left.
 
     They get their place together, so that the end of this process leaves no half of a report there.
-
-    Raises:
-        FedLensError: field ``output``, when the folder holds something already or cannot be written.
     """
     place = folder.resolve()
     part = place.with_name(f"{place.name}.part")
