@@ -73,34 +73,22 @@ def client_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Ch
             lines = wrap(reason if panel.values.size else panel.empty_text, 36)
             texts.append(annotation("<br>".join(lines), 0, 0, nth, font={"color": theme.ink}))
             continue
-        places = _places(names)
+        angles = np.pi / 2 - 2 * np.pi * np.arange(len(names)) / max(1, len(names))  # the first at the top
+        places = {n: np.array([np.cos(a), np.sin(a)]) for n, a in zip(names, angles, strict=True)}
         for edge in edges:
             *drawn, mark = _arrow(edge, places, most, nth, theme)
             texts += drawn
             data.append(mark)
         data.append(_clients(places, nth, theme))
-    figure = go.Figure(
-        {
-            "data": data,
-            "layout": {
-                **theme.layout,
-                **layout,
-                "annotations": texts,
-                "height": height + TOOLBAR,
-                "margin": {**MARGIN, "b": 0},
-                "showlegend": False,
-                "hovermode": "closest",
-                "uirevision": "helps",
-            },
-        }
-    )
-    return Chart(figure, " ".join(findings(panels)))
-
-
-def _places(names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return clients on a circle, the first at the top. Shape of each place: (2,)."""
-    angles = np.pi / 2 - 2 * np.pi * np.arange(len(names)) / max(1, len(names))
-    return {n: np.array([np.cos(a), np.sin(a)]) for n, a in zip(names, angles, strict=True)}
+    layout |= theme.layout | {
+        "annotations": texts,
+        "height": height + TOOLBAR,
+        "margin": {**MARGIN, "b": 0},
+        "showlegend": False,
+        "hovermode": "closest",
+        "uirevision": "helps",
+    }
+    return Chart(go.Figure({"data": data, "layout": layout}), " ".join(findings(panels)))
 
 
 def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str, Any]:

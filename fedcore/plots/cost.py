@@ -190,9 +190,12 @@ def _labels(marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Seque
     Names on the front are placed first. A position must be free at all widths of the plot, since the chart is
     not laid out again when the window changes.
     """
-    middles = [[_middle(m.x, m.y, x_range, y_range, width) for m in marks] for width in widths]
-    fronts = [_front_boxes(marks, x_range, y_range, width) for width in widths]
-    d = MARKER_DISTANCE
+    d, (left, right), (low, high) = MARKER_DISTANCE, x_range, y_range
+    middles = [  # in pixels from the plot's upper left corner
+        [(width * (m.x - left) / (right - left), PLOT_HEIGHT * (high - m.y) / (high - low)) for m in marks]
+        for width in widths
+    ]
+    fronts = [_front_boxes([at for m, at in zip(marks, each, strict=True) if m.on_front]) for each in middles]
     occupied = [[(u - d, v - d, u + d, v + d) for u, v in each] for each in middles]
     labels = [NO_LABEL] * len(marks)
     for i in sorted(range(len(marks)), key=lambda i: not marks[i].on_front):
@@ -215,19 +218,10 @@ def _labels(marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Seque
     return labels
 
 
-def _middle(x: float, y: float, x_range: Range, y_range: Range, width: float) -> tuple[float, float]:
-    """Return the place of a marker in pixels from the plot's upper left corner."""
-    across = width * (x - x_range[0]) / (x_range[1] - x_range[0])
-    return across, PLOT_HEIGHT * (y_range[1] - y) / (y_range[1] - y_range[0])
-
-
-def _front_boxes(marks: Sequence[Mark], x_range: Range, y_range: Range, width: float) -> list[Box]:
-    """Return the steps of the Pareto front in pixels, as boxes without width or height."""
-    steps = sorted((m.x, m.y) for m in marks if m.on_front)
+def _front_boxes(places: Sequence[tuple[float, float]]) -> list[Box]:
+    """Return the steps of the Pareto front, given the pixels of its markers, as boxes two pixels wide."""
     boxes = []
-    for (x, y), (next_x, next_y) in pairwise(steps):
-        left, low = _middle(x, y, x_range, y_range, width)
-        right, high = _middle(next_x, next_y, x_range, y_range, width)
+    for (left, low), (right, high) in pairwise(sorted(places, key=lambda at: (at[0], -at[1]))):
         boxes += [(left, low - 1, right, low + 1), (right - 1, high, right + 1, low)]
     return boxes
 

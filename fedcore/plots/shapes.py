@@ -38,7 +38,7 @@ _SETTINGS: Any = {
 Anchor = Literal["start", "middle", "end"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """What all shapes have in common.
 
@@ -59,7 +59,7 @@ class Path(Shape):
         dashes: lengths of strokes and gaps; empty for a solid line.
     """
 
-    points: Sequence[Point] = ()
+    points: Sequence[Point]
     stroke: str = "none"
     fill: str = "none"
     width: float = 1.0
@@ -72,8 +72,8 @@ class Path(Shape):
 class Disc(Shape):
     """A circle; one without fill and stroke shows its tip only."""
 
-    x: float = 0.0
-    y: float = 0.0
+    x: float
+    y: float
     radius: float = 3.0
     fill: str = "none"
     stroke: str = "none"
@@ -84,25 +84,25 @@ class Disc(Shape):
 class Box(Shape):
     """A filled rectangle."""
 
-    x: float = 0.0
-    y: float = 0.0
-    width: float = 0.0
-    height: float = 0.0
-    fill: str = "none"
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
 
 
 @dataclass(frozen=True)
 class Text(Shape):
     """One line of text; ``y`` is the middle of its small letters, around which it may be turned."""
 
-    x: float = 0.0
-    y: float = 0.0
-    text: str = ""
+    x: float
+    y: float
+    text: str
+    colour: str
     size: float = 11.0
-    colour: str = "#000000"
     anchor: Anchor = "start"
-    bold: bool = False
     angle: float = 0.0
+    bold: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Image(Shape):
         table: number of the table whose cells it shows, from which a page reads what a pointer is on.
     """
 
-    x: float = 0.0
-    y: float = 0.0
-    width: float = 0.0
-    height: float = 0.0
-    rgb: np.ndarray | None = None
+    x: float
+    y: float
+    width: float
+    height: float
+    rgb: np.ndarray
     table: int | None = None
 
 
@@ -145,15 +145,9 @@ def inline_svg(picture: Picture, alt: str) -> str:
 
 def svg_file(picture: Picture, alt: str) -> bytes:
     """Return the picture as an SVG file of its size in print."""
-    size = " ".join(
-        f'{name}="{value * POINTS:.8g}pt"'
-        for name, value in (("width", picture.width), ("height", picture.height))
-    )
-    return (
-        inline_svg(picture, alt)
-        .replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1)
-        .encode()
-    )
+    size = f'width="{picture.width * POINTS:.8g}pt" height="{picture.height * POINTS:.8g}pt"'
+    element = f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
+    return inline_svg(picture, alt).replace("<svg ", element, 1).encode()
 
 
 def _number(value: float) -> str:
@@ -163,21 +157,14 @@ def _number(value: float) -> str:
 def _svg(shape: Shape) -> str:
     tip = f"<title>{escape(shape.tip, quote=False)}</title>" if shape.tip else ""
     line = "" if shape.line is None else f' data-line="{shape.line}"'
+    pen = ""
+    if isinstance(shape, Path | Disc) and shape.stroke != "none":
+        pen = f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
     if isinstance(shape, Path):
         dash = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
-        pen = (
-            ""
-            if shape.stroke == "none"
-            else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
-        )
         faint = "" if shape.opacity == 1 else f' opacity="{shape.opacity}"'
         return f'<path d="{_path(shape)}"{_paint("fill", shape.fill)}{pen}{dash}{faint}{line}>{tip}</path>'
     if isinstance(shape, Disc):
-        pen = (
-            ""
-            if shape.stroke == "none"
-            else f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
-        )
         unseen = ' pointer-events="all"' if shape.fill == "none" else ""
         place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
         return f"<circle {place}{_paint('fill', shape.fill)}{pen}{unseen}{line}>{tip}</circle>"
@@ -229,8 +216,7 @@ def solid_colour(colour: str) -> tuple[str, float]:
 
 
 def _enlarged(shape: Image) -> np.ndarray:
-    assert shape.rgb is not None
-    rgb: np.ndarray = shape.rgb
+    rgb = shape.rgb
     for side in (0, 1):
         rgb = rgb.repeat(max(1, ceil(SHARP / rgb.shape[side])) if rgb.shape[side] > 1 else 1, axis=side)
     return rgb

@@ -10,7 +10,7 @@ import html
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, cos, floor, inf, isfinite, log10, pi, radians, sin
 from typing import Any
@@ -99,11 +99,7 @@ def text_width(text: str) -> float:
 
 
 def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str = "a figure") -> Picture:
-    """Lay out a figure for a width in pixels; ``name`` is the figure's, for the error.
-
-    Raises:
-        ValueError: for a trace that is not of ``KINDS``.
-    """
+    """Lay out a figure for a width in pixels; ``name`` is the figure's, for the error."""
     theme = theme or Theme()
     layout = PLOTLY | figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
@@ -134,12 +130,8 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     legend = _legend_rows(entries, width)
     below = max(_room_below(a) for a in across)
     top = max(14.0, layout["margin"].get("t", 100) - TOOLBAR + 4)
-    height = (
-        layout["height"]
-        - TOOLBAR
-        - top
-        - max(layout["margin"].get("b", 80), below + LEGEND_ROW * len(legend))
-    )
+    under = max(layout["margin"].get("b", 80), below + LEGEND_ROW * len(legend))
+    height = layout["height"] - TOOLBAR - top - under
     if bar is None:
         height = min(max(160.0, height), MAX_ASPECT * width)
     elif len({a.domain for a in down}) == 1:
@@ -151,8 +143,7 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     shapes: list[Shape] = []
     for name, axis in axes.items():
         if name.startswith("x"):
-            other = axes[f"y{name[1:]}"]
-            shapes += _frame(axis, other, layout, theme)
+            shapes += _frame(axis, axes[f"y{name[1:]}"], layout, theme)
     for number, trace in enumerate(traces):
         x, y = axes[trace.get("xaxis") or "x"], axes[trace.get("yaxis") or "y"]
         if trace["type"] == "heatmap":
@@ -162,9 +153,7 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
             shapes += _bars(trace, x, y, _line_number(traces, number), theme)
         else:
             shapes += _scatter(trace, x, y, _line_number(traces, number), _tip_step(traces))
-    shapes += [
-        t for a in layout.get("annotations", ()) for t in _annotation(a, axes, (left, right), (bottom, top))
-    ]
+    shapes += [_annotation(a, axes, (left, right), (bottom, top)) for a in layout.get("annotations", ())]
     if bar:
         shapes += _colour_bar(bar, right + 14, top, bottom, theme)
     end = bottom + below
@@ -173,12 +162,9 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
 
 
 def _axes(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> dict[str, Axis]:
-    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy") or {
-        "x": None,
-        "y": None,
-    }
+    names = dict.fromkeys(t.get(f"{side}axis") or side for t in traces for side in "xy")
     axes = {}
-    for name in names:
+    for name in names or "xy":
         axis = Axis(layout.get(f"{name[0]}axis{name[1:]}", {}))
         values = [
             v for t in traces if (t.get(f"{name[0]}axis") or name[0]) == name for v in _values(t, name[0])
@@ -217,10 +203,8 @@ def _scale(axis: Axis, values: Sequence[Any], from_zero: bool = False) -> None:
         numbers += [] if included is None else [float(v) for v in np.atleast_1d(included)]
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         space = 0.05 * (high - low) or 0.5
-        low, high = (
-            low - (0 if from_zero and low == 0 else space),
-            high + (0 if from_zero and high == 0 else space),
-        )
+        low -= 0 if from_zero and low == 0 else space
+        high += 0 if from_zero and high == 0 else space
     axis.ends = low, high
     suffix = plain(given.get("ticksuffix") or "")
     if given.get("tickvals") is not None:
@@ -277,7 +261,7 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
     shapes: list[Shape] = []
     background = layout.get("plot_bgcolor", "")
     if background.startswith("#"):
-        shapes.append(Box(x=left, y=top, width=right - left, height=bottom - top, fill=background))
+        shapes.append(Box(left, top, right - left, bottom - top, background))
     lines: list[Point] = []
     for axis, ends in ((x, (bottom, top)), (y, (left, right))):
         if axis.layout.get("showgrid") is not False:
@@ -286,42 +270,21 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
                 lines += [(at, ends[0]), (at, ends[1])] if axis is x else [(ends[0], at), (ends[1], at)]
                 lines.append((float("nan"), float("nan")))
     if lines:
-        shapes.append(Path(points=lines, stroke=theme.grid, width=1))
+        shapes.append(Path(lines, theme.grid, width=1))
     angle = _angle(x)
+    anchor: Anchor = "end" if angle else "middle"
     for number, text in x.ticks:
         place = x.place(number) + (3 if angle else 0)
-        shapes.append(
-            _text(
-                place,
-                bottom + GAP + TICK / 2,
-                text,
-                theme.ink,
-                anchor="end" if angle else "middle",
-                angle=angle,
-            )
-        )
+        shapes.append(Text(place, bottom + GAP + TICK / 2, text, theme.ink, TICK, anchor, angle))
     for number, text in y.ticks:
-        shapes.append(_text(left - GAP, y.place(number), text, theme.ink, anchor="end"))
+        shapes.append(Text(left - GAP, y.place(number), text, theme.ink, anchor="end"))
     if x.title:
         below = bottom + _room_below(x) - GAP - TITLE / 2
-        shapes.append(_text((left + right) / 2, below, x.title, theme.faint, TITLE, "middle"))
+        shapes.append(Text((left + right) / 2, below, x.title, theme.faint, TITLE, "middle"))
     if y.title:
         beside = left - _room_of_names(y) - 9
-        shapes.append(_text(beside, (top + bottom) / 2, y.title, theme.faint, TITLE, "middle", -90))
+        shapes.append(Text(beside, (top + bottom) / 2, y.title, theme.faint, TITLE, "middle", -90))
     return shapes
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    colour: str,
-    size: float = TICK,
-    anchor: Anchor = "start",
-    angle: float = 0.0,
-    bold: bool = False,
-) -> Text:
-    return Text(x=x, y=y, text=text, size=size, colour=colour, anchor=anchor, bold=bold, angle=angle)
 
 
 def _colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
@@ -343,15 +306,15 @@ def _heatmap(
     colours = _colours(bar["colorscale"], share, theme.no_data)
     if not trace["xgap"]:
         (left, right), (bottom, top) = x.pixels, y.pixels
-        return [Image("", None, left, top, right - left, bottom - top, colours, table)]
+        return [Image(left, top, right - left, bottom - top, colours, table)]
     return [
         Box(
+            x.place(j - 0.5) + 0.5,
+            y.place(i - 0.5) + 0.5,
+            x.place(j + 0.5) - x.place(j - 0.5) - 1,
+            y.place(i + 0.5) - y.place(i - 0.5) - 1,
+            "#{:02x}{:02x}{:02x}".format(*colours[i, j]),
             tip=_tip(trace, (i, j), x, y),
-            x=x.place(j - 0.5) + 0.5,
-            y=y.place(i - 0.5) + 0.5,
-            width=x.place(j + 0.5) - x.place(j - 0.5) - 1,
-            height=y.place(i + 0.5) - y.place(i - 0.5) - 1,
-            fill="#{:02x}{:02x}{:02x}".format(*colours[i, j]),
         )
         for i, j in zip(*np.nonzero(~np.isnan(values)), strict=True)
     ]
@@ -375,14 +338,12 @@ def _tip(trace: Mapping[str, Any], index: Any, x: Axis, y: Axis) -> str:
 
     text = re.sub(r"%\{([\w.]+)(?:\[(\d)\])?(?::([^}]*))?\}", value, template)
     if trace["type"] == "scatter" and "fullData.name" not in template:
-        place = "" if "%{x" in template else f", {x.title} {_x_text(trace['x'][index])}"
+        at = trace["x"][index]
+        shown = at if isinstance(at, str) else f"{at:,.6g}"
+        place = "" if "%{x" in template else f", {x.title} {shown}"
         unit = y.layout.get("ticksuffix") or "" if place else ""
         text = f"{trace['name']}{place}\n{text}{unit}"
     return plain(text)
-
-
-def _x_text(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:,.6g}"
 
 
 def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None:
@@ -409,7 +370,7 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
     mode, opacity = trace.get("mode", "lines"), trace.get("opacity") or 1.0
     shapes: list[Shape] = []
     if trace.get("fill") == "toself":
-        return [Path(line=line, points=points, fill=trace["fillcolor"], closed=True)]
+        return [Path(points, fill=trace["fillcolor"], closed=True, line=line)]
     if "lines" in mode:
         pen = trace["line"]
         shape = points
@@ -417,7 +378,7 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
             shape = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))] + points[-1:]
         dashes = DASHES[pen.get("dash") or "solid"]
         stroke = {"stroke": pen["color"], "width": pen.get("width", 2), "dashes": dashes, "opacity": opacity}
-        shapes.append(Path(line=line, points=shape, **stroke))
+        shapes.append(Path(shape, line=line, **stroke))
     spread = trace.get("error_y") or {}
     if spread.get("array") is not None:
         bars: list[Point] = []
@@ -425,13 +386,13 @@ def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step:
             if spread["array"][i]:
                 ends = (y(trace["y"][i] + s * spread["array"][i]) for s in (-1, 1))
                 bars += _error_bar(points[i][0], *ends)
-        shapes.append(Path(line=line, points=bars, stroke=spread["color"], width=1.5))
+        shapes.append(Path(bars, spread["color"], width=1.5, line=line))
     for i in finite:
         tip = _tip(trace, i, x, y)
         if "markers" in mode:
             shapes.append(marker(trace["marker"], *points[i], line, tip))
         elif tip and i % step == 0:
-            shapes.append(Disc(tip, line, *points[i], radius=4))
+            shapes.append(Disc(*points[i], radius=4, tip=tip, line=line))
     if "text" in mode:
         shapes += _texts(trace, points, finite)
     return shapes
@@ -463,9 +424,8 @@ def _place_bars(traces: Sequence[dict[str, Any]], layout: Mapping[str, Any], col
         named = any(isinstance(place, str) for place in places)
         unit = 1.0 if named else min((b - a for a, b in pairwise(sorted(set(places)))), default=1.0)
         room = unit * (1 - layout.get("bargap", 0.2))
-        colour = (trace.get("marker") or {}).get("color") or (colours or ["#636efa"])[
-            number % len(colours or "1")
-        ]
+        usual = colours or ["#636efa"]
+        colour = (trace.get("marker") or {}).get("color") or usual[number % len(usual)]
         keys = [(axes, place, size < 0) for place, size in zip(places, length, strict=True)]
         base = [ends[key] if mode in ("stack", "relative") else 0.0 for key in keys]
         ends.update({key: b + size for key, b, size in zip(keys, base, length, strict=True)})
@@ -492,13 +452,13 @@ def _bars(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, theme: T
             continue
         (left, right), (top, bottom) = (sides, (low, high)) if upright else ((low, high), sides)
         tip = _tip(trace, i, x, y)
-        boxes.append(Box(tip, line, left, top, right - left, bottom - top, trace["colours"][i]))
+        boxes.append(Box(left, top, right - left, bottom - top, trace["colours"][i], tip=tip, line=line))
         if error.get("array") is not None and error["array"][i]:
             lines = _error_bar(
                 sum(sides) / 2, *(along(base + length + s * error["array"][i]) for s in (-1, 1))
             )
             errors += lines if upright else [(v, u) for u, v in lines]
-    pen = Path(line=line, points=errors, stroke=error.get("color") or theme.ink, width=1.5)
+    pen = Path(errors, error.get("color") or theme.ink, width=1.5, line=line)
     return [*boxes, pen] if errors else boxes
 
 
@@ -516,7 +476,7 @@ def _texts(trace: Mapping[str, Any], points: Sequence[Point], finite: Iterable[i
         if text:
             colour = colours if isinstance(colours, str) else font["color"][i]
             x, y = points[i][0] + dx, points[i][1] + dy
-            shapes.append(_text(x, y, plain(text), colour, size, anchors[side], bold="<b>" in text))
+            shapes.append(Text(x, y, plain(text), colour, size, anchors[side], bold="<b>" in text))
     return shapes
 
 
@@ -572,14 +532,12 @@ def marker(look: Mapping[str, Any], x: float, y: float, line: int | None = None,
     stroke = look["color"] if is_open else pen.get("color") or "none"
     width = pen.get("width") or 1.0
     if name == "circle":
-        return Disc(tip, line, x, y, radius, fill, stroke, width)
+        return Disc(x, y, radius, fill, stroke, width, tip=tip, line=line)
     outline = [(x + radius * u, y + radius * v) for u, v in SYMBOLS[name]]
-    return Path(tip, line, outline, stroke, fill, width, closed=name != "x-thin")
+    return Path(outline, stroke, fill, width, closed=name != "x-thin", tip=tip, line=line)
 
 
-def _annotation(
-    given: Mapping[str, Any], axes: Mapping[str, Axis], across: Point, upright: Point
-) -> list[Text]:
+def _annotation(given: Mapping[str, Any], axes: Mapping[str, Axis], across: Point, upright: Point) -> Text:
     """Return a text of the layout: the title of a panel, or what an empty one says."""
 
     def place(side: str, whole: Point) -> float:
@@ -589,14 +547,11 @@ def _annotation(
 
     font = given.get("font") or {}
     size = float(font.get("size") or TITLE)
-    y = (
-        place("y", upright)
-        - given.get("yshift", 0)
-        - (size / 2 + 1 if given.get("yanchor") == "bottom" else 0)
-    )
+    y = place("y", upright) - given.get("yshift", 0)
+    y -= size / 2 + 1 if given.get("yanchor") == "bottom" else 0
     colour = font.get("color") or Theme().ink
     bold = "<b>" in given["text"]
-    return [_text(place("x", across), y, plain(given["text"]), colour, size, "middle", bold=bold)]
+    return Text(place("x", across), y, plain(given["text"]), colour, size, "middle", bold=bold)
 
 
 def _bar_ticks(bar: Mapping[str, Any]) -> list[tuple[float, str]]:
@@ -615,14 +570,14 @@ def _bar_width(bar: Mapping[str, Any]) -> float:
 def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, theme: Theme) -> list[Shape]:
     share = np.linspace(1, 0, 64)[:, None]
     rgb = _colours(bar["colorscale"], share, theme.no_data)
-    shapes: list[Shape] = [Image(x=left, y=top, width=BAR, height=bottom - top, rgb=rgb)]
+    shapes: list[Shape] = [Image(left, top, BAR, bottom - top, rgb)]
     low, high = bar["cmin"], bar["cmax"]
     for value, text in _bar_ticks(bar):
         y = bottom - (value - low) / (high - low) * (bottom - top)
-        shapes.append(_text(left + BAR + GAP, y, text, theme.faint))
+        shapes.append(Text(left + BAR + GAP, y, text, theme.faint))
     if title := _bar_title(bar):
         x = left + _bar_width(bar) - 14 - TITLE / 2 - GAP
-        shapes.append(_text(x, (top + bottom) / 2, title, theme.faint, TITLE, "middle", 90))
+        shapes.append(Text(x, (top + bottom) / 2, title, theme.faint, TITLE, "middle", 90))
     return shapes
 
 
@@ -668,15 +623,15 @@ def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, them
             look = entry.trace
             mode = "bar" if look["type"] == "bar" else look.get("mode", "lines")
             if mode == "bar":
-                shapes.append(Box("", entry.line, x + 7, y - 6, 12, 12, look["colours"][0]))
+                shapes.append(Box(x + 7, y - 6, 12, 12, look["colours"][0], line=entry.line))
             if "lines" in mode:
                 pen = look["line"]
                 key = {"stroke": pen["color"], "width": pen.get("width", 2)}
                 dashes = DASHES[pen.get("dash") or "solid"]
-                shapes.append(Path("", entry.line, [(x, y), (x + 26, y)], dashes=dashes, **key))
+                shapes.append(Path([(x, y), (x + 26, y)], dashes=dashes, line=entry.line, **key))
             if "markers" in mode:
                 shapes.append(marker(look["marker"], x + 13, y, entry.line))
-            shapes.append(replace(_text(x + LEGEND_KEY, y, entry.text, theme.ink), line=entry.line))
+            shapes.append(Text(x + LEGEND_KEY, y, entry.text, theme.ink, line=entry.line))
     return shapes
 
 
@@ -703,17 +658,17 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
     for row, colour in enumerate(colours):
         points = [(x, axis.place(values[row])) for x, axis, values, _ in axes]
         tip = "\n".join(f"{plain(d['label'])}: {_value_on(axis, values[row])}" for _, axis, values, d in axes)
-        shapes.append(Path(tip, None, points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5))
+        shapes.append(Path(points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5, tip=tip))
     for x, axis, _, dimension in axes:
         shapes += [
-            Path(points=[(x, top), (x, top + height)], stroke=theme.faint),
-            _text(x, top - 18, plain(dimension["label"]), theme.ink, TITLE, "middle"),
+            Path([(x, top), (x, top + height)], theme.faint),
+            Text(x, top - 18, plain(dimension["label"]), theme.ink, TITLE, "middle"),
         ]
         for number, text in axis.ticks:
             y, room = axis.place(number), text_width(text) + 2
             shapes += [
-                Box(x=x - GAP - room, y=y - HALO / 2 - 1, width=room, height=HALO + 2, fill=theme.paper),
-                _text(x - GAP, y, text, theme.ink, anchor="end"),
+                Box(x - GAP - room, y - HALO / 2 - 1, room, HALO + 2, theme.paper),
+                Text(x - GAP, y, text, theme.ink, anchor="end"),
             ]
     shapes += _colour_bar(bar, right + 40, top, top + height, theme)
     return Picture(width, top + height + 16, shapes)

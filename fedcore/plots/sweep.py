@@ -44,7 +44,11 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
             )
         )
     apply_layout(figure, theme, 440, legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
-    x_axis = _number_axis(field, numbers) if numeric else {"type": "category"}
+    x_axis: dict[str, object] = {"type": "category"}
+    if numeric:
+        wide = min(numbers, default=0) > 0 and max(numbers) / min(numbers) > 30
+        ticks = {"tickvals": numbers, "ticktext": [value_text(field, v) for v in numbers]}
+        x_axis = {"tickmode": "array", **ticks, "type": "log" if wide else "linear"}
     figure.update_xaxes(title=escape(field_title(field)), **x_axis)
     figure.update_yaxes(title=f"{metric_title} (%)")
     highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
@@ -59,17 +63,6 @@ def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, st
     scale = [list(stop) for stop in theme.lines_scale]
     colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
     return list(zip(colours, cycle(DASHES), cycle(MARKERS)))
-
-
-def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:
-    """Return an axis with a tick at every value, logarithmic if the values span more than a factor of 30."""
-    ticks = {
-        "tickmode": "array",
-        "tickvals": list(values),
-        "ticktext": [value_text(field, v) for v in values],
-    }
-    wide = all(v > 0 for v in values) and max(values) / min(values) > 30
-    return {**ticks, "type": "log" if wide else "linear"}
 
 
 def colour_range(families: Iterable[SweepFamily]) -> tuple[int, int]:
