@@ -3,8 +3,6 @@
 Nothing is unpacked to the disk. Sizes, names and digests are checked before any content is parsed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -3,8 +3,6 @@
 Everything is JSON or CSV, so that a bundle can be read and checked without FedLens; ``README`` explains it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

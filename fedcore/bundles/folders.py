@@ -1,7 +1,5 @@
 """The folders of a bundle's data sets on this machine, as its reader names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The numbers of a bundle's report, computed from counts alone by the tables that everything else uses."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Train the runs of a bundle or a report again, and name what differs from what was recorded."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

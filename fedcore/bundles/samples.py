@@ -1,7 +1,5 @@
 """The samples of a run: which image belongs to which client and set, by its content; made without torch."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The making of a bundle as a task, which a page submits and whose file it offers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

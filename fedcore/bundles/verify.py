@@ -3,8 +3,6 @@
 Neither weights nor torch are needed. What is compared with what is written down in docs/checkable.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

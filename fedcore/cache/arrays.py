@@ -6,8 +6,6 @@ so that an interrupted writer can continue from there. ``NAME.json`` describes t
 complete, holds its digest (``integrity.py``). The process that writes holds a lock on ``NAME.lock``.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """``doctor``, ``backup``, ``restore``, ``vacuum``, ``checkpoints``: the database and the files beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

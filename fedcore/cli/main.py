@@ -1,7 +1,5 @@
 """The entry point of the command ``fedlens``: it parses the arguments and runs one command."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -1,7 +1,5 @@
 """Progress bars for a terminal, and lines of text where the output is not a terminal."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

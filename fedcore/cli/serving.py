@@ -1,7 +1,5 @@
 """``app``, ``worker``, ``queue``, ``tasks`` and ``task``: the dashboard, and work in the background."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

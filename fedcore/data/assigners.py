@@ -1,7 +1,5 @@
 """Divide the samples of a group of clients among them: one function per kind of partition."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 

@@ -1,7 +1,5 @@
 """The built-in data sets: their facts, and loading them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

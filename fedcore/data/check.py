@@ -4,8 +4,6 @@ The check changes nothing and does not stop at the first problem: an error that 
 the report.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized

@@ -1,7 +1,5 @@
 """The written descriptions of classes (FedAlign's GT): embedded, or from ``descriptions.json``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Download a data set through torchvision, which imports torch: only for jobs and the command line."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The findings of a check: the paths of each kind of problem, and how FedLens treats them."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

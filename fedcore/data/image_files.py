@@ -6,8 +6,6 @@ stopping a run. A cached result is valid for exactly these files with these size
 cache can be deleted at any time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -3,8 +3,6 @@
 Draws are keyed by the samples' keys, so that the order of files does not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -4,8 +4,6 @@ Cross-class: the base classes of several data sets are dealt to clients in block
 Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024, Section 4.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Papers that a user adds: they are read from a folder beside the database, checked and written."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -3,8 +3,6 @@
 The coverage counts how many of the published values FedLens can run, and how many of these are comparable.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

@@ -1,7 +1,5 @@
 """The method and config of FedLens that correspond to a printed method, and the variants that have them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

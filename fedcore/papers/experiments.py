@@ -1,7 +1,5 @@
 """Presets: the demonstration, protocols of generalisation, and the papers' experiments, built on demand."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

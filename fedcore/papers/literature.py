@@ -3,8 +3,6 @@
 Nothing is averaged over sources: they measure different things even where their settings look alike.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The metrics that the papers print, computed from recorded runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 

@@ -5,8 +5,6 @@ a rehearsal, an embedded domain stands in for each domain of the paper, so that 
 paper's table.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A table that was pasted or uploaded, and the printed values in its cells."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -4,8 +4,6 @@ The file maps printed methods to methods and hyper-parameters of FedLens, printe
 names, and gives the experiments (presets) that reproduce the tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any

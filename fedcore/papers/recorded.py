@@ -1,7 +1,5 @@
 """Recorded runs of published experiments, found by their config, and the values that they measure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

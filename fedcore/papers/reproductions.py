@@ -1,7 +1,5 @@
 """Published values beside ours: read from the runs of a store, or matched with the rows of a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Charts of the analyses of a run: confusion matrix, classes, t-SNE, Grad-CAM, accuracy over a field."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 

@@ -1,7 +1,5 @@
 """A chart (a plotly figure with a text alternative), and names shortened to fit into one."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The client graph: an arrow to each client from the client whose model gains most on its test samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil
 from textwrap import wrap

@@ -1,7 +1,5 @@
 """The cost chart: accuracy against traffic or time, with the Pareto front."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """Heatmaps side by side under one colour axis: accuracies, differences to a baseline, recorded matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isnan

@@ -1,7 +1,5 @@
 """Line charts over rounds, seconds or traffic."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from math import ceil, inf
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The partition of a data set among clients, drawn in HTML so that it appears before plotly has loaded."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The chart of a leaderboard: each row's mean with its interval, and the rank beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """The chart of a search: validation accuracy of each draw over one of its hyper-parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

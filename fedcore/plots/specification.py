@@ -1,7 +1,5 @@
 """The specification curve as a chart: a quantity under each reading, and below it what each reading takes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go

@@ -4,8 +4,6 @@ It knows the parts of plotly that the charts of a report use, and refuses traces
 Colours, names, values, dashes and markers are those of the figure, so that screen and paper cannot differ.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections import defaultdict

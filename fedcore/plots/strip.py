@@ -1,7 +1,5 @@
 """Values of several sources as marks on one axis, a row per source, and a colour and marker per group."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

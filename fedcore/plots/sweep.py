@@ -1,7 +1,5 @@
 """Charts of a sweep: accuracy over one field, over two, or over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from math import ceil, floor

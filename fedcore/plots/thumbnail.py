@@ -1,7 +1,5 @@
 """A heatmap of a few pixels, for a cell of a table."""
 
-from __future__ import annotations
-
 import base64
 import io
 from functools import cache

@@ -1,7 +1,5 @@
 """A comparison that may leave FedLens, and the writers of its tables as files by name and format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The content of a report: the tables and figures of a comparison, before anything is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the files of the user's own methods."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import zipfile

@@ -5,8 +5,6 @@ users is escaped by Jinja and by the writer of SVG. The file's Content Security 
 and every script but the one that it holds and names by its digest.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

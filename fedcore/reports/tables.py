@@ -1,7 +1,5 @@
 """The tables of a report as text cells, with the marks and tests that the page Compare shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rotated digits: scikit-learn's 1,797 real digits, each rotated by one of six angles (the domains)."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from pathlib import Path

@@ -7,8 +7,6 @@ the images on which ``tools/pretraining/train.py`` trains the embedded CLIP.
 Shape of a style: mask (64, 64) in 0..1; colour and background (3,); result (64, 64, 3) float.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degr
 no disk space. Its encodings are cached like those of any data set.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zlib

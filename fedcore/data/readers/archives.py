@@ -6,8 +6,6 @@ all, instead of with ``extractall``: unpacking 100 GB shows progress, stops befo
 continues after an interruption. Archives inside archives are unpacked in place; hidden files are skipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import lzma
 import os

@@ -11,8 +11,6 @@ bright or dark) and does not give the thresholds. FedLens uses this rule:
 Grade 5, "ungradable", is left out of ``ddr`` and is the sixth class of ``ddr-all``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files and folders of a data set; hidden ones are skipped, links that leave the folder are refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

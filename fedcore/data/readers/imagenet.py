@@ -5,8 +5,6 @@ give it. Two of their names, missile and sunglasses, belong to two classes each;
 get the first of WordNet's words instead, projectile and sunglass.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Data sets whose images are named in label files: DomainNet, Tiny-ImageNet, UCF-101, SUN-397, CoOp."""
 
-from __future__ import annotations
-
 import json
 import posixpath
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Upstream archives of one data set differ: another folder around it, ``train`` an
 same domains, classes and keys from each, on which its splits depend.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

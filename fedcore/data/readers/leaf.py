@@ -4,8 +4,6 @@ Reading all of LEAF's json takes minutes, so it is done only once for the same f
 stored as arrays in a folder ``converted-...`` beside the json files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

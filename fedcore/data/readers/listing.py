@@ -1,7 +1,5 @@
 """A data set as a list of image files with labels, and its usable images as an ``ImageSet``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field

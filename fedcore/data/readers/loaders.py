@@ -1,7 +1,5 @@
 """Read a data set from disk with the reader that its catalog entry names."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A data set listed in a CSV file (manifest): a row per image with path, label, domain, client and split."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -6,8 +6,6 @@ folder that lacks a class and labels of another breed, and call most other damag
 corrupted" without naming a file. CIFAR's unpickles its files, which can run any code in them.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -3,8 +3,6 @@
 An audit does not prove a mistake. It explains in a sentence what is impossible or unlikely about a cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedcore.papers import library

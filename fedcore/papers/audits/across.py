@@ -4,8 +4,6 @@ Zero-shot CLIP is left out of the search for equal values: nothing is trained, s
 give equal values.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict

@@ -5,8 +5,6 @@ times that size; the test of means for granularity (GRIM; Brown and Heathers, 20
 digits.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator, Sequence

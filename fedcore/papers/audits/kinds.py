@@ -1,7 +1,5 @@
 """A finding about a printed value, and the kinds of findings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Values that a source prints together: means and their parts, repetitions, and the order of columns."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations as pairs_of

@@ -1,7 +1,5 @@
 """The status of each published value: measured, in progress, or which run, data or method is missing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A paper's table with our values beside the printed ones, as CSV and LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The runs that would fill cells of a paper's table: the experiments to queue, and their cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Captions, rows and columns of the papers' tables, in the order in which they are printed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The runs whose mean is compared with a published value, and the data and weights that they lack here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count, islice

@@ -1,7 +1,5 @@
 """Accuracy against traffic or time, with the Pareto front, and the cost to reach a share of the best."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Accuracy, loss and recorded values by round, time or traffic: a line per row, the mean over its seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

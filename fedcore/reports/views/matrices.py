@@ -1,7 +1,5 @@
 """Matrices of all rows on one colour scale, and their differences from the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Accuracy over the fields that take several values: all methods over one, each of them, all combinations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
