@@ -93,6 +93,24 @@ def test_condition_numbers_of_large_transforms_are_those_of_all_singular_values(
     assert measured == pytest.approx(expected.tolist(), abs=max(1e-9, 0.05 * (expected.max() - 1).item()))
 
 
+@pytest.mark.parametrize(
+    ("norm", "noise", "single"), [(0.01, 0.0, True), (0.2, 0.0, True), (0.01, 1e-5, True), (3.0, 0.0, False)]
+)
+def test_large_transforms_near_the_identity_are_measured_in_their_own_precision(norm, noise, single):
+    x = torch.randn(1, 1, 256, 256, generator=torch_generator(1, "x"))
+    q = cayley(x * norm / skew(x[0, 0]).norm()) + noise * x.mT
+    assert (linalg._small_gram(q) is not None) == single
+    exact = q[0, 0].double().mT @ q[0, 0].double() - torch.eye(256)
+    measured = orthogonality(q)
+    assert measured["orthogonality_error"].item() == pytest.approx(exact.abs().max().item(), rel=1e-3)
+    true = torch.linalg.cond(q[0, 0].double()).item()
+    low, high = extreme_eigenvalues(exact[None])
+    by_lanczos = ((1 + high) / (1 + low)).sqrt().item()
+    # At least as close as by 24 steps in double precision; what float32 rounds does not count.
+    within = abs(by_lanczos - true) + 1e-10 + 1e-4 * (true - 1)
+    assert measured["condition_number"].item() == pytest.approx(true, rel=0, abs=within)
+
+
 @pytest.mark.parametrize("far", [None, 0, 4])
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_orthogonality_is_measured_a_few_clients_at_a_time_with_equal_bits(monkeypatch, far, at_once):

@@ -298,17 +298,16 @@ class FedOT(Method[FedOTConfig]):
             data = replace(data, rows=data.rows.select(some), clients=data.clients[some])
             trained = {"classifier": trained["classifier"][some.to(trained["classifier"].device)]}
         values["gradient_conflict"] = mean_cosine(before.shared["classifier"] - trained["classifier"])
-        start = {n: v.expand(len(data.clients), *v.shape) for n, v in before.shared.items()}
-        start |= {n: v[data.clients.to(v.device)] for n, v in before.local.items()}
-        gradients = self._full_gradients(start, data)
+        gradients = self._full_gradients(before, data)
         flat = gradients.flatten(1)
         gap = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
         values["gradient_difference"] = gap.max()
         if self.config.local_transform != "adapter":  # not linear, so it has no condition number
             pair = list(divmod(int(gap.argmax()), len(gap)))
             kappa = torch.ones(2, dtype=torch.float64)
-            if "matrix" in start:
-                kappa = orthogonality(start["matrix"][pair], self._transform)["condition_number"]
+            if "matrix" in self.names:
+                both = [self._of_client(before, int(data.clients[i]))["matrix"] for i in pair]
+                kappa = orthogonality(torch.cat(both), self._transform)["condition_number"]
             values["gradient_bound"] = 2 * self.tau * kappa.sum().cpu()
         return values
 
@@ -319,7 +318,12 @@ class FedOT(Method[FedOTConfig]):
         free = {"cayley": d * (d // r - 1) // 2, "linear": d * d // r, "adapter": 2 * d * hidden, "none": 0}
         return free[self.config.local_transform]
 
-    def _full_gradients(self, params: Params, data: LocalData) -> Tensor:
+    def _of_client(self, state: State, client: int) -> Params:
+        """Return what a client holds, as views. Shape: -> (1, ...)."""
+        shared = {name: value[None] for name, value in state.shared.items()}
+        return shared | {name: value[client : client + 1] for name, value in state.local.items()}
+
+    def _full_gradients(self, state: State, data: LocalData) -> Tensor:
         """Return each client's gradient of w_g on all its samples, the mean of tau (softmax - y) (h'/|h'|)^T.
 
         One client at a time, so that memory does not grow with the number of clients.
@@ -330,7 +334,7 @@ class FedOT(Method[FedOTConfig]):
         with torch.no_grad():
             for i, count in enumerate(data.rows.counts.tolist()):
                 rows = data.rows.index[i : i + 1, :count]
-                one = {name: value[i : i + 1] for name, value in params.items()}
+                one = self._of_client(state, int(data.clients[i]))
                 x = data.pool.x(rows)
                 h = self.features(one, self.head(one, None), x)[0]
                 error = self._classify(one, h).softmax(-1)
