@@ -120,12 +120,10 @@ def rows_by_field(store: Store, comparison: Comparison, method: str, chart: Fiel
         known = [value for value in recorded if value is not None]
         stat = spread(r.values.get("personal") for r in row.runs)
         if known and stat is not None and chart.only.items() <= config.items():
-            rows.append(FieldRow(config[chart.over], _whole(known[0]), stat))
+            (value,) = known[:1]
+            shown = int(value) if value.is_integer() else round(value, 4)
+            rows.append(FieldRow(config[chart.over], shown, stat))
     return sorted(rows, key=lambda row: row.setting)
-
-
-def _whole(value: float) -> float:
-    return int(value) if value.is_integer() else round(value, 4)
 
 
 def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[object]]:

@@ -71,6 +71,11 @@ class ComparisonRow:
         return tuple(sorted({r.run.seed for r in self.runs}))
 
     @property
+    def trains(self) -> bool:
+        """Return whether a run reports another round than 0, which is before training."""
+        return any(result.rounds != (0,) for result in self.runs)
+
+    @property
     def trained_by_fedlens(self) -> bool:
         """Return whether FedLens trained the runs; a script may have recorded them, or they were imported."""
         return self.runs[0].run.origin == "engine"
@@ -133,6 +138,9 @@ class Comparison:
     def rows_in(self, setting: str) -> tuple[ComparisonRow, ...]:
         return tuple(g for g in self.rows if g.setting == setting)
 
+    def run_ids(self, setting: str) -> list[int]:
+        return [result.run.id for row in self.rows_in(setting) for result in row.runs]
+
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that at least one row has."""
@@ -160,7 +168,9 @@ def compare(
     all_runs = sorted((r for e in experiments for r in e.runs), key=lambda r: r.id)
     runs = run_filter.filtered_runs(store, all_runs, where)
     configs = store.runs.configs([r.id for r in runs])
-    runs, draws = _without_draws(runs, configs)
+    without_draws = [run for run in runs if not is_draw(configs[run.id])]
+    draws = len(runs) - len(without_draws) if without_draws else 0
+    runs = without_draws or runs  # draws alone are compared with each other
     settings, row_keys = setting_keys(store, configs), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], row_keys[r.id]) for r in runs}
     newest, notes = _newest_runs(runs, keys, unfinished)
@@ -177,13 +187,27 @@ def compare(
     measured = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
     by_row, incomplete = _complete_seeds_only(measured)
     notes += incomplete
-    rows = [_row(key, members, configs[members[0].run.id]) for key, members in by_row.items()]
+    rows = []
+    for (setting, key), members in by_row.items():
+        run = members[0].run
+        stats = {metric: spread(value_per_seed(members, metric).values()) for metric in METRICS}
+        measured_stats = {metric: stat for metric, stat in stats.items() if stat is not None}
+        config, parts = configs[run.id], _breakdowns(members)
+        rows.append(
+            ComparisonRow(key, run.label, run.method, setting, tuple(members), measured_stats, config, parts)
+        )
     notes += _domain_notes(rows) + _protocol_notes(rows)
     rows = evaluated_on.with_other_tests(_with_distinct_labels(rows))
-    notes += _budget_notes(rows) + evaluated_on.sample_notes(rows)
+    budgets = (budget_note({row.label: row.config for row in table}) for table in _tables(rows))
+    notes += [*dict.fromkeys(filter(None, budgets)), *evaluated_on.sample_notes(rows)]
     titles = distinct_titles({row.setting: row.config for row in rows})
-    notes += _caveat_notes(rows, titles)
+    where_of = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
+    notes += [f"{row.mark} {row.label}{where_of[row.setting]}: {row.remark}" for row in rows if row.remark]
     return Comparison(rule, tuple(rows), titles, tuple(notes), experiments, tuple(runs))
+
+
+def _tables(rows: Iterable[ComparisonRow]) -> Iterable[list[ComparisonRow]]:
+    return group_by(rows, lambda row: row.setting).values()
 
 
 def _with_gains(
@@ -201,16 +225,6 @@ def _with_gains(
         return None if new is None or start is None else new - start
 
     return [replace(r, values={**r.values, "new_gain": gain(r)}) for r in results]
-
-
-def _row(key: RowKey, results: Sequence[RunResult], config: RunConfig) -> ComparisonRow:
-    setting, row_key = key
-    run = results[0].run
-    stats = {metric: spread(value_per_seed(results, metric).values()) for metric in METRICS}
-    measured = {metric: stat for metric, stat in stats.items() if stat is not None}
-    return ComparisonRow(
-        row_key, run.label, run.method, setting, tuple(results), measured, config, _breakdowns(results)
-    )
 
 
 def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
@@ -241,12 +255,6 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
             cached[stored] = row_key(configs[run.id], stored[1])
         keys[run.id] = f"{cached[stored]}/{run.label}"
     return keys
-
-
-def _without_draws(runs: Sequence[RunRow], configs: Mapping[int, RunConfig]) -> tuple[list[RunRow], int]:
-    """Return the runs without draws of a search, and the number of draws; draws alone are all returned."""
-    results = [run for run in runs if not is_draw(configs[run.id])]
-    return (results, len(runs) - len(results)) if results else (list(runs), 0)
 
 
 def _newest_runs(
@@ -291,23 +299,20 @@ def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
     """Return notes on the selected rounds, one line per method and fact."""
     seeds: dict[tuple[str, str], set[int]] = {}
     for result in results:
-        if fact := _round_fact(result, rule):
-            seeds.setdefault((result.run.label, fact), set()).add(result.run.seed)
+        rounds, run = result.rounds, result.run
+        if rule == "best" and not rounds and run.rounds_done:
+            fact = "no validation accuracy, so no round can be selected by it"
+        elif rule == "best" and rounds == (0,) and run.method != "zero-shot":
+            fact = "best on validation is round 0 (before training)"
+        elif rule == "mean10" and rounds != (0,) and 0 < len(rounds) < AVERAGED_ROUNDS:
+            fact = f"only {len(rounds)} of the last ten rounds evaluated"
+        else:
+            continue
+        seeds.setdefault((run.label, fact), set()).add(run.seed)
     return [
         f"{label}, seed {', '.join(map(str, sorted(of_fact)))}: {fact}"
         for (label, fact), of_fact in seeds.items()
     ]
-
-
-def _round_fact(result: RunResult, rule: Rule) -> str:
-    rounds, run = result.rounds, result.run
-    if rule == "best" and not rounds and run.rounds_done:
-        return "no validation accuracy, so no round can be selected by it"
-    if rule == "best" and rounds == (0,) and run.method != "zero-shot":
-        return "best on validation is round 0 (before training)"
-    if rule == "mean10" and rounds != (0,) and 0 < len(rounds) < AVERAGED_ROUNDS:
-        return f"only {len(rounds)} of the last ten rounds evaluated"
-    return ""
 
 
 def _domain_notes(rows: Sequence[ComparisonRow]) -> list[str]:
@@ -324,27 +329,13 @@ def _domain_notes(rows: Sequence[ComparisonRow]) -> list[str]:
 def _protocol_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     """Note rows of one table that trained for different rounds or shares of clients."""
     notes = []
-    trained = [row for row in rows if any(r.rounds != (0,) for r in row.runs)]
-    for table in group_by(trained, lambda row: row.setting).values():
+    for table in _tables(row for row in rows if row.trains):
         for name in ("rounds", "participation"):
             values = sorted({getattr(row.config, name) for row in table})
             if len(values) > 1:
                 texts = ", ".join(value_text(name, v) for v in values)
                 notes.append(f"rows differ in {field_phrase(name)}: {texts}")
     return list(dict.fromkeys(notes))
-
-
-def _budget_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Note the tuning budgets of each setting that has tuned rows."""
-    tables = group_by(rows, lambda row: row.setting).values()
-    notes = (budget_note({row.label: row.config for row in table}) for table in tables)
-    return list(dict.fromkeys(filter(None, notes)))
-
-
-def _caveat_notes(rows: Sequence[ComparisonRow], titles: Mapping[str, str]) -> list[str]:
-    """Return a line for every marked row, which names its setting if there are several."""
-    where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
-    return [f"{row.mark} {row.label}{where[row.setting]}: {row.remark}" for row in rows if row.remark]
 
 
 def _with_distinct_labels(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:

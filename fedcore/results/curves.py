@@ -23,7 +23,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
-from fedcore.store import RoundRow, RunRow, Store
+from fedcore.store import RunRow, Store
 
 Axis = Literal["round", "seconds", "megabytes"]
 AXES: dict[Axis, str] = {
@@ -183,25 +183,21 @@ def mean_curves(
     store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    scores = scores_by_round(store, _run_ids(comparison, setting), metric)
+    scores = scores_by_round(store, comparison.run_ids(setting), metric)
     return mean_series(store, comparison, setting, scores, axis)
 
 
 def mean_loss(store: Store, comparison: Comparison, setting: str, axis: Axis = "round") -> list[Series]:
     """Return the training loss as ``mean_curves`` returns an accuracy."""
-    return mean_series(store, comparison, setting, _losses(store, _run_ids(comparison, setting)), axis)
+    return mean_series(store, comparison, setting, _losses(store, comparison.run_ids(setting)), axis)
 
 
 def mean_series(
     store: Store, comparison: Comparison, setting: str, values: ByRound, axis: Axis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds of any value by run and round."""
-    costs = cumulative_cost(store, _run_ids(comparison, setting), axis)
+    costs = cumulative_cost(store, comparison.run_ids(setting), axis)
     return [s for g in comparison.rows_in(setting) if (s := _mean_series(g, values, costs)).x]
-
-
-def _run_ids(comparison: Comparison, setting: str) -> list[int]:
-    return [r.run.id for g in comparison.rows_in(setting) for r in g.runs]
 
 
 def _mean_series(group: ComparisonRow, scores: ByRound, costs: ByRound) -> Series:
@@ -228,21 +224,18 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: Axis) -> ByRound
     costs: ByRound = {i: {} for i in ids}
     sums = dict.fromkeys(ids, 0.0)
     for row in store.rounds.of_runs(ids):
-        cost = _cost_of_round(row, axis)
+        if axis == "round":
+            costs[row.run_id][row.round] = row.round
+            continue
+        if axis == "seconds":
+            cost = _sum_known(row.seconds_train, row.seconds_aggregate)
+        else:
+            traffic = _sum_known(row.bytes_up, row.bytes_down)
+            cost = None if traffic is None else traffic / MEGABYTE
         if cost is not None:
-            sums[row.run_id] = cost if axis == "round" else sums[row.run_id] + cost
+            sums[row.run_id] += cost
             costs[row.run_id][row.round] = sums[row.run_id]
     return costs
-
-
-def _cost_of_round(row: RoundRow, axis: Axis) -> float | None:
-    """Return the cost of one round; on the axis of rounds, its number."""
-    if axis == "round":
-        return row.round
-    if axis == "seconds":
-        return _sum_known(row.seconds_train, row.seconds_aggregate)
-    traffic = _sum_known(row.bytes_up, row.bytes_down)
-    return None if traffic is None else traffic / MEGABYTE
 
 
 @dataclass(frozen=True)
@@ -296,10 +289,9 @@ def _sum_known(*values: float | None) -> float | None:
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return the traffic and time of whole runs, with the accuracy that they reached."""
-    groups = comparison.rows_in(setting)
-    rounds = group_by(store.rounds.of_runs([r.run.id for g in groups for r in g.runs]), lambda r: r.run_id)
+    rounds = group_by(store.rounds.of_runs(comparison.run_ids(setting)), lambda r: r.run_id)
     costs = []
-    for g in groups:
+    for g in comparison.rows_in(setting):
         recorded = [rounds.get(r.run.id, []) for r in g.runs]
         means = [
             mean_known(_sum_known(*(getattr(row, name) for row in rows)) for rows in recorded)
@@ -367,12 +359,8 @@ def smoothed(series: Series, weight: float) -> Series:
     """
     if not 0 < weight < 1:
         return series
-    return replace(series, smooth=tuple(_moving_average(series.y, weight)))
-
-
-def _moving_average(values: Sequence[float], weight: float) -> list[float]:
     total, norm, averages = 0.0, 0.0, []
-    for value in values:
+    for value in series.y:
         total, norm = weight * total + value, weight * norm + 1
         averages.append(total / norm)
-    return averages
+    return replace(series, smooth=tuple(averages))

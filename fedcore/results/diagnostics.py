@@ -15,7 +15,7 @@ from fedcore.records.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import Axis, Series, Until, mean_series, run_labels, show_ranges
 from fedcore.results.statistics import group_by
-from fedcore.store import DiagnosticMean, RunRow, Store
+from fedcore.store import RunRow, Store
 
 
 def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
@@ -95,8 +95,19 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
     for name, text in chart.lines.items():
         shown = (row for row in store.diagnostics.means(until, name) if row.round <= until[row.run_id])
         for run_id, rows in group_by(shown, lambda row: row.run_id).items():
-            label = f"{labels[run_id]}, {text}" if text else labels[run_id]
-            lines.append(_series(label, runs[run_id].method, rows, scale))
+            with_range = any(row.count > 1 for row in rows)
+            lines.append(
+                Series(
+                    f"{labels[run_id]}, {text}" if text else labels[run_id],
+                    runs[run_id].method,
+                    x=tuple(float(row.round) for row in rows),
+                    y=tuple(scale * row.mean for row in rows),
+                    std=(None,) * len(rows),
+                    n=1,
+                    low=tuple(scale * row.low for row in rows) if with_range else (),
+                    high=tuple(scale * row.high for row in rows) if with_range else (),
+                )
+            )
     return lines
 
 
@@ -105,26 +116,11 @@ def mean_diagnostics(
 ) -> list[Series]:
     """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
     scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1
-    ids = [v.run.id for g in comparison.rows_in(setting) for v in g.runs]
     lines = []
     for name, text in chart.lines.items():
         values: dict[int, dict[int, float]] = {}
-        for row in store.diagnostics.means(ids, name):
+        for row in store.diagnostics.means(comparison.run_ids(setting), name):
             values.setdefault(row.run_id, {})[row.round] = scale * row.mean
         series = mean_series(store, comparison, setting, values, axis)
         lines += [replace(s, label=f"{s.label}, {text}") if several and text else s for s in series]
     return lines
-
-
-def _series(label: str, method: str, rows: Sequence[DiagnosticMean], scale: int) -> Series:
-    with_range = any(row.count > 1 for row in rows)
-    return Series(
-        label,
-        method,
-        x=tuple(float(row.round) for row in rows),
-        y=tuple(scale * row.mean for row in rows),
-        std=(None,) * len(rows),
-        n=1,
-        low=tuple(scale * row.low for row in rows) if with_range else (),
-        high=tuple(scale * row.high for row in rows) if with_range else (),
-    )

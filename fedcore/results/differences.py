@@ -22,7 +22,7 @@ def reason_not_comparable(row: ComparisonRow, baseline: ComparisonRow) -> str:
         if row.other_tests or not baseline.other_tests:
             return other
         return f"{baseline.label}: {baseline.other_tests}"
-    if any(all(v.rounds == (0,) for v in g.runs) for g in (row, baseline)):
+    if not (row.trains and baseline.trains):
         return ""
     for one in (row, baseline):
         if any(v.run.state != "done" for v in one.runs):

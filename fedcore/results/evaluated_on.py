@@ -73,14 +73,11 @@ def expected_test_sets(runs: Iterable[RunResult]) -> dict[SeedAndDomain, TestSet
     expected: dict[SeedAndDomain, TestSets] = {}
     for place, results in group_by(runs, lambda r: (r.run.seed, r.run.held_out)).items():
         recorded = [sets for r in results for sets in r.test_sets]
-        expected[place] = {kind: _majority([s[kind] for s in recorded if s[kind]]) for kind in NOUNS}
+        expected[place] = {}
+        for kind in NOUNS:
+            counted = Counter(frozenset(s[kind].items()) for s in recorded if s[kind])
+            expected[place][kind] = dict(max(counted, key=counted.__getitem__, default=()))
     return expected
-
-
-def _majority(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    counted = Counter(frozenset(sets.items()) for sets in found)
-    first = max(found, key=lambda sets: counted[frozenset(sets.items())], default={})
-    return dict(first)
 
 
 def with_other_tests(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
@@ -114,8 +111,8 @@ def _other_sample(row: ComparisonRow, others: Sequence[ComparisonRow]) -> str:
 
     A row that does not train has round 0 only, which is tested in full whatever the size.
     """
-    compared = [one for one in others if one.trained_by_fedlens and _trains(one)]
-    if not compared or not (row.trained_by_fedlens and _trains(row)):
+    compared = [one for one in others if one.trained_by_fedlens and one.trains]
+    if not compared or not (row.trained_by_fedlens and row.trains):
         return ""
     ours = row.config.test_sample
     theirs = Counter(one.config.test_sample for one in compared).most_common(1)[0][0]
@@ -123,10 +120,6 @@ def _other_sample(row: ComparisonRow, others: Sequence[ComparisonRow]) -> str:
         return ""
     texts = ("whole test sets" if n is None else f"samples of {n:,} of a test set" for n in (ours, theirs))
     return "tested between the first and the last round on " + " instead of ".join(texts)
-
-
-def _trains(row: ComparisonRow) -> bool:
-    return any(result.rounds != (0,) for result in row.runs)
 
 
 def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:

@@ -26,7 +26,7 @@ from fedcore.results.printed import PrintedValue
 from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.search import SEARCH_COLUMNS, search_costs
 from fedcore.results.setting_text import row_protocols
-from fedcore.results.statistics import PairedTest, Stat
+from fedcore.results.statistics import Stat
 from fedcore.results.summary import DifferenceCell, Summary
 from fedcore.store import ExperimentRow, Store
 from fedcore.store.cells import RecordedCell
@@ -76,7 +76,10 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     "protocol": "; ".join(followed) or None,
                     **search_costs(row.row.config),
                 }
-                content |= _of_test(difference.test, row.remarks)
+                if (test := difference.test) is not None:
+                    remark = "; ".join(filter(None, (test.remark, *row.remarks))) or None
+                    content |= {"test": test.test, "pairs": test.n, "p": test.p, "p_holm": test.adjusted}
+                    content["remark"] = remark
                 rows.append(content | _of_paper(row.printed[metric]))
             without = [
                 m for m in table.metrics if METRICS[m].may_lack and m not in row.means and row.row.no_value
@@ -151,7 +154,8 @@ def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[Tidy
 def config_rows(comparison: Comparison) -> list[TidyRow]:
     """Return the config of each method's row, a column per field, such as ``method.config.lr``."""
     return [
-        {**_shared(row, comparison.names), **{name: _plain(value) for name, value in row.fields.items()}}
+        _shared(row, comparison.names)
+        | {n: " ".join(map(str, v)) if isinstance(v, tuple | list) else v for n, v in row.fields.items()}
         for row in comparison.rows
     ]
 
@@ -181,13 +185,6 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
 
 
-def _of_test(test: PairedTest | None, remarks: Sequence[str]) -> TidyRow:
-    if test is None:
-        return {}
-    remark = "; ".join(filter(None, (test.remark, *remarks))) or None
-    return {"test": test.test, "pairs": test.n, "p": test.p, "p_holm": test.adjusted, "remark": remark}
-
-
 def _of_paper(values: Sequence[PrintedValue]) -> TidyRow:
     """Return the columns of the first printed value, with the round that its paper reports."""
     if not values:
@@ -200,10 +197,6 @@ def _of_paper(values: Sequence[PrintedValue]) -> TidyRow:
         "comparability": first.comparability.state,
         "reasons_against_comparing": "; ".join(text for _, text in first.comparability.reasons) or None,
     }
-
-
-def _plain(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else value
 
 
 ROUND_FIELDS = (
@@ -238,11 +231,8 @@ def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "c
 def rows_csv(rows: Sequence[TidyRow], first: Sequence[str]) -> str:
     """Write rows with some columns first, then the others in the order in which they appear."""
     columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
-    return csv_text(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
-
-
-def _cell(value: object) -> object:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+    values = ([row.get(name) for name in columns] for row in rows)
+    return csv_text(columns, ([str(v).lower() if isinstance(v, bool) else v for v in row] for row in values))
 
 
 def rounds_csv(store: Store, comparison: Comparison) -> Iterator[str]:

@@ -63,20 +63,14 @@ def verdict(store: Store, experiment: ExperimentRow) -> str | None:
     compared = compare(store, [experiment.id])
     if not compared.rows:
         return None
-    found = findings(summarise(compared, tested=(), metric=shown_metrics(compared.rows)[0]))
-    several = len(found) > 1
-    return " ".join(
-        [_took(experiment), *(f"{title}: {text}" if several else text for title, text in found.items())]
-    )
-
-
-def _took(experiment: ExperimentRow) -> str:
     done = sum(run.state == "done" for run in experiment.runs)
+    all_done = done == len(experiment.runs)
+    ended = "Done" if all_done else f"{done} of {counted(len(experiment.runs), 'run')} done"
     seconds = [s for run in experiment.runs if (s := run.elapsed()) is not None]
     time = f" after {duration(sum(seconds))} of training" if seconds else ""
-    if done == len(experiment.runs):
-        return f"Done{time}."
-    return f"{done} of {counted(len(experiment.runs), 'run')} done{time}."
+    found = findings(summarise(compared, tested=(), metric=shown_metrics(compared.rows)[0]))
+    texts = [f"{title}: {text}" if len(found) > 1 else text for title, text in found.items()]
+    return " ".join([f"{ended}{time}.", *texts])
 
 
 def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:

@@ -122,25 +122,25 @@ class Board:
     @property
     def finding(self) -> str:
         """The result of the ranking in a sentence or two."""
-        others = len(self.rows) - len(self.ranks)
-        rest = f"{others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."
-        return " ".join([self._finding_of_ranked(), *([rest] if others and self.ranks else [])])
-
-    def _finding_of_ranked(self) -> str:
         ranked = self.ranked
         first = [g for g in ranked if self.ranks[g.key].best == 1]
         if not ranked:
             return "No row is ranked yet; the table shows what each row lacks."
         if len(ranked) == 1:
-            return f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
-        if len(first) == 1:
-            others = len(ranked) - 1
-            beaten = "the other ranked row" if others == 1 else f"each of the other {others} ranked rows"
-            return f"{first[0].label} is first: significantly better than {beaten}."
-        if len(first) == len(ranked):
-            return f"Nothing separates the {len(first)} ranked rows: each of them may be first."
-        names = ", ".join(g.label for g in first[:4]) + (f" and {len(first) - 4} more" if first[4:] else "")
-        return f"{len(first)} of {len(ranked)} ranked rows may be first: {names}."
+            said = f"{ranked[0].label} is the only ranked row, so there is nothing to compare."
+        elif len(first) == 1:
+            beaten = f"each of the other {len(ranked) - 1} ranked rows"
+            beaten = "the other ranked row" if len(ranked) == 2 else beaten
+            said = f"{first[0].label} is first: significantly better than {beaten}."
+        elif len(first) == len(ranked):
+            said = f"Nothing separates the {len(first)} ranked rows: each of them may be first."
+        else:
+            more = f" and {len(first) - 4} more" if first[4:] else ""
+            names = ", ".join(g.label for g in first[:4]) + more
+            said = f"{len(first)} of {len(ranked)} ranked rows may be first: {names}."
+        others = len(self.rows) - len(ranked)
+        rest = f" {others} {'row is' if others == 1 else 'rows are'} not ranked; the table says why."
+        return said + rest * (others > 0)
 
 
 def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
@@ -171,8 +171,8 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
     protocol = setting.rounds, setting.participation
     candidates = {}
     for row in compared.rows_in(key):
-        untrained = all(result.rounds == (0,) for result in row.runs)
-        if metric in row.stats and (untrained or (row.config.rounds, row.config.participation) == protocol):
+        same = (row.config.rounds, row.config.participation) == protocol
+        if metric in row.stats and (same or not row.trains):
             candidates[row.key] = row
     values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
     in_order = [candidates[k] for k in mean_order(values)]

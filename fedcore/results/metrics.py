@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedcore.results.statistics import group_by, mean_known
-from fedcore.store import MeanAccuracy, NamedCell, RunRow, Store
+from fedcore.store import NamedCell, RunRow, Store
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -216,45 +216,36 @@ def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunRes
     recorded = store.cells.own_and_global(selected)
     recorded += [c for c in store.cells.on_kinds(selected, FURTHER) if c.model_kind != "global"]
     cells = group_by(recorded, lambda c: (c.run_id, c.round))
-    return [
-        _run_result(
-            run,
-            selected[run.id],
-            [scores[run.id, r] for r in selected[run.id]],
-            [cells[run.id, r] for r in selected[run.id] if (run.id, r) in cells],
+    results = []
+    for run in runs:
+        rounds = selected[run.id]
+        by_round = [cells[run.id, r] for r in rounds if (run.id, r) in cells]
+        means = [scores[run.id, r] for r in rounds]
+        values: dict[Metric, float | None] = {
+            metric: _mean_percent(getattr(mean, name) for mean in means)
+            for metric, name in SCORE_COLUMNS.items()
+        }
+        values |= _cell_metrics(run.held_out, by_round)
+        values |= harmonic_means(values)
+        sets = [recorded_test_sets(of_round, run.held_out) for of_round in by_round]
+        results.append(
+            RunResult(
+                run,
+                rounds,
+                values,
+                _breakdowns(run.held_out, by_round),
+                tuple(_domain_sets(by_round)),
+                test_images(by_round),
+                tuple(one for i, one in enumerate(sets) if one not in sets[:i]),
+            )
         )
-        for run in runs
-    ]
+    return results
 
 
 def select_rounds(store: Store, runs: Sequence[RunRow], rule: Rule) -> dict[int, tuple[int, ...]]:
     """Return the rounds that a rule selects of each run."""
     evaluated = store.rounds.evaluated_of_runs([r.id for r in runs])
     return {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
-
-
-def _run_result(
-    run: RunRow,
-    rounds: tuple[int, ...],
-    scores: Sequence[MeanAccuracy],
-    cells: Sequence[list[NamedCell]],
-) -> RunResult:
-    values: dict[Metric, float | None] = {
-        metric: _mean_percent(getattr(row, name) for row in scores) for metric, name in SCORE_COLUMNS.items()
-    }
-    values |= _cell_metrics(run.held_out, cells)
-    values |= harmonic_means(values)
-    domains = tuple(_domain_sets(cells))
-    by_round = [recorded_test_sets(cs, run.held_out) for cs in cells]
-    return RunResult(
-        run,
-        rounds,
-        values,
-        _breakdowns(run.held_out, cells),
-        domains,
-        test_images(cells),
-        tuple(sets for i, sets in enumerate(by_round) if sets not in by_round[:i]),
-    )
 
 
 def recorded_test_sets(cells: Iterable[NamedCell], held_out: str | None) -> TestSets:

@@ -212,7 +212,37 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
-    return [_summary(e, labels[e.id], best[e.id], curves) for e in rows]
+    summaries = []
+    for e in rows:
+        states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
+        state = next((s for s in _ORDER if states[s]), "done")
+        total = sum(r.rounds_total for r in e.runs)
+        all_labels, shown = [r.label for r in e.runs], best[e.id]
+        lines = [curves[r.id] for r in shown if r.id in curves]
+        elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
+        no_best = NO_BEST if any(r.last_test is not None for r in candidates[e.id]) else ""
+        summaries.append(
+            ExperimentSummary(
+                row=e,
+                state=state,
+                states=states,
+                methods=tuple(
+                    dict.fromkeys(map(method_label, all_labels) if e.config.tuning else all_labels)
+                ),
+                data=data_titles(e.config),
+                seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
+                share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
+                done=states["done"],
+                best_text=labels[e.id] or no_best,
+                last=_mean(shown, "last_test"),
+                best=_mean(shown, "best_test"),
+                worst=_mean(shown, "worst_client"),
+                curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
+                seconds=sum(elapsed) if elapsed else None,
+                best_run=next((r for r in shown if r.rounds_done or r.state == "done"), None),
+            )
+        )
+    return summaries
 
 
 def _candidates(experiment: ExperimentRow) -> list[RunRow]:
@@ -237,34 +267,6 @@ def _mean(runs: Sequence[RunRow], field: str) -> float | None:
     values = [getattr(r, field) for r in runs]
     stat = spread(None if v is None else 100 * v for v in values)
     return None if stat is None else stat.mean
-
-
-def _summary(
-    e: ExperimentRow, label: str | None, best: Sequence[RunRow], curves: dict[int, list[float]]
-) -> ExperimentSummary:
-    states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
-    state = next((s for s in _ORDER if states[s]), "done")
-    total = sum(r.rounds_total for r in e.runs)
-    labels = [r.label for r in e.runs]
-    lines = [curves[r.id] for r in best if r.id in curves]
-    elapsed = [s for r in e.runs if (s := r.elapsed()) is not None]
-    return ExperimentSummary(
-        row=e,
-        state=state,
-        states=states,
-        methods=tuple(dict.fromkeys(map(method_label, labels) if e.config.tuning else labels)),
-        data=data_titles(e.config),
-        seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
-        share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
-        done=states["done"],
-        best_text=label or (NO_BEST if any(r.last_test is not None for r in _candidates(e)) else ""),
-        last=_mean(best, "last_test"),
-        best=_mean(best, "best_test"),
-        worst=_mean(best, "worst_client"),
-        curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
-        seconds=sum(elapsed) if elapsed else None,
-        best_run=next((r for r in best if r.rounds_done or r.state == "done"), None),
-    )
 
 
 def matches(item: ExperimentSummary, text: str, states: Sequence[str], tag: str | None = None) -> bool:

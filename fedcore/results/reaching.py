@@ -122,15 +122,11 @@ def _reach(row: ComparisonRow, scores: ByRound, megabytes: ByRound, seconds: ByR
         means = ((r, mean_known(scores[run.id][r] for run in runs)) for r in common)
         # rounding of the mean must not make the best row miss 100 % of itself
         at = next((r for r, mean in means if mean is not None and mean >= target - 1e-9), None)
-        mb, time = (
-            None if at is None else mean_known(_until(cost[run.id], at) for run in runs)
-            for cost in (megabytes, seconds)
-        )
-        found.append(SeedReach(seed, tuple(run.id for run in runs), at, mb, time))
+        spent: list[float | None] = [None, None]
+        if at is not None:  # 0 before training, None if it was not measured
+            before = 0.0 if at == 0 else None
+            for i, costs in enumerate((megabytes, seconds)):
+                so_far = ([cost for r, cost in costs[run.id].items() if r <= at] for run in runs)
+                spent[i] = mean_known(of_run[-1] if of_run else before for of_run in so_far)
+        found.append(SeedReach(seed, tuple(run.id for run in runs), at, *spent))
     return Reach(row, tuple(found))
-
-
-def _until(costs: dict[int, float], at: int) -> float | None:
-    """Return the cost up to and including a round; 0 before training, None if it was not measured."""
-    so_far = [cost for round_, cost in costs.items() if round_ <= at]
-    return so_far[-1] if so_far else (0.0 if at == 0 else None)

@@ -180,7 +180,22 @@ def cached_encodings(store: Store) -> list[Encoding]:
     encodings = []
     for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
         with suppress(FileNotFoundError):  # it was completed, and so renamed, since it was listed
-            encodings.append(_encoding(path))
+            stat, recorded = path.stat(), arrays.description(path)
+            shape = recorded.get("shape")
+            total = int(shape[0]) if isinstance(shape, list) and shape else 0
+            encodings.append(
+                Encoding(
+                    name=path.stem,
+                    megabytes=stat.st_size / 1e6,
+                    written=_time_text(stat.st_mtime),
+                    data=str(recorded.get("data", "")),
+                    backbone=str(recorded.get("backbone", "")),
+                    reads=str(recorded.get("reads", "")),
+                    images=total if path.suffix == ".npy" else arrays.rows_on_disk(path),
+                    total=total,
+                    details={key: str(recorded[key]) for key in ENCODING_DETAILS if key in recorded},
+                )
+            )
     return sorted(encodings, key=lambda e: (-e.megabytes, e.name))
 
 
@@ -218,20 +233,3 @@ def delete_encoding(store: Store, name: str) -> float:
 
 def _encodings_folder(store: Store) -> Path:
     return store.artifacts / "encodings"
-
-
-def _encoding(path: Path) -> Encoding:
-    stat, recorded = path.stat(), arrays.description(path)
-    shape = recorded.get("shape")
-    total = int(shape[0]) if isinstance(shape, list) and shape else 0
-    return Encoding(
-        name=path.stem,
-        megabytes=stat.st_size / 1e6,
-        written=_time_text(stat.st_mtime),
-        data=str(recorded.get("data", "")),
-        backbone=str(recorded.get("backbone", "")),
-        reads=str(recorded.get("reads", "")),
-        images=total if path.suffix == ".npy" else arrays.rows_on_disk(path),
-        total=total,
-        details={key: str(recorded[key]) for key in ENCODING_DETAILS if key in recorded},
-    )

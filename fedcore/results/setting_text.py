@@ -30,13 +30,19 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     clients = [e for e in entities if e.kind == "client"]
     unseen = sum(e.kind == "unseen" for e in entities)
     further = f"The final model is also tested on {counted(unseen, 'client')} that took no part in training."
+    models = (
+        f"{b.name} with the weights {b.pretrained}"
+        if b.pretrained
+        else f"{b.name}, a small CLIP that comes with FedLens"
+        for b in backbones(config)
+    )
     return " ".join(
         [
             _data(config, clients),
             *([further] if unseen else []),
             *_split(config, rows),
-            *_model(config),
-            *_training(rows),
+            f"The pretrained model is {' or '.join(dict.fromkeys(models))}.",
+            _training(rows),
         ]
     )
 
@@ -99,17 +105,7 @@ def _split(config: RunConfig, rows: Sequence[ComparisonRow]) -> list[str]:
     return said
 
 
-def _model(config: RunConfig) -> list[str]:
-    names = [
-        f"{b.name} with the weights {b.pretrained}"
-        if b.pretrained
-        else f"{b.name}, a small CLIP that comes with FedLens"
-        for b in backbones(config)
-    ]
-    return [f"The pretrained model is {' or '.join(dict.fromkeys(names))}."]
-
-
-def _training(rows: Sequence[ComparisonRow]) -> list[str]:
+def _training(rows: Sequence[ComparisonRow]) -> str:
     rounds = sorted({row.config.rounds for row in rows})
     shares = sorted({row.config.participation for row in rows})
     seeds = sorted({seed for row in rows for seed in row.seeds})
@@ -122,7 +118,7 @@ def _training(rows: Sequence[ComparisonRow]) -> list[str]:
     named = " and ".join(map(str, seeds)) if len(seeds) < 3 else number_ranges(seeds)
     seeded = f"seed{'s' * (len(seeds) > 1)} {named}"
     who_trained = "The method" if len(rows) == 1 else f"All {len(rows)} methods"
-    return [f"{who_trained} trained for {length} with {who}, with {seeded}."]
+    return f"{who_trained} trained for {length} with {who}, with {seeded}."
 
 
 def row_protocols(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list[tuple[str, ...]]:

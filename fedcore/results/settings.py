@@ -12,7 +12,6 @@ from fedcore.config import (
     PARTITION_FIELDS,
     PartitionConfig,
     RunConfig,
-    TransferConfig,
     Tuned,
     backbone_names,
 )
@@ -63,7 +62,10 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
         part[table] = {n: v for n, v in part[table].items() if not _is_later_default(f"{table}.{n}", v)}
     root = part["data"].pop("root")
     if config.transfer:
-        part["transfer"] = [_tested_on(other) for other in config.transfer]
+        part["transfer"] = []
+        for other in config.transfer:  # its name alone if all else is as usual
+            changed = other.model_dump(mode="json", exclude={"root"}, exclude_defaults=True)
+            part["transfer"].append(other.name if changed == {"name": other.name} else changed)
         if {other.name for other in config.transfer} - _EMBEDDED:
             fingerprint = (environment or {}).get("transfer")
             roots = [other.root for other in config.transfer]
@@ -79,12 +81,6 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     if config.held_out is not None and config.held_out_share == "all":
         part["held_out_share"] = "all"
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _tested_on(other: TransferConfig) -> str | dict[str, Any]:
-    """Return the identity of another data set's test part; its name alone if all else is as usual."""
-    changed = other.model_dump(mode="json", exclude={"root"}, exclude_defaults=True)
-    return other.name if changed == {"name": other.name} else changed
 
 
 def _is_embedded(config: RunConfig) -> bool:
@@ -148,14 +144,11 @@ def setting_title(config: RunConfig) -> str:
 
 def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """Return the ``setting_key`` of recorded runs by run."""
-    return {
-        i: setting_key(c, store.runs.environment(i) if _needs_fingerprint(c) else None)
-        for i, c in configs.items()
-    }
-
-
-def _needs_fingerprint(config: RunConfig) -> bool:
-    return not _is_embedded(config) or bool({other.name for other in config.transfer} - _EMBEDDED)
+    keys = {}
+    for i, config in configs.items():
+        needs_fingerprint = not _is_embedded(config) or {o.name for o in config.transfer} - _EMBEDDED
+        keys[i] = setting_key(config, store.runs.environment(i) if needs_fingerprint else None)
+    return keys
 
 
 def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:

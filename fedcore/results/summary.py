@@ -192,6 +192,7 @@ def _table(
         differences = {}
         if baseline is not None:
             differences = {m: _difference(row, baseline, m, tests[m].get(row.key), reason) for m in tested}
+        done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
         made.append(
             SummaryRow(
                 row,
@@ -199,7 +200,7 @@ def _table(
                 {m: printed.of(row, m) for m in METRICS},
                 differences,
                 _seeds(row, metrics),
-                _rounds(row),
+                str(asked) if done == {asked} else f"{min(done)} of {asked}",
                 tuple(remarks),
             )
         )
@@ -238,11 +239,6 @@ def _seeds(row: ComparisonRow, metrics: Sequence[Metric]) -> str:
     counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
     several = {n for n in counts if n}
     return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
-
-
-def _rounds(row: ComparisonRow) -> str:
-    done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
-    return str(asked) if done == {asked} else f"{min(done)} of {asked}"
 
 
 def offered_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:

@@ -82,15 +82,23 @@ def sweep_families(
         if metric in g.stats
     ]
     swept = {_flat_name(path) for sweep in sweeps for path in sweep}
+
+    def other_fields(row: FlatRow) -> str:
+        others = {name: v for name, v in row[1].items() if name not in swept} if swept else {}
+        return json.dumps(others, sort_keys=True)
+
     families = []
     for same in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():
-        for members in group_by(same, lambda row: _other_fields(row[1], swept)).values():
-            fields = [f for f in _varying_fields(members) if not swept or f in swept]
+        for members in group_by(same, other_fields).values():
+            names = dict.fromkeys(name for _, flat in members for name in flat if not swept or name in swept)
+            fields = [n for n in names if len({json.dumps(flat.get(n)) for _, flat in members}) > 1]
             if fields and len(members) > 1:
                 family = tuple(
                     SweepRow({f: flat.get(f) for f in fields}, g, g.stats[metric]) for g, flat in members
                 )
-                families.append(SweepFamily(_title(members), same[0][0].method, tuple(fields), family))
+                # without the values that were added to make a label distinct
+                title = min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
+                families.append(SweepFamily(title, same[0][0].method, tuple(fields), family))
     return families
 
 
@@ -98,22 +106,6 @@ def _flat_name(path: str) -> str:
     """Return the flat name of a swept path, equal for ``methods.fedot.blocks`` and ``methods.*.blocks``."""
     part, _, rest = path.partition(".")
     return f"method.config.{rest.rpartition('.')[2]}" if part == "methods" else path
-
-
-def _other_fields(flat: Mapping[str, FieldValue], swept: set[str]) -> str:
-    """Return the fields that are not swept, as a key; empty if no swept fields are known."""
-    others = {name: v for name, v in flat.items() if name not in swept} if swept else {}
-    return json.dumps(others, sort_keys=True)
-
-
-def _varying_fields(members: Sequence[FlatRow]) -> list[str]:
-    names = dict.fromkeys(name for _, flat in members for name in flat)
-    return [n for n in names if len({json.dumps(flat.get(n)) for _, flat in members}) > 1]
-
-
-def _title(members: Sequence[FlatRow]) -> str:
-    """Return the label without the values that were added to make it distinct."""
-    return min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
 
 
 def sorted_values(values: Iterable[FieldValue]) -> list[FieldValue]:

@@ -68,15 +68,13 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
 
 def difference_panel(panel: Panel, baseline: Panel) -> Panel:
     """Return panel minus baseline in points, cell by cell; NaN if either has no data or no such cell."""
-    values = np.full(panel.values.shape, np.nan)
+    # the baseline's values in the panel's rows and columns; the row and the column added are NaN
     rows, columns = (
-        [(i, theirs.index(name)) for i, name in enumerate(ours) if name in theirs]
+        [theirs.index(name) if name in theirs else -1 for name in ours]
         for ours, theirs in ((panel.rows, baseline.rows), (panel.columns, baseline.columns))
     )
-    for i, theirs in rows:
-        for j, column in columns:
-            values[i, j] = panel.values[i, j] - baseline.values[theirs, column]
-    return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
+    theirs = np.pad(baseline.values, (0, 1), constant_values=np.nan)[np.ix_(rows, columns)]
+    return replace(panel, title=f"{panel.title} - {baseline.title}", values=panel.values - theirs)
 
 
 NEEDS_ROUND = "It appears with the first evaluated round."

@@ -226,18 +226,14 @@ def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -
         domain_of: client -> domain.
     """
     counted = (c for c in cells if c.model_kind == "client" and c.model in domain_of and c.domain)
-    by_model = group_by(counted, lambda c: c.model)
-    return mean_shares(_shares_of_model(domain_of[model], same) for model, same in by_model.items())
-
-
-def _shares_of_model(model_domain: str, cells: Sequence[NamedCell]) -> dict[tuple[str, str], Share]:
-    kinds = {
-        kind: group_by(
-            (c for c in cells if c.test_set_kind == kind), lambda c: (model_domain, c.domain or "")
-        )
-        for kind in ("client", "domain")
-    }
-    return {pair: mean_share(same) for kind in kinds.values() for pair, same in kind.items()}
+    of_models = []
+    for model, same in group_by(counted, lambda c: c.model).items():
+        shares: dict[tuple[str, str], Share] = {}
+        for kind in ("client", "domain"):  # a domain's test set replaces those of its clients
+            by_domain = group_by((c for c in same if c.test_set_kind == kind), lambda c: c.domain or "")
+            shares |= {(domain_of[model], domain): mean_share(of) for domain, of in by_domain.items()}
+        of_models.append(shares)
+    return mean_shares(of_models)
 
 
 def held_out_shares(cells: Sequence[NamedCell], held_out: str | None) -> dict[str, Share]:
