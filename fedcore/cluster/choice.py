@@ -36,9 +36,6 @@ def choose(db: Path, address: str, over: int | None = None) -> None:
     Args:
         address: ``host:port`` of the head; empty or ``auto`` for the cluster of this machine.
         over: devices over which each run is spread; None: one device trains each run.
-
-    Raises:
-        FedLensError: field ``ray``, for an invalid address, or if the choice cannot be written.
     """
     address = checked(address)
     with suppress(OSError):
@@ -47,11 +44,7 @@ def choose(db: Path, address: str, over: int | None = None) -> None:
 
 
 def leave(db: Path) -> None:
-    """Let runs train on this machine again; those on the nodes end there first.
-
-    Raises:
-        FedLensError: field ``ray``, if the choice cannot be deleted.
-    """
+    """Let runs train on this machine again; those on the nodes end there first."""
     for name in (CHOICE, PROBLEM):
         try:
             _file(db, name).unlink(missing_ok=True)

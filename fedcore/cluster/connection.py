@@ -132,9 +132,6 @@ def connect(address: str = AUTO) -> Any:
 
     Args:
         address: ``host:port`` of the head, or ``auto`` for the cluster of this machine.
-
-    Raises:
-        FedLensError: when Ray is missing, or the cluster cannot be joined.
     """
     ray = load_ray()
     if ray.is_initialized():

@@ -276,9 +276,6 @@ def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     Args:
         address: of the head, or ``auto``.
         device: ``cpu`` to use CPUs even if there are GPUs.
-
-    Raises:
-        FedLensError: field ``over``, if the cluster has fewer devices.
     """
     ray = connect(address)
     nodes = list_nodes(ray)

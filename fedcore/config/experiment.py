@@ -149,9 +149,6 @@ def dumps(experiment: Experiment) -> str:
     """Return an experiment as TOML text, from which ``loads`` reads an equal one.
 
     A hyper-parameter that is None is left out if None is its default.
-
-    Raises:
-        FedLensError: for any other None among the hyper-parameters, since TOML cannot express it.
     """
     for i, entry in enumerate(experiment.methods):
         method = registry.registered().get(entry.name)
@@ -190,9 +187,6 @@ def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunCon
 
     Args:
         domains: the data set's domains, for ``held_out = ["each"]``.
-
-    Raises:
-        FedLensError: if the sweep is invalid for this experiment, or gives more than ``MAX_RUNS`` runs.
     """
     if experiment.tuning is not None:
         experiment, _ = tuning.search_of(experiment)

@@ -140,11 +140,7 @@ def protocols_of(experiment: Experiment, trained_here: bool = True) -> tuple[str
 
 
 def split_number(name: str) -> tuple[str, int | None]:
-    """Return a preset's name without its number, and the number if there is one.
-
-    Raises:
-        FedLensError: for a number that the protocol does not have.
-    """
+    """Return a preset's name without its number, and the number if there is one."""
     base, at, number = name.partition("@")
     if not at:
         return name, None

@@ -123,9 +123,6 @@ def space_of(experiment: Experiment, position: int) -> Space:
 
     A field that the experiment itself sets stays as set, unless its range is a factor, which is then around
     that value, or ``[tuning.space]`` names the field.
-
-    Raises:
-        FedLensError: for an unknown method or field, or a range with values that the field does not allow.
     """
     assert experiment.tuning is not None, "callers ask for experiments with a search"
     entry = experiment.methods[position]

@@ -112,11 +112,7 @@ def federation_of_client(whole: Federation, images: ImageSet, dealt: CrossClass,
 def cohorts_of_one(
     cls: type[Method], config: MethodConfig, whole: Federation, images: ImageSet, dealt: CrossClass
 ) -> tuple[Cohort, ...]:
-    """Return each client with the method that is made for its classes.
-
-    Raises:
-        FedLensError: if the method's parameters depend on the classes for which it is made.
-    """
+    """Return each client with the method that is made for its classes."""
     cohorts = []
     for client in range(len(whole.problem.clients)):
         federation = federation_of_client(whole, images, dealt, client)

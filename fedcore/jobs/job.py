@@ -236,11 +236,7 @@ class EventWriter:
         self._next_progress = 0.0
 
     def write(self, event: Event) -> None:
-        """Record one event.
-
-        Raises:
-            LostClaim: when the job was taken from this process.
-        """
+        """Record one event."""
         if isinstance(event, Progress):
             now = time.monotonic()
             if now >= self._next_progress or event.done == event.total:

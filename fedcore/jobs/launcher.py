@@ -117,9 +117,6 @@ class SpreadPools:
     """One pool for runs, each of which is spread over devices of this machine, and the pool of the tasks.
 
     Without a GPU, ``over`` processes share the CPU.
-
-    Raises:
-        FedLensError: field ``over``, if there are fewer GPUs.
     """
 
     def __init__(self, over: int) -> None:
@@ -173,7 +170,7 @@ class Launcher(Protocol):
         """
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
-        """Take over a job that was started elsewhere, given its row (see ``JobTable.live``)."""
+        """Take over a job that was started elsewhere, given its row (see ``Jobs.live``)."""
 
     def wait(self, seconds: float) -> None:
         """Wait for some seconds, or until a job has ended if that is noticed earlier."""

@@ -27,7 +27,6 @@ from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.store.searches import Claimer
 
 logger = logging.getLogger(__name__)
 
@@ -191,12 +190,12 @@ def run_local(
                             "why); fix that, then resume the runs"
                         )
                 if not waiting and not terminated():
-                    next_ = advance(store, created.experiment_id, Claimer(owner, device))
-                    if next_ is not None:
-                        created = next_.created
+                    following = advance(store, created.experiment_id, (owner, device))
+                    if following is not None:
+                        created, claims = following
                         begun(created.experiment_id, store.runs.configs(created.run_ids))
-                        heartbeat.add(next_.claims)
-                        waiting.extend(next_.claims)
+                        heartbeat.add(claims)
+                        waiting.extend(claims)
         recorded = True
     finally:
         let_go(store.path, owner, keep_file=not recorded)

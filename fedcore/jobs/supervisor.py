@@ -231,11 +231,7 @@ class Supervisor:
         return started
 
     def _start(self, claim: Claim, pool: str) -> None:
-        """Start a claimed job; if the machine cannot start a process now, the job is queued again.
-
-        Raises:
-            SystemFault: when it is queued again.
-        """
+        """Start a claimed job; if the machine cannot start a process now, the job is queued again."""
         logger.info("%s %d starts on %s", claim.table.name, claim.id, pool)
         try:
             job = self._launcher.launch(claim, pool)

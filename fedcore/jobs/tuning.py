@@ -36,9 +36,6 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
 
     Args:
         claimer: the process that trains the runs itself; None: they are queued for the worker.
-
-    Raises:
-        FedLensError: if all draws have failed.
     """
     row = store.experiments.get(experiment_id)
     tuning, by_method = row.config.tuning, store.searches.draws(experiment_id)

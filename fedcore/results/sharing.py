@@ -29,12 +29,7 @@ BOARD_FIELDS = (
 
 
 def leaderboard_csv(store: Store, comparison: Comparison) -> str:
-    """Return the counts of the reported round of each row, in the columns that an import reads.
-
-    Raises:
-        FedLensError: for a mean of several rounds, several settings or a held-out domain, which the columns
-            cannot express.
-    """
+    """Return the counts of the reported round of each row, in the columns that an import reads."""
     if comparison.rule == "mean10" or any(r.run.held_out for row in comparison.rows for r in row.runs):
         raise FedLensError(
             "a leaderboard as CSV holds one round of each run and no held-out domain; write a bundle", "ids"
@@ -66,11 +61,7 @@ def leaderboard_csv(store: Store, comparison: Comparison) -> str:
 
 
 def protocol_of_board(file: Path) -> str:
-    """Return the numbered protocol that all lines of a CSV file share; empty if they share none.
-
-    Raises:
-        FedLensError: for a file that cannot be read, and for several protocols or one without its number.
-    """
+    """Return the numbered protocol that all lines of a CSV file share; empty if they share none."""
     lines = csv.DictReader(read_text(file, "a UTF-8 CSV file").splitlines())
     try:
         names = {(line.get("protocol") or "").partition(";")[0].strip() for line in lines}
@@ -93,9 +84,6 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
         label, metric: the row and the column of the value, an accuracy in per cent.
         dataset, task: id of the benchmark on the hub, and of the task in its ``eval.yaml``.
         url: of the evidence, such as a bundle.
-
-    Raises:
-        FedLensError: when no row, or more than one, has this label and metric.
     """
     found = [(t, r) for t in summary.tables for r in t.rows if r.row.label == label and metric in r.means]
     if len(found) != 1:

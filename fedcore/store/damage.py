@@ -33,7 +33,10 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
     try:
         found += structure(connection) or schema_differences(connection)
         if not found:  # otherwise reading rows may fail
-            found += _rows(connection, experiment_ids)
+            found += row_differences(connection)
+            rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
+            chosen = {number for _, number in rows} if experiment_ids is None else set(experiment_ids)
+            found += round_differences(connection, [run for run, number in rows if number in chosen])
     except sqlite3.Error as error:
         if isinstance(explain(error, "the database"), SystemFault):
             raise
@@ -48,14 +51,6 @@ def structure(connection: sqlite3.Connection) -> list[str]:
         return [" ".join(str(line).split()) for line in lines]
     broken = connection.execute("PRAGMA foreign_key_check").fetchmany(MOST)
     return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that does not exist" for row in broken]
-
-
-def _rows(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None) -> Iterator[str]:
-    yield from row_differences(connection)
-    rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
-    chosen = None if experiment_ids is None else set(experiment_ids)
-    runs = [run_id for run_id, experiment in rows if chosen is None or experiment in chosen]
-    yield from round_differences(connection, runs)
 
 
 # conditions on all columns before the round in a primary key, so that no query reads other rounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -118,13 +119,7 @@ def _create(path: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a database has been made and can be written.
-
-    Raises:
-        FedLensError: for a file that is not a database of this version.
-        ReadOnlyDatabase: when it cannot be written.
-        DiskFull: likewise.
-    """
+    """Return whether a database has been made; refuse one of another version, or that cannot be written."""
     if not path.is_file():
         return False
     with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
@@ -235,18 +230,14 @@ def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, timeout: float | None = None) -> Iterator[sqlite3.Connection]:
-    with plain_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS if timeout is None else timeout)
+def _opened(path: Path, timeout: float = math.inf) -> Iterator[sqlite3.Connection]:
+    with plain_errors(path), closing(sqlite3.connect(path, timeout=min(timeout, BUSY_SECONDS))) as connection:
         connection.row_factory = sqlite3.Row
-        try:
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute("PRAGMA foreign_keys=ON")
-            # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
-            connection.execute("PRAGMA recursive_triggers=ON")
-            yield connection
-        finally:
-            connection.close()
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        # a row that INSERT OR REPLACE replaces is deleted, and its second copy must go with it
+        connection.execute("PRAGMA recursive_triggers=ON")
+        yield connection
 
 
 @contextmanager
@@ -267,7 +258,7 @@ def writing(db: str | Path, patience: float | None = None) -> Iterator[sqlite3.C
         with plain_errors(path):
             _check_once(path)
     patience = BUSY_SECONDS if patience is None else patience
-    with _opened(path, min(patience, BUSY_SECONDS)) as database:
+    with _opened(path, patience) as database:
         _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
         try:
             yield database

@@ -18,7 +18,7 @@ from fedcore.progress import counted
 from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
 from fedcore.store.exchange.records import experiments_json
 from fedcore.store.integrity import Integrity
-from fedcore.store.jobs import TRAINING, Claim
+from fedcore.store.jobs import Claim
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
@@ -62,19 +62,12 @@ class Experiments(Queries):
 
     def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
         """Return the readable experiments with their runs, and the unreadable ones; both newest first."""
-        with self._file.reading() as connection:
-            connection.text_factory = text_or_bytes
-            rows = connection.execute(
-                "SELECT * FROM experiments ORDER BY created_at DESC, id DESC"
-            ).fetchall()
-            runs = connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id").fetchall()
-        grouped, now = _by_experiment(runs), time.time()
         readable: list[ExperimentRow] = []
         damaged: list[UnreadableExperiment] = []
-        for row in rows:
+        now = time.time()
+        for row, runs in self._read("true", "true", {}):
             try:
-                its_runs = [run_row(self._file.path, run, now) for run in grouped.get(row["id"], [])]
-                readable.append(_row(row, its_runs))
+                readable.append(_row(row, [run_row(self._file.path, run, now) for run in runs]))
             except FedLensError as error:
                 damaged.append(UnreadableExperiment(row["id"], str(row["name"]), str(error)))
         return readable, damaged
@@ -86,22 +79,30 @@ class Experiments(Queries):
     def several(self, experiment_ids: Sequence[int]) -> list[ExperimentRow]:
         """Return experiments with their runs, in the given order."""
         asked = as_json(min(i, LARGEST_INTEGER) for i in experiment_ids)  # a link may hold any number
+        read = self._read(f"id IN {ID_LIST}", f"r.experiment_id IN {ID_LIST}", {"ids": asked})
+        found, now = {row["id"]: (row, runs) for row, runs in read}, time.time()
+        for number in experiment_ids:
+            _must_exist(number in found, number)
+        return [
+            _row(row, [run_row(self._file.path, run, now) for run in runs])
+            for row, runs in (found[number] for number in experiment_ids)
+        ]
+
+    def _read(
+        self, condition: str, of_runs: str, values: dict[str, object]
+    ) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
+        """Return the rows of some experiments, newest first, each with those of its runs, oldest first."""
         with self._file.reading() as connection:
             connection.text_factory = text_or_bytes
-            found = connection.execute(
-                f"SELECT * FROM experiments WHERE id IN {ID_LIST}", {"ids": asked}
+            rows = connection.execute(
+                f"SELECT * FROM experiments WHERE {condition} ORDER BY created_at DESC, id DESC", values
             ).fetchall()
-            runs = connection.execute(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id",
-                {"ids": asked},
-            ).fetchall()
-        rows, grouped, now = {row["id"]: row for row in found}, _by_experiment(runs), time.time()
-        for number in experiment_ids:
-            _must_exist(number in rows, number)
-        return [
-            _row(rows[i], [run_row(self._file.path, run, now) for run in grouped.get(i, [])])
-            for i in experiment_ids
-        ]
+            grouped: dict[int, list[sqlite3.Row]] = {row["id"]: [] for row in rows}
+            for run in connection.execute(
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE {of_runs} ORDER BY r.id", values
+            ):
+                grouped.setdefault(run["experiment_id"], []).append(run)
+        return [(row, grouped[row["id"]]) for row in rows]
 
     def create(
         self,
@@ -131,10 +132,8 @@ class Experiments(Queries):
         with self._file.writing() as database:
             experiment_id = insert_experiment(database, experiment)
             ids = insert_runs(database, experiment_id, configs, device="auto")
-            claim_new(database, ids, owner, device)
-        return Created(experiment_id, ids), [
-            Claim(self._file.path, TRAINING, run_id, owner, 1) for run_id in ids
-        ]
+            claims = claim_new(database, self._file.path, ids, owner, device)
+        return Created(experiment_id, ids), claims
 
     def extend(self, experiment_id: int, runs: Sequence[RunConfig]) -> Created:
         """Queue further runs of an experiment, such as more seeds; its config names their seeds too."""
@@ -200,13 +199,6 @@ class Experiments(Queries):
             self.get(number)
         Integrity(self._file).require(ids)
         return experiments_json(self._file, ids)
-
-
-def _by_experiment(runs: Iterable[sqlite3.Row]) -> dict[int, list[sqlite3.Row]]:
-    grouped: dict[int, list[sqlite3.Row]] = {}
-    for run in runs:
-        grouped.setdefault(run["experiment_id"], []).append(run)
-    return grouped
 
 
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:

@@ -280,9 +280,10 @@ class Runs(Queries):
         notes: str | None = None,
     ) -> list[int]:
         """Set star, tags or notes of some runs; None leaves a value unchanged. Return the runs that exist."""
+        plain = dict.fromkeys(" ".join(tag.split()) for tag in tags or ())
         values = {
             "starred": None if starred is None else int(starred),
-            "tags": None if tags is None else json.dumps(_clean(tags), ensure_ascii=False),
+            "tags": None if tags is None else json.dumps([*filter(None, plain)], ensure_ascii=False),
             "notes": None if notes is None else notes.strip(),
         }
         given = {name: value for name, value in values.items() if value is not None}
@@ -310,11 +311,6 @@ class Runs(Queries):
         if not rows:
             raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
         return rows[0]
-
-
-def _clean(tags: Sequence[str]) -> list[str]:
-    """Return tags without surrounding blanks or duplicates."""
-    return [tag for tag in dict.fromkeys(" ".join(tag.split()) for tag in tags) if tag]
 
 
 def _config(run_id: int, text: str) -> RunConfig:

@@ -16,9 +16,14 @@ from fedcore.config.tuning import method_label
 from fedcore.errors import reading_stored
 from fedcore.records.codes import AFTER_AGGREGATION, VALIDATION
 from fedcore.store.database import Queries
-from fedcore.store.jobs import TRAINING, Claim
+from fedcore.store.jobs import Claim
 from fedcore.store.runs import TRAINED_HERE
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
+
+Claimer = tuple[str, str]
+"""The process that trains what follows a search itself, by its owner, and its device."""
+Followed = tuple[Created, list[Claim]]
+"""The runs that follow a search, and the claims on them if a process trains them itself."""
 
 
 @dataclass(frozen=True)
@@ -157,24 +162,5 @@ class Searches(Queries):
             "SELECT requested_device, max(priority) FROM runs WHERE experiment_id=?", [search]
         ).fetchone()
         ids = insert_runs(database, experiment_id, configs, device=device, priority=priority)
-        claims = []
-        if claimer is not None:
-            claim_new(database, ids, claimer.owner, claimer.device)
-            claims = [Claim(self._file.path, TRAINING, run_id, claimer.owner, 1) for run_id in ids]
-        return Followed(Created(experiment_id, ids), claims)
-
-
-@dataclass(frozen=True)
-class Claimer:
-    """The process that trains what follows a search itself, and its device."""
-
-    owner: str
-    device: str
-
-
-@dataclass(frozen=True)
-class Followed:
-    """The runs that follow a search, and the claims on them if a process takes them itself."""
-
-    created: Created
-    claims: Sequence[Claim]
+        claims = claim_new(database, self._file.path, ids, *claimer) if claimer else []
+        return Created(experiment_id, ids), claims

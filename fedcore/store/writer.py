@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fedcore.config import Experiment, RunConfig
@@ -22,7 +23,7 @@ from fedcore.files import user_path
 from fedcore.methods import consent, registry
 from fedcore.records.events import MEASURES, Cell, Entity, RoundFinished, Started
 from fedcore.store.damage import rounds_without, write_digests
-from fedcore.store.jobs import Claim
+from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.schema import RUN_TABLES, has_our_tables
 
 _MEANS = """
@@ -137,11 +138,7 @@ class ExperimentRecord(Generic[AnyRows]):
 
 
 def insert_row(database: sqlite3.Connection, table: str, row: Mapping[str, object]) -> int:
-    """Insert one row; returns its id.
-
-    Raises:
-        ValueError: for a column that the table does not have.
-    """
+    """Insert one row; returns its id."""
     _check_columns(database, table, row)
     columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
     cursor = database.execute(f"INSERT INTO {table}({columns}) VALUES ({places})", dict(row))
@@ -225,21 +222,18 @@ def _insert_attached_table(database: sqlite3.Connection, table: str, run_id: int
 
 def _check_means(database: sqlite3.Connection, run_id: int) -> None:
     """Refuse a run whose mean accuracies, which tables show, are not those of its counts."""
-    stored = {
-        tuple(row)[1:4]: tuple(row)[4:]
-        for row in database.execute("SELECT * FROM scores WHERE run_id=?", [run_id])
-    }
-    counted = {
-        tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(_MEANS.format(which=""), {"run": run_id})
-    }
-    for key in stored.keys() | counted.keys():
-        pairs = zip(stored.get(key, ()), counted.get(key, ()), strict=False)
-        if (
-            key not in stored
-            or key not in counted
-            or any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs)
-        ):  # other versions of SQLite may add in another order
-            raise ValueError(f"the mean accuracies of round {key[2]} are not those of its counts")
+    stored, counted = (
+        {tuple(row)[1:4]: tuple(row)[4:] for row in database.execute(statement, {"run": run_id})}
+        for statement in ("SELECT * FROM scores WHERE run_id=:run", _MEANS.format(which=""))
+    )
+    wrong = stored.keys() ^ counted.keys()
+    for key in stored.keys() & counted.keys():
+        pairs = zip(stored[key], counted[key], strict=True)
+        # other versions of SQLite may add in another order
+        if any(one is not None and (other is None or abs(one - other) > 1e-9) for one, other in pairs):
+            wrong.add(key)
+    if wrong:
+        raise ValueError(f"the mean accuracies of round {min(wrong)[2]} are not those of its counts")
 
 
 def _check_columns(database: sqlite3.Connection, table: str, names: Iterable[str]) -> None:
@@ -307,14 +301,22 @@ def insert_runs(
     )
 
 
-def claim_new(database: sqlite3.Connection, ids: Iterable[int], owner: str, device: str | None) -> None:
-    """Claim runs that this transaction inserted for their owner, as attempt 1."""
-    for run_id in ids:
+def claim_new(
+    database: sqlite3.Connection, db: Path, ids: Iterable[int], owner: str, device: str | None
+) -> list[Claim]:
+    """Claim runs that this transaction inserted for their owner, as attempt 1.
+
+    Args:
+        db: path of the database, for the claims.
+    """
+    claims = [Claim(db, TRAINING, run_id, owner, 1) for run_id in ids]
+    for claim in claims:
         database.execute(
             "UPDATE runs SET status='running', attempt=1, owner=?, device=?, heartbeat_at=?, "
             "status_text='waiting for its turn' WHERE id=?",
-            [owner, device, time.time(), run_id],
+            [owner, device, time.time(), claim.id],
         )
+    return claims
 
 
 def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> None:

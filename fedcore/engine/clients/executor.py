@@ -153,11 +153,7 @@ class Executor(Protocol):
     def evaluate(
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
-        """Compute parts of the evaluation after aggregation.
-
-        Raises:
-            Stopped: if ``should_stop`` says so.
-        """
+        """Compute parts of the evaluation after aggregation."""
 
 
 @dataclass

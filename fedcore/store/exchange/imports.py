@@ -61,9 +61,6 @@ class Imports(Queries):
 
         It can be repeated: an experiment that exists, by its uuid, stays as it is. Unfinished runs become
         ``stopped``.
-
-        Raises:
-            FedLensError: naming the file and its fault; then nothing is written.
         """
         self._file.prepare_for_writing()
         with _damage_named(str(file), "file"):
@@ -76,9 +73,6 @@ class Imports(Queries):
         that were queued or running become ``stopped``. Checkpoints are not copied, so such a run can be
         resumed in the other database only, or be restarted here. The exception is a database of FedLens 0.1,
         which this version cannot open: its checkpoints and logs are copied.
-
-        Raises:
-            FedLensError: if one of the databases cannot be used; then nothing is written.
         """
         self._file.prepare_for_writing()
         source = resolve(other)

@@ -127,14 +127,11 @@ def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
     cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
     (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
     columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
-    return Table(columns, [_finite([*row[:place], *row[place + 1 :]]) for row in map(tuple, cursor)])
-
-
-def _finite(row: list[Any]) -> list[Any]:
-    """Turn infinity into NULL, as is done when a round is recorded; JSON cannot express it."""
-    if math.inf in row or -math.inf in row:  # SQLite has no NaN
-        return [None if value in (math.inf, -math.inf) else value for value in row]
-    return row
+    rows = [[*row[:place], *row[place + 1 :]] for row in map(tuple, cursor)]
+    for row in rows:
+        if math.inf in row or -math.inf in row:  # NULL, as when a round is recorded: JSON has no infinity
+            row[:] = [None if value in (math.inf, -math.inf) else value for value in row]
+    return Table(columns, rows)
 
 
 def check(record: ExperimentRecord[Tables | AttachedRun]) -> None:
@@ -220,7 +217,14 @@ def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int])
     """
     with database_file.reading() as connection:
         records = [read_record(connection, int(i)) for i in experiment_ids]
-    content = {"format": FORMAT, "experiments": [_to_json(record) for record in records]}
+    experiments = []
+    for record in records:
+        runs = [
+            _parsed("runs", row) | {"tables": {name: vars(table) for name, table in tables.items()}}
+            for row, tables in record.runs
+        ]
+        experiments.append(_parsed("experiments", record.row) | {"runs": runs})
+    content = {"format": FORMAT, "experiments": experiments}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -242,7 +246,15 @@ def read_records(file: Path) -> list[ExperimentRecord[Tables]]:
             "write it with `fedlens export ID --table experiment --format json`",
             "file",
         )
-    return [_from_json(experiment) for experiment in _FileContent.model_validate(content).experiments]
+    records = []
+    for experiment in _FileContent.model_validate(content).experiments:
+        runs = [
+            (_dumped("runs", run.model_extra), {name: run.tables[name] for name in RUN_TABLES})
+            for run in experiment.runs
+        ]
+        row = {"uuid": experiment.uuid, "name": experiment.name, **(experiment.model_extra or {})}
+        records.append(ExperimentRecord(_dumped("experiments", row), runs))
+    return records
 
 
 def parse_json(text: str) -> Any:
@@ -254,29 +266,8 @@ def parse_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def _to_json(record: ExperimentRecord[Tables]) -> dict[str, Any]:
-    return {
-        **_parsed("experiments", record.row),
-        "runs": [
-            {
-                **_parsed("runs", row),
-                "tables": {name: vars(table) for name, table in tables.items()},
-            }
-            for row, tables in record.runs
-        ],
-    }
-
-
 def _parsed(table: str, row: dict[str, Any]) -> dict[str, Any]:
     return row | {name: json.loads(row[name]) for name in JSON_COLUMNS[table] if row[name] is not None}
-
-
-def _from_json(content: _ExperimentContent) -> ExperimentRecord[Tables]:
-    runs = []
-    for run in content.runs:
-        runs.append((_dumped("runs", run.model_extra), {name: run.tables[name] for name in RUN_TABLES}))
-    identity = {"uuid": content.uuid, "name": content.name}
-    return ExperimentRecord(_dumped("experiments", {**identity, **(content.model_extra or {})}), runs)
 
 
 def _dumped(table: str, row: dict[str, Any] | None) -> dict[str, Any]:

@@ -147,15 +147,22 @@ def insert_own_runs(
     Args:
         name, identity, tag: name, uuid and tag of the new experiment.
         setting: a config whose data, partition and backbone the new experiment has.
-
-    Raises:
-        FedLensError: fields ``dataset``, ``backbone``, where the existing experiment has another one.
     """
     with named_errors():
         joined = existing or (None if setting is None else ExistingExperiment(0, str(name), setting))
         configs = [_run_config(joined, run) for run in runs]
-        if existing is None:
-            experiment = _new_experiment(name, configs).model_copy(update={"tags": (tag,) if tag else ()})
+        if existing is None:  # all of its runs have the first one's setting
+            first = configs[0]
+            experiment = Experiment(
+                name=name or f"{first.method.name} on {first.data.name}",
+                data=first.data,
+                partition=first.partition,
+                backbone=first.backbone,
+                methods=tuple({run.method.name: run.method for run in configs}.values()),
+                rounds=max(run.rounds for run in configs),
+                seeds=tuple(dict.fromkeys(run.seed for run in configs)),
+                tags=(tag,) if tag else (),
+            )
             experiment_id = insert_experiment(database, experiment, identity)
         else:
             experiment_id = existing.id
@@ -177,12 +184,7 @@ def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
     model = existing.model
     _require_same(existing, "dataset", run.dataset, model.data.name, OWN_DATA)
     _require_same(existing, "backbone", run.backbone, model.backbone.name, OWN_BACKBONE)
-    changed = {
-        "method": run.method,
-        "seed": run.seed,
-        "rounds": run.rounds,
-        "held_out": run.held_out,
-    }
+    changed = {"method": run.method, "seed": run.seed, "rounds": run.rounds, "held_out": run.held_out}
     return RunConfig.model_validate({**dict(model), **changed})
 
 
@@ -195,17 +197,3 @@ def _require_same(
             "leave it out, or name another experiment",
             field,
         )
-
-
-def _new_experiment(name: str | None, runs: Sequence[RunConfig]) -> Experiment:
-    """Return the experiment that holds these runs; all of them have the first one's setting."""
-    first = runs[0]
-    return Experiment(
-        name=name or f"{first.method.name} on {first.data.name}",
-        data=first.data,
-        partition=first.partition,
-        backbone=first.backbone,
-        methods=tuple({run.method.name: run.method for run in runs}.values()),
-        rounds=max(run.rounds for run in runs),
-        seeds=tuple(dict.fromkeys(run.seed for run in runs)),
-    )

@@ -144,15 +144,9 @@ def import_csv(
         if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
             notices.append(unknown)
         created = insert_own_runs(
-            database,
-            existing,
-            runs,
-            name=str(experiment),
-            origin="import",
-            identity=identity,
-            tag=tag,
+            database, existing, runs, name=str(experiment), origin="import", identity=identity, tag=tag,
             setting=setting,
-        )
+        )  # fmt: skip
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
             _write_run(database, run_id, its_rows, notices)
         first = {"content_hash": identity, "run_id": created.run_ids[0]}
@@ -204,11 +198,7 @@ def _unknown_names(
 
 
 def read_rows(file: Path) -> Iterator[CsvRow]:
-    """Yield the checked rows of a CSV file.
-
-    Raises:
-        FedLensError: naming file and line.
-    """
+    """Yield the checked rows of a CSV file."""
     text = read_text(file, "a UTF-8 CSV file")
     reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
     _check_columns(file, reader.fieldnames or ())
@@ -300,17 +290,9 @@ def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], no
     by_round: dict[int, list[Cell]] = {}
     for row in rows:
         models = {row.model} | ({row.test_set} if only_global and row.test_set not in domains else set())
+        place = SPLITS.index(row.split), STAGES.index(row.stage)
         by_round.setdefault(row.round, []).extend(
-            Cell(
-                split=SPLITS.index(row.split),
-                stage=STAGES.index(row.stage),
-                model=codes[m],
-                test_set=codes[row.test_set],
-                correct=row.correct,
-                total=row.total,
-                loss=None,
-            )
-            for m in models
+            Cell(*place, codes[m], codes[row.test_set], row.correct, row.total, None) for m in models
         )
     for number, cells in sorted(by_round.items()):
         insert_round(database, run_id, RoundFinished(round=number, cells=tuple(cells)))

@@ -27,7 +27,6 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.records.codes import GLOBAL, SPLITS, STAGES, StageName
 from fedcore.records.events import Cell, Diagnostic, Entity, RoundFinished
 from fedcore.store.database import DatabaseFile, resolve, writing
-from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import let_go, new_owner
 from fedcore.store.own_results.attach import (
     MAX_ROUND,
@@ -99,12 +98,7 @@ class Recorder:
         with named_errors():
             entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
         own = OwnRun(
-            method=entry,
-            seed=seed,
-            rounds=rounds,
-            dataset=dataset,
-            backbone=backbone,
-            held_out=held_out,
+            method=entry, seed=seed, rounds=rounds, dataset=dataset, backbone=backbone, held_out=held_out
         )
         owner = new_owner()
         self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
@@ -116,10 +110,9 @@ class Recorder:
             name = None if experiment is None else str(experiment)
             created = insert_own_runs(database, existing, [own], name=name, origin=origin)
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
-            claim_new(database, [self.run_id], owner, None)
+            (self._claim,) = claim_new(database, file.path, [self.run_id], owner, None)
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
         self._config = Runs(file).config(self.run_id)
-        self._claim = Claim(file.path, TRAINING, self.run_id, owner, 1)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
         for doubt in doubts(existing, dataset):
@@ -148,15 +141,16 @@ class Recorder:
             stage: whether the models were evaluated before or after the server aggregated them.
             bytes_up, bytes_down: traffic of all clients; None if not measured.
             seconds: duration of the round's training; None if not measured.
-
-        Raises:
-            FedLensError: for an invalid round, split, stage or count.
         """
         if stage not in STAGES:
             raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
         if split not in SPLITS:
             raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLITS)}", "split")
-        number, counts = _checked_round(number), _checked_accuracy(accuracy)
+        try:
+            number = whole_number("round", number, MAX_ROUND)
+        except ValueError as error:
+            raise FedLensError(f"{error}; round 0 is the evaluation before training", "round") from error
+        counts = _checked_accuracy(accuracy)
         up, down = (
             None if value is None else _checked(name, value, MAX_BYTES)
             for name, value in (("bytes_up", bytes_up), ("bytes_down", bytes_down))
@@ -164,16 +158,9 @@ class Recorder:
         if seconds is not None and not 0 <= float(seconds) < inf:
             raise FedLensError(f"seconds is {seconds}; give a number from 0, or leave it out", "seconds")
         new = self._name_all(counts)
+        place = SPLITS.index(split), STAGES.index(stage)
         cells = [
-            Cell(
-                split=SPLITS.index(split),
-                stage=STAGES.index(stage),
-                model=self._codes[m],
-                test_set=self._codes[t],
-                correct=correct,
-                total=total,
-                loss=None,
-            )
+            Cell(*place, self._codes[m], self._codes[t], correct, total, None)
             for (m, t), (correct, total) in self._with_personal(counts).items()
         ]
         values = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
@@ -246,13 +233,6 @@ def _checked(name: str, value: Any, most: int) -> int:
         return whole_number(name, exact, most)
     except ValueError as error:
         raise FedLensError(str(error), name) from error
-
-
-def _checked_round(number: int) -> int:
-    try:
-        return whole_number("round", number, MAX_ROUND)
-    except ValueError as error:
-        raise FedLensError(f"{error}; round 0 is the evaluation before training", "round") from error
 
 
 def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
