@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedcore.engine.checkpoint import newest_intact
@@ -15,12 +16,28 @@ if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
-Rounds = tuple[int | None, int | None]
-"""The wanted rounds of two runs; None: the newest checkpoint."""
+
+
+@dataclass(frozen=True)
+class Against:
+    """The other run of a search for images that one run's model classifies correctly and its model does not.
+
+    Attributes:
+        rounds: of both runs; the newest checkpoint is used for None, and for a round without a checkpoint.
+    """
+
+    run_id: int
+    rounds: tuple[int | None, int | None] = (None, None)
 
 
 def submit(
-    store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set: int = 0, *, again: bool = False
+    store: Store,
+    run_id: int,
+    what: AnalysisKind | Against,
+    model: int = 0,
+    test_set: int = 0,
+    *,
+    again: bool = False,
 ) -> int:
     """Queue an analysis of a run's newest round, unless its result exists.
 
@@ -30,64 +47,28 @@ def submit(
 
     Returns: the task's id.
     """
-    args = {"run": run_id, "what": what, "model": model, "test_set": test_set}
+    args: dict[str, Any] = {"run": run_id, "what": what, "model": model, "test_set": test_set}
+    if isinstance(what, Against):
+        args |= {"what": "disagreement", "against": what.run_id, "rounds": list(what.rounds)}
     return store.tasks.submit("analyse", key(store, run_id, what, model, test_set), args, run_id, again=again)
 
 
-def find(store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set: int = 0) -> TaskRow | None:
+def find(
+    store: Store, run_id: int, what: AnalysisKind | Against, model: int = 0, test_set: int = 0
+) -> TaskRow | None:
     """Return the task of an analysis, None if it was never submitted."""
     return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 
-def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int) -> str:
+def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int, test_set: int) -> str:
     """Return a key of everything on which an analysis depends; it changes when the run has new rounds."""
-    (run,) = store.runs.get([run_id])
-    return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
-
-
-def submit_disagreement(
-    store: Store,
-    run_id: int,
-    against: int,
-    model: int,
-    test_set: int,
-    rounds: Rounds = (None, None),
-    *,
-    again: bool = False,
-) -> int:
-    """Queue the search for images that one run's model classifies correctly and the other's does not.
-
-    Args:
-        against: the other run.
-        model, test_set: entity codes, equal in both runs.
-        rounds: of both runs; the newest checkpoint is used for None, and for a round without a checkpoint.
-        again: compute it even if its result exists.
-
-    Returns: the task's id.
-    """
-    asked = disagreement_key(store, run_id, against, model, test_set, rounds)
-    args = {
-        "run": run_id, "what": "disagreement", "model": model, "test_set": test_set,
-        "against": against, "rounds": list(rounds),
-    }  # fmt: skip
-    return store.tasks.submit("analyse", asked, args, run_id, again=again)
-
-
-def find_disagreement(
-    store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
-) -> TaskRow | None:
-    """Return the task of ``submit_disagreement``, None if it was never submitted."""
-    return store.tasks.find("analyse", disagreement_key(store, run_id, against, model, test_set, rounds))
-
-
-def disagreement_key(
-    store: Store, run_id: int, against: int, model: int, test_set: int, rounds: Rounds = (None, None)
-) -> str:
-    """Return a key of everything on which a comparison of two runs' predictions depends."""
-    done = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
+    if not isinstance(what, Against):
+        (run,) = store.runs.get([run_id])
+        return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
+    done = {run.id: run.rounds_done for run in store.runs.get([run_id, what.run_id])}
     first, second = (
         f"run {i} round {done[i]}" + ("" if wanted in (None, done[i]) else f" at {wanted}")
-        for i, wanted in zip((run_id, against), rounds, strict=True)
+        for i, wanted in zip((run_id, what.run_id), what.rounds, strict=True)
     )
     return f"{first} against {second} disagreement with probabilities {model} {test_set}"
 
@@ -112,10 +93,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
 
     wanted, other_wanted = job.args.get("rounds", (None, None))
     snapshot = yield from _restored(job, job.args["run"], wanted)
-    result: dict[str, Any] = {
-        "round": snapshot.round,
-        "classes": list(snapshot.federation.problem.classes),
-    }
+    result = {"round": snapshot.round, "classes": list(snapshot.federation.problem.classes)}
     what, model, test_set = (job.args[name] for name in ("what", "model", "test_set"))
     if what == "nearest_words":
         return result | {"rows": inspect.nearest_words(snapshot, model)}

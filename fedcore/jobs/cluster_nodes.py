@@ -109,11 +109,11 @@ class ClusterWatch:
         """Return the nodes by name; none while the head does not answer."""
         if time.monotonic() - self._looked > SILENT_SECONDS:
             return []
-        return sorted(map(self._resting, self._states.values()), key=lambda state: state.node.name)
-
-    def _resting(self, state: NodeState) -> NodeState:
-        rest = self._rests.get(state.node.id)
-        return state if rest is None or rest.reason is None else replace(state, problem=rest.reason)
+        states = []
+        for state in sorted(self._states.values(), key=lambda state: state.node.name):
+            rest = self._rests.get(state.node.id)
+            states.append(replace(state, problem=rest.reason) if rest and rest.reason else state)
+        return states
 
     def rest(self, node_id: str, reason: str) -> Rest:
         """Start no runs on a node after a fault, until it has rested and passed a trial."""

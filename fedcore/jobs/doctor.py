@@ -59,15 +59,13 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
     damage = tuple(Fault(f"{line}; {remedy}") for line in store.integrity.findings())
     yield Check("database", damage, str(store.path))
     for title, part in PARTS.items():
-        yield Check(title, tuple(_to_its_end(part(store, mend))))
-
-
-def _to_its_end(part: Iterator[Fault]) -> Iterator[Fault]:
-    """Yield the faults of a part; an error that ends the part is a fault too."""
-    try:
-        yield from part
-    except FedLensError as error:
-        yield Fault(error.line())
+        faults: list[Fault] = []
+        try:
+            for fault in part(store, mend):
+                faults.append(fault)
+        except FedLensError as error:
+            faults.append(Fault(error.line()))
+        yield Check(title, tuple(faults))
 
 
 def _experiments(store: Store, mend: bool) -> Iterator[Fault]:

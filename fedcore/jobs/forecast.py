@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,10 @@ def precedents(db: str | Path) -> Precedents:
         kind, seconds = kinds[run.id], run.elapsed()
         if seconds is not None and run.rounds_total:
             paces.setdefault(kind, []).append(seconds / run.rounds_total)
-        sizes = {} if kind in checkpoint else _written(folders[run.id])
+        sizes: dict[str, int] = {}
+        if kind not in checkpoint:
+            with suppress(FileNotFoundError):  # it was deleted a moment ago
+                sizes = {f.name: f.stat().st_size for f in folders[run.id].glob("*") if f.is_file()}
         if sizes:
             states = [size for name, size in sizes.items() if name.startswith("round-")]
             written.setdefault(kind, sum(sizes.values()) - sum(states))
@@ -77,14 +81,6 @@ def precedents(db: str | Path) -> Precedents:
     for run_id in measured.keys() & kinds.keys():
         memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
     return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
-
-
-def _written(folder: Path) -> dict[str, int]:
-    """Return the bytes of a run's files by name; empty if it has none, or was deleted a moment ago."""
-    try:
-        return {f.name: f.stat().st_size for f in folder.glob("*") if f.is_file()}
-    except FileNotFoundError:
-        return {}
 
 
 def checkpoints_kept(run: RunConfig) -> int:
@@ -114,8 +110,11 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     weights of one backbone are not distinguished.
     """
     folder = artifacts_folder(db) / "encodings"
-    descriptions = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
-    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
+    cached = set()
+    for about in map(arrays.description, folder.glob("*.npy")):
+        shape = about.get("shape")
+        images = shape[0] if isinstance(shape, list) and shape else None
+        cached.add((about.get("data"), about.get("backbone"), about.get("reads"), images))
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     runs = [(_kind(run), checkpoints_kept(run)) for run in planned.all_runs]
     size = sum(_most_similar(past.written, k) + kept * _most_similar(past.checkpoint, k) for k, kept in runs)
@@ -155,11 +154,6 @@ def lack_of_room(db: str | Path, disk: Disk) -> str | None:
         f"that holds {folder} has {size_text(disk_usage(folder)[1])} free: free some space, or keep the "
         "database on a larger disk. A run that finds the disk full stops, and can be resumed"
     )
-
-
-def _rows(about: Mapping[str, object]) -> object:
-    shape = about.get("shape")
-    return shape[0] if isinstance(shape, list) and shape else None
 
 
 def _kind(config: RunConfig) -> Kind:

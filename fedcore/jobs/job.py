@@ -86,14 +86,14 @@ def execute(
     frees its lock, and other processes then mark the row.
     """
     folder = claim.folder
-    log = JobLog(folder / LOG_NAME)
+    log = partial(write_log, folder / LOG_NAME)
     limit = Store(claim.db).runs.config(claim.id).time_limit if claim.table is RUNS else None
     deadline = time.monotonic() + (math.inf if limit is None else 60 * limit)
 
     def should_stop() -> bool:
         return heartbeat.stop_requested or heartbeat.lost or terminated() or time.monotonic() >= deadline
 
-    job = Job(claim, {}, folder, torch_name(device), should_stop, log.write)
+    job = Job(claim, {}, folder, torch_name(device), should_stop, log)
     memory = remote_memory or partial(peak_memory, device)
     try:
         # From `begin` on this process holds the owner's lock, so nobody takes the job for dead. Only then may
@@ -105,7 +105,7 @@ def execute(
         job = replace(job, args=claim.arguments())
         result = _with_retries(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
         claim.finish("done", result=result)
-        log.write("done")
+        log("done")
         return "done"
     except Stopped:
         if heartbeat.lost:
@@ -259,20 +259,14 @@ class EventWriter:
             self._log(event.message + event.detail)
 
 
-class JobLog:
-    """A job's log file, with a time before each entry; each entry is on disk at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, text: str) -> None:
-        """Append one entry; a log that cannot be written (a full disk) does not end the job."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
-        except OSError as error:
-            logger.warning("cannot write %s: %s", self._path, error.strerror)
+def write_log(path: Path, text: str) -> None:
+    """Append an entry to a log; one that cannot be written (a full disk) does not end the job."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
+    except OSError as error:
+        logger.warning("cannot write %s: %s", path, error.strerror)
 
 
 class Heartbeat:

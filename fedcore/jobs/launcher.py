@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -275,11 +274,6 @@ class LocalLauncher:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-def launcher_over(over: int) -> LocalLauncher:
-    """Return a launcher of runs that are each spread over several devices of this machine."""
-    return LocalLauncher(partial(start_process, more=["--over", str(over)]))
 
 
 class LocalJob:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,16 +196,17 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Mark the rows of jobs whose process has ended, and forget these children."""
+
+        def exit_reason(owner: str) -> str | None:
+            return self._children[owner].job.exit_reason() if owner in self._children else None
+
         # The children are asked before the rows are read. A child that ends in between stays in the list for
         # the next look: only its handle knows the exit status, and forgetting it now would lose the reason.
         ended = {owner for owner, child in self._children.items() if child.job.ended()}
         for table in JOB_TABLES:
-            for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table, ended):
+            for number in self._store.jobs.reconcile(self._stale, exit_reason, table, ended):
                 logger.warning("%s %d: its process is gone; %s", table.name, number, table.remedy)
         self._children = {owner: child for owner, child in self._children.items() if owner not in ended}
-
-    def _exit_reason(self, owner: str) -> str | None:
-        return self._children[owner].job.exit_reason() if owner in self._children else None
 
     def _follow_searches(self) -> None:
         """Queue what follows ended searches; one that cannot go on is reported once and holds nothing up."""
@@ -301,7 +303,7 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     if over is not None:
         options["pools"] = SpreadPools(over)
-        options["launcher"] = launcher.launcher_over(over)
+        options["launcher"] = LocalLauncher(partial(launcher.start_process, more=["--over", str(over)]))
     store = Store(db)
     room = _has_room(store)
     finish = _finish_watch(store, on_finish)
@@ -380,10 +382,9 @@ def _has_room(store: Store) -> bool:
         access = store.prepare()
         if not access.writable:
             check_room(store.path)
+            raise FedLensError(access.why or "", "db")
     except DiskFull:
         return False
-    if not access.writable:
-        raise FedLensError(access.why or "", "db")
     return True
 
 

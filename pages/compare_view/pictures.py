@@ -145,8 +145,9 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
 
     The click on a cell has asked for the search already.
     """
-    asked = (question.first.id, question.second.id, question.model, question.test_set, question.rounds)
-    task = analysis.find_disagreement(store, *asked)
+    against = analysis.Against(question.second.id, question.rounds)
+    asked = (question.first.id, against, question.model, question.test_set)
+    task = analysis.find(store, *asked)
     arrays = task.arrays() if task is not None and task.status == "done" else {}
     if task is not None and arrays and not other_data(store, question.first, question.second):
         draw_answer(task, arrays, question, baseline)
@@ -169,7 +170,7 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
             icon=":material/image_search:",
         )
     ):
-        analysis.submit_disagreement(store, *asked, again=True)
+        analysis.submit(store, *asked, again=True)
         jobs.ensure_worker(store)
         st.rerun()
 

@@ -52,7 +52,7 @@ def test_a_click_on_a_difference_shows_its_pictures(
     page.mouse.click(x, y)  # the last client's model on the last client's samples
     expect(page.get_by_text(re.compile("McNemar's p"))).to_be_visible()
 
-    task = analysis.find_disagreement(Store(server.db), first, second, 2, 2)
+    task = analysis.find(Store(server.db), first, analysis.Against(second), 2, 2)
     assert task is not None, "the cell that was clicked is the one that is answered"
     found = count_disagreement(task.arrays())
     said = f"Of {found.total} test images, {found.only_first} are right with PromptFL only"

@@ -92,8 +92,8 @@ def test_a_run_that_has_gone_on_is_asked_anew(db):
 
 def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db):
     first, second = TRAINED, OTHER
-    analysis.submit_disagreement(Store(db), first, second, 1, 2)
-    assert analysis.find_disagreement(Store(db), second, first, 1, 2) is None
+    analysis.submit(Store(db), first, analysis.Against(second), 1, 2)
+    assert analysis.find(Store(db), second, analysis.Against(first), 1, 2) is None
     task = do(db)
     assert (task.status, task.error) == ("done", None)
     arrays = task.arrays()
@@ -103,10 +103,11 @@ def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db
         cells = Store(db).cells.coded({run_id: [last]})
         cell = next(c for c in cells if (c.model, c.test_set) == (1, 2))
         assert (cell.correct, cell.total) == (found.both_right + right, found.total)
-    analysis.submit_disagreement(Store(db), first, second, 1, 2, (1, None))
+    analysis.submit(Store(db), first, analysis.Against(second, (1, None)), 1, 2)
     earlier = do(db)
     assert (earlier.result["round"], earlier.result["other_round"]) == (1, task.result["other_round"])
-    assert analysis.find_disagreement(Store(db), first, second, 1, 2).id == task.id, "the newest has its own"
+    newest = analysis.find(Store(db), first, analysis.Against(second), 1, 2)
+    assert newest.id == task.id, "the newest has its own"
     shown = arrays["shown"]
     assert shown.size == sum(min(12, n) for n in (found.only_first, found.only_second, found.both_wrong)) > 12
     assert arrays["first/pixels"].shape[0] == arrays["second/map"].shape[0] == shown.size
