@@ -76,10 +76,7 @@ def federation_of_all(
                     replace(whole.pool, labels=_labels(images, _listed(images, place, names), backbone)),
                     test,
                     replace(
-                        problem,
-                        classes=names,
-                        class_counts=nobody,
-                        template=images.parts[place].template,
+                        problem, classes=names, class_counts=nobody, template=images.parts[place].template
                     ),
                 )
             )
@@ -98,12 +95,7 @@ def federation_of_client(whole: Federation, images: ImageSet, dealt: CrossClass,
         pool=replace(whole.pool, labels=_labels(images, listed, problem.backbone)),
         validation=_only(whole.validation, client, dealt.assignment.validation[client]),
         test=_only(whole.test, client, dealt.assignment.test[client]),
-        problem=replace(
-            problem,
-            classes=names,
-            template=part.template,
-            class_counts=held,
-        ),
+        problem=replace(problem, classes=names, template=part.template, class_counts=held),
         label_spaces=(),
         part_of=whole,
     )
@@ -125,7 +117,7 @@ def _check_shared(cohorts: Sequence[Cohort]) -> None:
     """Refuse a method whose parameters have entries for classes, or start from values that depend on them."""
     most = max(cohorts, key=lambda c: len(c.federation.problem.classes))
     found = entries_by_class(most.method) if len(most.federation.problem.classes) > 1 else ()
-    found = found or tuple(name for c in cohorts[-1:] for name in differing_start(cohorts[0], c))
+    found = found or tuple(name for _, name, *_ in differing_start(cohorts[0], cohorts[-1]))
     if found:
         raise FedLensError(
             f"{type(most.method).about.title} cannot train clients that each predict among their own classes "

@@ -59,6 +59,11 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     # The thread count is part of the numbers: torch splits a sum among its threads, and the order of the
     # partial sums decides the last bits.
     threads = int(earlier.get("threads") or _wanted_threads() or torch.get_num_threads())
+    if earlier:  # this machine may lack the packed products; a run that recorded none had the plain ones
+        packed = earlier.get("products") == PACKED and (device != CPU or can_pack())
+        products = PACKED if packed else PLAIN
+    else:
+        products = way([(b.name, b.precision) for b in backbones(run)], device)
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.startswith("cuda"):
@@ -70,7 +75,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
-        "products": _products(run, device, earlier),
+        "products": products,
         "tf32": run.method.config.get("arithmetic") == "tf32",
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
@@ -83,13 +88,6 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         **{name: _version(name) for name in _PACKAGES},
         "torch": str(torch.__version__),  # with its build for CPU or CUDA
     }
-
-
-def _products(run: RunConfig, device: str, earlier: Mapping[str, Any]) -> str:
-    """Return the way of products with frozen weights: an earlier attempt's if this machine has it."""
-    if earlier:  # a run that did not record it had the plain way
-        return PACKED if earlier.get("products") == PACKED and (device != CPU or can_pack()) else PLAIN
-    return way([(b.name, b.precision) for b in backbones(run)], device)
 
 
 def _wanted_threads() -> int | None:

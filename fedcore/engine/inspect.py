@@ -168,21 +168,19 @@ def predictions(snapshot: RunSnapshot) -> Work[Arrays]:
     if snapshot.has_global:
         pairs += [(GLOBAL, code) for code in range(clients + 1, len(snapshot.federation.test_sets) + 1)]
         pairs = [(model, code) for model, code in pairs if snapshot.federation.test.counts[code - 1]]
-    arrays: dict[str, list[np.ndarray]] = {
-        n: [] for n in ("sample", "label", "predicted", "model", "test_set")
-    }
+    made = []
     with torch.no_grad():
         for done, (model, test_set) in enumerate(pairs):
             yield Progress("predicting", done, len(pairs))
             rows = snapshot.test_rows(test_set)
-            predicted = snapshot.model(model).predict(rows)
-            rows = rows[0]
-            arrays["sample"].append(rows.numpy())
-            arrays["label"].append(snapshot.federation.pool.y(rows).cpu().numpy())
-            arrays["predicted"].append(predicted.numpy())
-            arrays["model"].append(np.full(len(rows), model))
-            arrays["test_set"].append(np.full(len(rows), test_set))
-    return {name: np.concatenate(parts).astype(np.int32) for name, parts in arrays.items()}
+            predicted = snapshot.model(model).predict(rows).numpy()
+            (sample,) = rows.numpy()
+            label = snapshot.federation.pool.y(rows[0]).cpu().numpy()
+            codes = (np.full(len(sample), code) for code in (model, test_set))
+            made.append((sample, label, predicted, *codes))
+    names = ("sample", "label", "predicted", "model", "test_set")
+    columns = (np.concatenate(parts).astype(np.int32) for parts in zip(*made, strict=True))
+    return dict(zip(names, columns, strict=True))
 
 
 def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
@@ -229,30 +227,29 @@ def feature_space(snapshot: RunSnapshot, model: int, test_set: int, most: int = 
     predicted_or_none = np.full(len(points), -1)
     predicted_or_none[: len(images)] = predicted.numpy()
     return {
-        "xy": xy.astype(np.float32),
-        "kind": kind,
-        "label": label,
-        "predicted": predicted_or_none,
+        "xy": xy.astype(np.float32), "kind": kind, "label": label, "predicted": predicted_or_none,
         "sample": rows[0].numpy(),
-    }
+    }  # fmt: skip
 
 
 def evidence(snapshot: RunSnapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
+    """Compute the maps of ``evidence_for`` for the first samples of a test set."""
+    return (yield from evidence_for(snapshot, model, snapshot.test_rows(test_set)[0, :count]))
+
+
+def evidence_for(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
     """Compute Grad-CAM maps (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
 
     The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
     entering the last layer of a ViT, or those entering the first layer that the method adapts; for a
     ResNet the last feature map. Each map is scaled to a maximum of 1.
 
+    Shape: rows (images,) of the pool.
+
     Returns:
         pixels (images, side, side, 3) uint8 as the model saw them, label, predicted and sample (images,), and
         one ``map/<score>`` (images, side, side) float16 for each score.
     """
-    return (yield from evidence_for(snapshot, model, snapshot.test_rows(test_set)[0, :count]))
-
-
-def evidence_for(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
-    """Compute the maps of ``evidence`` for certain samples. Shape: rows (images,) of the pool."""
     inspected = snapshot.model(model)
     backbone, method = inspected.federation.problem.backbone, inspected.method
     yield Progress("reading images", 0, 2)

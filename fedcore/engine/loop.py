@@ -205,8 +205,7 @@ class Loop:
         """Train in chunks of a cohort; the clients' uploads are joined in client order."""
         results = self.executor.train(self._chunks(received, clients, round_), self.should_stop)
         samples = self.federation.train.counts[clients]
-        only_means = self.method.trains and self.method.needs_only_means
-        gathered = gather(results, clients, samples, self.transport, self.method, only_means)
+        gathered = gather(results, clients, samples, self.transport, self.method, self._only_means)
         if self._stores_optimisers:  # only now, as a round that is repeated must find the former state
             members = (clients[span] for _, span in self._spans(clients))
             for chunk, slots in zip(members, gathered.slots, strict=True):
@@ -217,10 +216,13 @@ class Loop:
     def _stores_optimisers(self) -> bool:
         return self.method.trains and self.method.config.optimiser_state == "kept"
 
+    @property
+    def _only_means(self) -> bool:
+        return self.method.trains and self.method.needs_only_means
+
     def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
         """Yield a round's chunks in client order, each of which is made when it is needed."""
         trains, stores = self.method.trains, self._stores_optimisers
-        only_means = self.method.trains and self.method.needs_only_means
         for number, span in self._spans(clients):
             members, config = clients[span], self.cohorts[number].method.config
             yield Chunk(
@@ -232,7 +234,7 @@ class Loop:
                 slots=self.run_state.optimiser.select(members).slots if stores else {},
                 lr=learning_rate(config, round_, self.rounds) if trains else None,
                 evaluate=trains and self._is_evaluated(round_),
-                only_means=only_means,
+                only_means=self._only_means,
             )
 
     def _is_evaluated(self, round_: int) -> bool:
@@ -299,17 +301,14 @@ def is_full(round_: int, rounds: int, clients: int) -> bool:
 
 
 def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:
-    losses = [loss if math.isfinite(loss) else None for loss in trained.loss.tolist()]
+    columns = (t.tolist() for t in (clients + 1, trained.steps, trained.loss, up.bytes, down.bytes))
     return tuple(
         ClientRound(
-            client=int(client) + 1,
-            steps=int(trained.steps[i]),
-            train_loss=losses[i],
-            bytes_up=int(up.bytes[i]),
-            bytes_down=int(down.bytes[i]),
+            client=client, steps=steps, train_loss=loss if math.isfinite(loss) else None,
+            bytes_up=bytes_up, bytes_down=bytes_down,
         )
-        for i, client in enumerate(clients)
-    )
+        for client, steps, loss, bytes_up, bytes_down in zip(*columns, strict=True)
+    )  # fmt: skip
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:

@@ -195,7 +195,10 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         ),
         encodings=encoding_files(runs, images.name, len(images)),
         later=_later_runs(written, runs),
-        spaces=_spaces(written),
+        spaces=tuple(
+            tuning.space_text(entry, tuning.space_of(written, i))
+            for i, entry in enumerate(written.methods if written.tuning else ())
+        ),
     )
 
 
@@ -220,18 +223,8 @@ def _later_runs(experiment: Experiment, draws: Sequence[RunConfig]) -> tuple[Run
     first = [run for run in draws if run.method.draw == 1]
     searched = [run for run, following in pairwise(draws) if following.method.draw == 2]
     missing = experiment.tuning.draws - max(run.method.draw or 0 for run in draws)
-    further = searched * missing
     finals = [run.model_copy(update={"seed": seed}) for seed in experiment.seeds for run in first]
-    return (*further, *finals)
-
-
-def _spaces(experiment: Experiment) -> tuple[str, ...]:
-    """Return where a search looks, a line per method."""
-    if experiment.tuning is None:
-        return ()
-    return tuple(
-        tuning.space_text(entry, tuning.space_of(experiment, i)) for i, entry in enumerate(experiment.methods)
-    )
+    return (*searched * missing, *finals)
 
 
 def _refuse_repeated(names: Sequence[str], field: str) -> None:
@@ -249,8 +242,16 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
         warnings.append(
             f"{experiment.data.split} has no validation split: the last round is reported, none is selected"
         )
-    if experiment.tuning is not None:
-        warnings += _shared_with_search(experiment)
+    if experiment.tuning is not None and experiment.data.split in SHARES:
+        warnings.append(
+            f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "
+            "have been a training or validation image of the search"
+        )
+    if experiment.tuning is not None and experiment.partition.unseen:
+        warnings.append(
+            "unseen clients are drawn anew for each seed, so one that a final run never trains may have "
+            "been a client of the search"
+        )
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):
         warnings.append("two methods have the same name; give them labels to tell them apart")
@@ -265,22 +266,6 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
         )
         warnings.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")
     return tuple(warnings)
-
-
-def _shared_with_search(experiment: Experiment) -> list[str]:
-    """Return a warning for everything that a final run holds back and the search may have used."""
-    warnings = []
-    if experiment.data.split in SHARES:
-        warnings.append(
-            f"{experiment.data.split} is drawn anew for each seed, so an image that a final run tests may "
-            "have been a training or validation image of the search"
-        )
-    if experiment.partition.unseen:
-        warnings.append(
-            "unseen clients are drawn anew for each seed, so one that a final run never trains may have "
-            "been a client of the search"
-        )
-    return warnings
 
 
 def _unused_fields(experiment: Experiment) -> list[str]:

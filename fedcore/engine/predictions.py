@@ -6,7 +6,7 @@ have the bits of the evaluation that was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,27 +97,19 @@ def predict_round(
     )
     cells = [c for c in evaluated if (c.split, c.stage) == (TEST, AFTER_AGGREGATION)]
     samples = samples_of_test_sets(snapshot)
+    together: dict[tuple[int, int], list[int]] = {}  # by model and label space; in batches, each alone
+    for model, test_set in recorded:
+        apart = test_set if in_batches else samples[test_set].space
+        together.setdefault((model, apart), []).append(test_set)
     groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-    for model, test_sets in _by_model(recorded).items():
-        spaces: dict[int, list[int]] = {}
-        for test_set in test_sets:
-            spaces.setdefault(samples[test_set].space, []).append(test_set)
-        for of_space in spaces.values():
-            for together in [[t] for t in of_space] if in_batches else [of_space]:
-                groups.setdefault((listener.speaker(model), tuple(together)), []).append(model)
+    for (model, _), test_sets in together.items():
+        groups.setdefault((listener.speaker(model), tuple(test_sets)), []).append(model)
     made = []
     for (speaker, chosen), models in groups.items():
         rows = np.unique(np.concatenate([samples[t].rows for t in chosen]))
         predicted = listener.predicted(speaker, samples[chosen[0]].space, rows)
         made.append(Predictions(tuple(models), chosen, rows, predicted))
     return made, cells
-
-
-def _by_model(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for model, test_set in pairs:
-        found.setdefault(model, []).append(test_set)
-    return found
 
 
 class _Listener(InProcess):
@@ -166,12 +158,7 @@ class _Listener(InProcess):
             order = np.argsort(noted, kind="stable")
             if np.array_equal(noted[order], rows):
                 return classes[order]
-        return _looked_up(passes, rows)
-
-
-def _looked_up(passes: Sequence[tuple[np.ndarray, np.ndarray]], rows: np.ndarray) -> np.ndarray:
-    """Return the prediction of each row, from the first pass that has it."""
-    noted, classes = (np.concatenate(parts) for parts in zip(*passes, strict=True))
-    distinct, first = np.unique(noted, return_index=True)
-    found: np.ndarray = classes[first[np.searchsorted(distinct, rows)]]
-    return found
+        noted, classes = (np.concatenate(parts) for parts in zip(*passes, strict=True))
+        distinct, first = np.unique(noted, return_index=True)  # the first pass that has a row
+        found: np.ndarray = classes[first[np.searchsorted(distinct, rows)]]
+        return found

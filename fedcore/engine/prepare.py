@@ -268,7 +268,10 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
             raise FedLensError(f"{method.about.title}: {error}", error.field) from error
         frozen = method.freeze_config(config, context)
     except FedLensError as error:
-        raise FedLensError(str(error), _field_of(error, field)) from error
+        place = field if error.field is None else f"{field}.config.{error.field}"
+        if (error.field or "").partition(".")[0] in Experiment.model_fields:
+            place = error.field or field
+        raise FedLensError(str(error), place) from error
     file = run.method.file or registry.file_of(run.method.name)
     entry = run.method.model_copy(
         update={
@@ -294,11 +297,3 @@ def _check_label_spaces(method: type[Method], config: MethodConfig, field: str) 
             f"{method.about.title}: written descriptions belong to one data set; set class_text = template",
             f"{field}.config.class_text",
         )
-
-
-def _field_of(error: FedLensError, field: str) -> str:
-    """Return the full field of a method's error: a hyper-parameter, or a field of the experiment."""
-    if error.field is None:
-        return field
-    part = error.field.partition(".")[0]
-    return error.field if part in Experiment.model_fields else f"{field}.config.{error.field}"

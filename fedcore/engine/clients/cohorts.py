@@ -132,41 +132,26 @@ def is_mixed(cohorts: Sequence[Cohort]) -> bool:
     """Return whether the cohorts have different backbones, and check that the initial state fits all."""
     first, *rest = {id(c.federation.problem.backbone): c for c in cohorts}.values()
     for other in rest:
-        _check_state(first, other)
+        for part, name, ours, theirs in differing_start(first, other):
+            one, two = (c.federation.problem.backbone.spec.name for c in (first, other))
+            raise FedLensMethodError(
+                f"{type(first.method).__name__} declares backbones = '{first.method.backbones}', but its "
+                f"{part} '{name}' starts as {_shape(ours)} with {one} and {_shape(theirs)} with {two}; "
+                "declare backbones = 'one'"
+            )
     return bool(rest)
 
 
-def differing_start(one: Cohort, other: Cohort) -> list[str]:
-    """Return the parameters whose first values differ between two cohorts."""
-    with torch.no_grad():
-        states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
-    pairs = [(getattr(states[0], part), getattr(states[1], part)) for part in STATE_PARTS]
-    return [
-        name
-        for left, right in pairs
-        for name in dict.fromkeys([*left, *right])
-        if not _equal(left.get(name), right.get(name))
-    ]
-
-
-def _check_state(one: Cohort, other: Cohort) -> None:
-    """Refuse a method whose initial state depends on the backbone that makes it."""
+def differing_start(one: Cohort, other: Cohort) -> Iterator[tuple[str, str, Tensor | None, Tensor | None]]:
+    """Yield part of the state, name and both values of each parameter that starts differently."""
     with torch.no_grad():
         states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
     for part in STATE_PARTS:
         left, right = (getattr(state, part) for state in states)
         for name in dict.fromkeys([*left, *right]):
-            if not _equal(left.get(name), right.get(name)):
-                names = [c.federation.problem.backbone.spec.name for c in (one, other)]
-                raise FedLensMethodError(
-                    f"{type(one.method).__name__} declares backbones = '{one.method.backbones}', but its "
-                    f"{part} '{name}' starts as {_shape(left.get(name))} with {names[0]} and "
-                    f"{_shape(right.get(name))} with {names[1]}; declare backbones = 'one'"
-                )
-
-
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is not None and other is not None and torch.equal(one, other.to(one))
+            ours, theirs = left.get(name), right.get(name)
+            if ours is None or theirs is None or not torch.equal(ours, theirs.to(ours)):
+                yield part, name, ours, theirs
 
 
 def _shape(value: Tensor | None) -> str:

@@ -111,20 +111,15 @@ class FirstStep:
             _check_per_client(where, f"the term '{name}'", value, clients)
         self.trained |= set(moved)
         self.done = is_last
-        if is_last:
-            self._check_all_trained(where, params)
-        return step
-
-    def _check_all_trained(self, where: str, params: Params) -> None:
-        method = self.method
-        sent = () if overrides(type(method), "upload") else method.shared
+        sent = () if overrides(type(self.method), "upload") else self.method.shared
         left = sorted((self.local | set(sent)) - self.trained)
-        if left:
+        if is_last and left:
             raise FedLensMethodError(
                 f"{where}: no loss moves {_names(left)}, which would stay as init made it; add it to the "
                 'names of a loss, or to Step(..., moved={"name": value}) if it follows no gradient; '
                 "keep what is not trained in __init__ or round_constants, not in the state"
             )
+        return step
 
 
 def check_after_training(method: Method, held: object, trained: Params) -> Params:
@@ -274,18 +269,13 @@ def _last_line(cls: type[Method] | None, error: BaseException) -> tuple[str | No
     if not lines:
         return None, ""
     frame, line = lines[-1]
-    return _place(frame.f_code, line), ", ".join(_shapes_in(frame.f_locals)[:MAX_SHAPES])
-
-
-def _shapes_in(values: Mapping[str, object]) -> list[str]:
-    """Return the shape of each tensor among local variables, and among the values of their dicts."""
-    found = []
-    for name, value in values.items():
+    shapes = []
+    for name, value in frame.f_locals.items():
         if torch.is_tensor(value):
-            found.append(f"{name} {_shape(value)}")
+            shapes.append(f"{name} {_shape(value)}")
         elif isinstance(value, dict):
-            found += [f"{name}['{k}'] {_shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
-    return found
+            shapes += [f"{name}['{k}'] {_shape(v)}" for k, v in value.items() if torch.is_tensor(v)]
+    return _place(frame.f_code, line), ", ".join(shapes[:MAX_SHAPES])
 
 
 def _check_loss(where: str, names: tuple[str, ...], loss: Tensor, params: Params, clients: int) -> None:

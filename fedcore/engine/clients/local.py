@@ -93,7 +93,8 @@ class Schedule:
                     continue  # all have taken their steps
                 self.steps[rows] += 1
                 self._active.append(rows)
-                self._slots.append(trimmed(slots[rows]))
+                held = slots[rows]  # padding is at the end of a client's last batch, and may be so for all
+                self._slots.append(held[:, : int((held >= 0).sum(1).max())])
                 self._last.append(last_epoch[rows] == epoch)
 
     def __iter__(self) -> Iterator[Turn]:
@@ -141,22 +142,6 @@ class Schedule:
         moved = torch.cat([part.flatten() for part in parts]).to(self.data.pool.device)
         pieces = moved.split([part.numel() for part in parts])
         return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
-
-
-def trimmed(slots: Tensor) -> Tensor:
-    """Drop the columns that are padding for all. Shape: (active, size) -> (active, longest)."""
-    longest = int((slots >= 0).sum(1).max())  # padding is at the end of a client's last batch
-    return slots[:, :longest]
-
-
-def make_batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
-    """Return the samples of one step. Shape: index (participants, size); rows (active,) clients."""
-    slots = trimmed(index[rows])
-    pool_rows = data.rows.index[rows].gather(1, slots.clamp(min=0))
-    device = data.pool.device
-    return Batch(
-        data.pool.x(pool_rows), data.pool.y(pool_rows), (slots >= 0).to(device), data.clients[rows].to(device)
-    )
 
 
 class Stopped(Exception):

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from fedcore import devices
-from fedcore.engine.clients.local import batch_slots, make_batch
+from fedcore.engine.clients.local import Schedule
 from fedcore.federation import Federation
 from fedcore.files import make_folder
 from fedcore.lazy import Tensor, torch
@@ -58,8 +58,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
     params |= {n: v[client.to(v.device)] for n, v in (state.personal | state.local).items()}
     with torch.no_grad():
         const = method.round_constants(params, data)
-    slots = batch_slots(data, 1, 0, method.config.batch_size)
-    batch = make_batch(data, slots[:, 0], torch.tensor([0]))
+    (turn,) = Schedule(data, 1, 1, method.config.batch_size, max_steps=1)
     frozen = {p.untyped_storage().data_ptr() for p in federation.problem.backbone.model.parameters()}
     largest = 0
     for phase in method.phases:
@@ -73,7 +72,7 @@ def bytes_of_client(method: Method, federation: Federation, state: State) -> int
 
         leaves = {n: p.detach().requires_grad_(p.is_floating_point()) for n, p in params.items()}
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            step = phase(leaves, const, batch)
+            step = phase(leaves, const, turn.batch)
         largest = max(largest, sum(saved.values()))
         del step  # it holds the graph, and with it the storages whose addresses tell them apart
     return largest
