@@ -176,22 +176,13 @@ def peak_memory(device: str) -> int:
         return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
-    if (size := _high_water_mark()) is not None:
-        return size
+    # Linux's peak of this process alone; ``ru_maxrss`` begins with that of its parent
+    if found := re.search(r"^VmHWM:\s*(\d+) kB$", _text_of(Path("/proc/self/status")), re.MULTILINE):
+        return int(found[1]) * 1024
     import resource
 
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
-
-
-def _high_water_mark() -> int | None:
-    """Return Linux's peak memory of this process alone; ``ru_maxrss`` begins with that of its parent."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
 
 
 def reset_peak_memory(device: str) -> None:
@@ -301,6 +292,6 @@ def _number_in(file: Path) -> int | None:
 
 def _text_of(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux, or another version of control groups
         return ""

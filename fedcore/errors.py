@@ -126,62 +126,45 @@ class ReadOnlyDatabase(FedLensError):
 
 
 SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
-    "full": (
-        DiskFull,
-        "the disk that holds {} is full; free some space, then resume: recorded rounds are kept",
-    ),
-    "quota": (
-        DiskFull,
-        "your quota on the disk that holds {} is used up; free some space, then resume: recorded rounds are "
-        "kept",
-    ),
-    "too large": (
-        DiskFull,
-        "{} would exceed the largest file that this account may write; raise the limit (ulimit -f), "
-        "then resume: recorded rounds are kept",
-    ),
-    "disk": (
-        Transient,
-        "the disk that holds {} reports an input/output error; check it (cable, dmesg), then resume: "
-        "recorded rounds are kept",
-    ),
-    "files": (
-        Transient,
-        "too many files are open to use {}; raise the limit (ulimit -n) or run fewer at once, then resume",
-    ),
-    "processes": (
-        Transient,
-        "the system refuses another process or thread for {}; end some, or raise the limit (ulimit -u), "
-        "then resume",
-    ),
-    "memory": (
-        Transient,
-        "the memory of this machine is used up at {}; end other programs or run fewer at once, then resume",
-    ),
-    "GPU memory": (
-        Transient,
-        "the memory of the GPU is used up at {}; end other programs on it or run fewer at once, then resume",
-    ),
-    "driver": (
-        SystemFault,
-        "the GPU or its driver does not answer at {}; check it (nvidia-smi, dmesg), then resume",
-    ),
-    "network": (Transient, "the connection broke off at {}; check the network, then start it again"),
-    "locked": (
-        Locked,
-        "{} stays locked by another program; close it (a database browser?) and try again",
-    ),
-    "read-only": (
-        ReadOnlyDatabase,
-        "{} cannot be written; check the permissions of the file and its folder, or choose another place "
-        "with --db or FEDLENS_DB",
-    ),
-    "damaged": (FedLensError, "{} is damaged or not an SQLite file; restore it or choose another"),
-    "changed": (
-        FedLensError,
-        "{} lacks a column: it is damaged, or another program changed it; restore a backup",
-    ),
-    "empty": (FedLensError, "{} holds no tables of FedLens; start the app or run an experiment first"),
+    kind: (type_, sentence)
+    for type_, sentences in {
+        DiskFull: {
+            "full": "the disk that holds {} is full; free some space, then resume: recorded rounds are kept",
+            "quota": "your quota on the disk that holds {} is used up; free some space, then resume: "
+            "recorded rounds are kept",
+            "too large": "{} would exceed the largest file that this account may write; raise the limit "
+            "(ulimit -f), then resume: recorded rounds are kept",
+        },
+        Transient: {
+            "disk": "the disk that holds {} reports an input/output error; check it (cable, dmesg), then "
+            "resume: recorded rounds are kept",
+            "files": "too many files are open to use {}; raise the limit (ulimit -n) or run fewer at once, "
+            "then resume",
+            "processes": "the system refuses another process or thread for {}; end some, or raise the limit "
+            "(ulimit -u), then resume",
+            "memory": "the memory of this machine is used up at {}; end other programs or run fewer at once, "
+            "then resume",
+            "GPU memory": "the memory of the GPU is used up at {}; end other programs on it or run fewer at "
+            "once, then resume",
+            "network": "the connection broke off at {}; check the network, then start it again",
+        },
+        SystemFault: {
+            "driver": "the GPU or its driver does not answer at {}; check it (nvidia-smi, dmesg), then resume"
+        },
+        Locked: {
+            "locked": "{} stays locked by another program; close it (a database browser?) and try again"
+        },
+        ReadOnlyDatabase: {
+            "read-only": "{} cannot be written; check the permissions of the file and its folder, or choose "
+            "another place with --db or FEDLENS_DB"
+        },
+        FedLensError: {
+            "damaged": "{} is damaged or not an SQLite file; restore it or choose another",
+            "changed": "{} lacks a column: it is damaged, or another program changed it; restore a backup",
+            "empty": "{} holds no tables of FedLens; start the app or run an experiment first",
+        },
+    }.items()
+    for kind, sentence in sentences.items()
 }
 """Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
 

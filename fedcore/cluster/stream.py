@@ -190,7 +190,8 @@ class RemoteEngine:
             # be the reason, it ends as interrupted. Otherwise it waits again, and continues on any node.
             ended = True
             name = self._places[0].name
-            if self._is_removed():
+            answer = self._ray.util.placement_group_table(self._reservation.group)
+            if answer.get("state", REMOVED) == REMOVED:  # with which Ray kills the processes in it
                 raise Withdrawn(f"the reservation of the run on the node {name} is gone; {REMEDY}") from error
             is_gone, what = _lost(error, name)
             raise (Elsewhere if is_gone or not self._began else NodeFault)(what) from error
@@ -215,11 +216,6 @@ class RemoteEngine:
             _generator_backpressure_num_objects=AHEAD,
         )
         return task.remote(request, content)
-
-    def _is_removed(self) -> bool:
-        """Return whether the reservation is gone, with which Ray kills the processes in it."""
-        answer = self._ray.util.placement_group_table(self._reservation.group)
-        return bool(answer.get("state", REMOVED) == REMOVED)
 
     def _cancel(self, items: Any) -> None:
         """Cancel the task between two Python statements; if it does not react, kill its process."""
@@ -258,15 +254,13 @@ def _arrived(sent: Sent, folder: Path) -> Event:
 
 def _raised(failed: Failed) -> Exception:
     """Return the error that a local process would have raised."""
-    errors: dict[str, Callable[[], Exception]] = {
-        "method": lambda: FedLensMethodError(failed.message, failed.field),
-        "input": lambda: FedLensError(failed.message, failed.field),
-        "machine": lambda: Elsewhere(
-            failed.message if "resume" in failed.message else f"{failed.message}; {REMEDY}"
-        ),
-        "moment": lambda: Transient(failed.message),
-    }
-    error = errors.get(failed.kind, lambda: NodeError(failed.message))()
+    message, error = failed.message, Exception()
+    if failed.kind in ("method", "input"):
+        error = (FedLensMethodError if failed.kind == "method" else FedLensError)(message, failed.field)
+    elif failed.kind == "machine":
+        error = Elsewhere(message if "resume" in message else f"{message}; {REMEDY}")
+    else:
+        error = Transient(message) if failed.kind == "moment" else NodeError(message)
     error.__cause__ = NodeTraceback(failed.traceback)
     return error
 

@@ -66,8 +66,14 @@ def parse(content: dict[str, Any]) -> Experiment:
             raise unknown_field(detail["loc"], content) from error
         raise first_error(error) from error
     for i, entry in enumerate(experiment.methods):
-        if name := misplaced_in(entry):
-            raise unknown_field(("methods", i, "config", name))
+        suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
+        if not suspects:
+            continue
+        load_methods()
+        method = registry.registered().get(entry.name)
+        for name in suspects:  # a field of another table, which a method's config was given
+            if method is not None and name not in method.Config.model_fields:
+                raise unknown_field(("methods", i, "config", name))
     tuning.check(experiment)
     return experiment
 
@@ -83,7 +89,11 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
     _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
     # "seed" at the top is a slip for "seeds", although [tuning] has a seed
     is_number_slip = name.rstrip("s") in {field.rstrip("s") for field in model.model_fields}
-    places = [] if is_number_slip else places_of(name, excluded=model)
+    places = [] if is_number_slip else _tables_with(name, excluded=model)
+    load_methods()
+    owners = [n for n, method in registry.registered().items() if name in method.Config.model_fields]
+    if owners and not is_number_slip:
+        places.append(f"in the config of a method that has it ({owners[0]}): config = {{ {name} = ... }}")
     hint = did_you_mean(name, model.model_fields, "docs/experiment.md lists the fields")
     if 0 < len(places) <= MOST_TABLES:
         hint = f"'{name}' belongs {' or '.join(places)}"
@@ -93,25 +103,6 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
         if method is not None and name in method.Config.model_fields:
             hint = f"'{name}' belongs in {entry}'s config: config = {{ {name} = ... }}, or [methods.config]"
     return FedLensError(f"no such field; {hint}", ".".join(map(str, location)))
-
-
-def misplaced_in(entry: MethodEntry) -> str | None:
-    """Return the first field of a method's config that belongs in another table, or None."""
-    suspects = [name for name in entry.config if 0 < len(_tables_with(name)) <= MOST_TABLES]
-    if not suspects:
-        return None
-    load_methods()
-    method = registry.registered().get(entry.name)
-    return next((n for n in suspects if method is not None and n not in method.Config.model_fields), None)
-
-
-def places_of(name: str, excluded: object = None) -> list[str]:
-    """Say where in a file a field of this name is allowed, apart from the table of one model."""
-    load_methods()
-    methods = [n for n, method in registry.registered().items() if name in method.Config.model_fields]
-    owned = "in the config of a method that has it ({}): config = {{ {} = ... }}"
-    of_methods = [owned.format(method, name) for method in methods]
-    return _tables_with(name, excluded) + of_methods[:1]
 
 
 def _tables_with(name: str, excluded: object = None) -> list[str]:

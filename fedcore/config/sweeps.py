@@ -117,8 +117,11 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
         raise FedLensError(
             f"a sweep takes numbers, texts, true and false, not {type(odd[0]).__name__}", field
         )
-    adapter = _type_of(path)
-    converted = tuple(values) if adapter is None else tuple(_convert(adapter, v, field) for v in values)
+    adapter, converted = _type_of(path), tuple(values)
+    try:
+        converted = converted if adapter is None else tuple(map(adapter.validate_python, values))
+    except ValidationError as error:
+        raise FedLensError(str(first_error(error)), field) from error
     for i, value in enumerate(converted):
         if any(value == other and type(value) is type(other) for other in converted[:i]):
             raise FedLensError(f"the value {_in_short(value)} is named twice; name each once", field)
@@ -153,13 +156,6 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
     info = model.model_fields[name]
     annotation: Any = Annotated[info.annotation, info]
     return TypeAdapter(annotation)
-
-
-def _convert(adapter: TypeAdapter[Any], value: object, field: str) -> object:
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise FedLensError(str(first_error(error)), field) from error
 
 
 def variants(experiment: Experiment) -> list[Variant]:

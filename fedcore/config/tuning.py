@@ -183,19 +183,15 @@ def drawn(tuning: TuningConfig, entry: MethodEntry, space: Space, number: int) -
         generator = numpy_generator(tuning.seed, "tuning", entry.name, name, number)
         if found.choices:
             values[name] = found.choices[int(generator.integers(len(found.choices)))]
-        else:
-            values[name] = _at_share(found, generator.random(), is_whole(entry.name, name))
+            continue
+        share, whole, low, high = generator.random(), is_whole(entry.name, name), found.low, found.high
+        assert low is not None and high is not None, "a range without choices has both"
+        if whole and not found.log:  # each whole number has as much of the range as any other
+            values[name] = math.floor(low + (high + 1 - low) * share)
+            continue
+        value = low * (high / low) ** share if found.log else low + (high - low) * share
+        values[name] = round(value) if whole else rounded(found, value)
     return values
-
-
-def _at_share(found: SearchRange, share: float, whole: bool) -> int | float:
-    """Return the number at a share of a range, uniformly or by its logarithm."""
-    low, high = found.low, found.high
-    assert low is not None and high is not None, "a range without choices has both"
-    if whole and not found.log:  # each whole number has as much of the range as any other
-        return math.floor(low + (high + 1 - low) * share)
-    value = low * (high / low) ** share if found.log else low + (high - low) * share
-    return round(value) if whole else rounded(found, value)
 
 
 def rounded(found: SearchRange, value: Any) -> Any:
