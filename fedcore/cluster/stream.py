@@ -160,10 +160,7 @@ class RemoteEngine:
                         yield Notice(f"{differs}, so its numbers can differ", repeats_exactly=False)
 
     def _stream(
-        self,
-        request: RunRequest,
-        content: Files | None,
-        should_stop: Callable[[], bool],
+        self, request: RunRequest, content: Files | None, should_stop: Callable[[], bool]
     ) -> Generator[Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(request, content)

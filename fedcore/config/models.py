@@ -456,8 +456,7 @@ class Experiment(Part):
     partition: PartitionConfig = PartitionConfig()
     backbone: BackboneConfig = BackboneConfig()
     cohorts: tuple[CohortConfig, ...] = Field(
-        (),
-        description="Groups of clients with different backbones or training budgets; empty: all alike",
+        (), description="Groups of clients with different backbones or training budgets; empty: all alike"
     )
     transfer: tuple[TransferConfig, ...] = Field(
         (),

@@ -84,10 +84,7 @@ class ClusterWatch:
     """
 
     def __init__(
-        self,
-        address: str,
-        needs: Callable[[], tuple[str, ...]] = tuple,
-        shared: Path | None = None,
+        self, address: str, needs: Callable[[], tuple[str, ...]] = tuple, shared: Path | None = None
     ) -> None:
         with ExitStack() as opened:
             self._marker = opened.enter_context(marked(shared)) if shared else None

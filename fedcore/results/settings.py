@@ -8,13 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedcore.config import (
-    PARTITION_FIELDS,
-    PartitionConfig,
-    RunConfig,
-    Tuned,
-    backbone_names,
-)
+from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, Tuned, backbone_names
 from fedcore.config.field_names import data_titles, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError

@@ -181,9 +181,7 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
     return lines
 
 
-def joint_families(
-    families: Sequence[SweepFamily],
-) -> tuple[dict[str, list[SweepFamily]], list[SweepFamily]]:
+def joint_families(families: Sequence[SweepFamily]) -> tuple[dict[str, list[SweepFamily]], list[SweepFamily]]:
     """Return each field that is the only swept one of several methods with their families, and all others.
 
     A method that the field cannot change, such as zero-shot CLIP over shots, is a horizontal line among them.

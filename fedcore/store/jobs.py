@@ -380,10 +380,7 @@ class Jobs(Queries):
 
 
 def _waiting(
-    table: JobTable,
-    accepts: tuple[str, ...],
-    experiment_id: int | None = None,
-    number: int | None = None,
+    table: JobTable, accepts: tuple[str, ...], experiment_id: int | None = None, number: int | None = None
 ) -> tuple[str, dict[str, object]]:
     """Return the SQL condition and values that select the queued rows a process may claim."""
     queued = "status='queued'"

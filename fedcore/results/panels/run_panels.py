@@ -212,12 +212,7 @@ def run_panels(
     return panels
 
 
-def run_panel(
-    store: Store,
-    run: RunRow,
-    view: PanelView = "matrix",
-    until: int | None = None,
-) -> Panel:
+def run_panel(store: Store, run: RunRow, view: PanelView = "matrix", until: int | None = None) -> Panel:
     """Return the panel of a run at its last evaluated round, or of its clients over all rounds.
 
     Args:
