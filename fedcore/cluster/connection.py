@@ -232,7 +232,6 @@ def list_nodes(ray: Any, before: Mapping[str, str] | None = None) -> list[Node]:
 
 
 def _names(described: Sequence[dict[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Return unique names of nodes by id."""
     hosts = [_host(row) for row in described]
     names: dict[str, str] = {}
     for row in sorted(described, key=lambda row: (row["NodeID"] not in before, row["NodeManagerPort"])):

@@ -82,7 +82,6 @@ class Reporter:
     """
 
     def report(self, *asked: Any) -> NodeReport:
-        """Describe this node, see ``report``."""
         return report(*asked)
 
 
@@ -105,7 +104,6 @@ def can_read(need: str, working_folder: str) -> bool:
 
 
 def _problem(marker: str | None, found: tuple[Device, ...], gpus: int, trial: bool) -> str | None:
-    """Return why no run can train on this node."""
     try:
         for folder in (Path(tempfile.gettempdir()), cache_folder()):
             folder.mkdir(parents=True, exist_ok=True)

@@ -338,7 +338,6 @@ def _entry(entry: MethodEntry, hyper_parameters: dict[str, Any], values: dict[st
 
 
 def _in_short(value: object) -> str:
-    """Return a value for an error message, shortened if it is long."""
     text = _shown(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 

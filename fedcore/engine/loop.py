@@ -90,7 +90,6 @@ class Loop:
 
     @property
     def state(self) -> State:
-        """The method's state after the last complete round."""
         return self.run_state.state
 
     def resume(self, path: str | Path) -> None:
@@ -143,7 +142,6 @@ class Loop:
         )
 
     def _round(self, round_: int) -> Iterator[Event]:
-        """Train the participants, aggregate, evaluate, save."""
         clients, trains = self.participants(round_), self.method.trains
         self.run_state.need(clients)
         before, begin = self.state, time.perf_counter()

@@ -234,7 +234,6 @@ def _refuse_repeated(names: Sequence[str], field: str) -> None:
 
 
 def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
-    """Return warnings about the experiment as a whole."""
     warnings = []
     if "80/20" in (experiment.data.split, *experiment.sweep.get("data.split", ())):
         warnings.append("80/20 has no validation split: the last round is reported, none is selected")
@@ -328,7 +327,6 @@ class PlanResult:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the result is still valid."""
         seconds = PLAN_SECONDS if isinstance(self.answer, Plan) else ERROR_SECONDS
         return time.monotonic() - self.made_at < seconds
 

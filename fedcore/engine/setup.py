@@ -76,7 +76,6 @@ class RunSetup:
         return "+".join(b.files.digest for b in self.backbones)
 
     def weights_changed(self) -> bool:
-        """Return whether the weights on the disk differ from those that were loaded."""
         return any(b.files.changed() for b in self.backbones)
 
     def check_encodings(self) -> None:

@@ -271,7 +271,6 @@ class ClusterJob:
         return None
 
     def terminate(self) -> bool:
-        """Ask it to end between two steps."""
         self._ending.set()
         return True
 

@@ -121,7 +121,6 @@ class ClusterWatch:
         return rest
 
     def close(self) -> None:
-        """Leave the cluster."""
         self._end.set()
         self._thread.join(timeout=5)
         self._opened.close()
@@ -225,7 +224,6 @@ class NodeView:
     notes: tuple[str, ...]
 
     def devices_of(self, pool: str) -> list[Device]:
-        """Return the devices of one of its pools."""
         return [d for d in self.devices if (d.id == CPU) == pool.endswith("/cpu")]
 
 

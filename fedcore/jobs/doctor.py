@@ -79,7 +79,6 @@ def _tasks(store: Store, mend: bool) -> Iterator[Fault]:
 
 
 def _jobs(store: Store, mend: bool) -> Iterator[Fault]:
-    """Find jobs that are marked as running although their process is dead."""
     dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
     if mend and dead and store.prepare().writable:
         store.jobs.reconcile()
@@ -88,7 +87,6 @@ def _jobs(store: Store, mend: bool) -> Iterator[Fault]:
 
 
 def _locks(store: Store, mend: bool) -> Iterator[Fault]:
-    """Find locks that dead processes left behind."""
     owners = {str(row["owner"]).rpartition("/")[2] for table in JOB_TABLES for row in store.jobs.live(table)}
     for path in sorted(lock_folder(store.path).glob("*.lock")):
         if path.stem not in owners and is_held(store.path, path.stem) is False:

@@ -151,7 +151,6 @@ def _with_retries(
 def _record(
     job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
 ) -> dict[str, Any]:
-    """Record the events of a handler; returns its result."""
     if job.should_stop():
         raise Stopped
     with closing(handler(job)) as work:

@@ -72,7 +72,6 @@ class SupervisorLock:
             self._file = None
 
     def is_free(self) -> bool:
-        """Return whether no supervisor holds the lock."""
         # A shared lock, tried and released: two processes that ask at once do not see each other as holders.
         return self._try(exclusive=False)
 
@@ -156,7 +155,6 @@ class Supervisor:
             self._end_children()
 
     def pause(self) -> None:
-        """Wait until it is time for the next look."""
         self._launcher.wait(self._tick)
 
     def step(self) -> bool:

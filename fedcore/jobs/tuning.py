@@ -162,7 +162,6 @@ def propose(
 
 
 def _distribution(found: SearchRange, whole: bool) -> Any:
-    """Return a range as Optuna describes it."""
     from optuna import distributions
 
     if found.choices:

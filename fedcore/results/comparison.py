@@ -143,7 +143,6 @@ class Comparison:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that at least one row has."""
         return tuple(m for m in METRICS if any(m in g.stats for g in self.rows))
 
 

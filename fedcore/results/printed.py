@@ -72,7 +72,6 @@ class PrintedValue:
         return f"{self.paper}, Table {self.table}"
 
     def text(self, digits: int = 2) -> str:
-        """Return the value, with its spread where the paper prints one."""
         return f"{self.value:.{digits}f}" + ("" if self.std is None else f" ± {self.std:.{digits}f}")
 
 
@@ -89,14 +88,12 @@ class PrintedValues:
     missing: dict[str, str] = field(default_factory=dict)
 
     def of(self, group: ComparisonRow, metric: Metric) -> tuple[PrintedValue, ...]:
-        """Return the values printed for one cell of a table; empty if there are none."""
         return self.values.get((group.setting, group.key), {}).get(metric, ())
 
     def metrics(self, groups: Iterable[ComparisonRow]) -> set[Metric]:
         return {m for g in groups for m in self.values.get((g.setting, g.key), {})}
 
     def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:
-        """Return the lookup restricted to some rows."""
         rows = {(g.setting, g.key) for g in groups}
         kept = {row: by_metric for row, by_metric in self.values.items() if row in rows}
         return PrintedValues(kept, self.missing)

@@ -52,11 +52,9 @@ class Reach:
 
     @property
     def reached(self) -> int:
-        """The number of seeds that reached it."""
         return sum(seed.rounds is not None for seed in self.seeds)
 
     def stat(self, cost: ReachCost) -> Stat | None:
-        """Return mean and spread of a cost over the seeds that reached the target."""
         return spread(getattr(seed, cost) for seed in self.seeds)
 
     @property

@@ -309,7 +309,6 @@ class DatabaseFile:
         return reading(self.path) if self.snapshot is None else _shared(self.snapshot)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open one write transaction (see ``writing``)."""
         return writing(self.path)
 
     def rows(

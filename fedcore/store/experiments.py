@@ -73,7 +73,6 @@ class Experiments(Queries):
         return readable, damaged
 
     def get(self, experiment_id: int) -> ExperimentRow:
-        """Return one experiment with its runs."""
         return self.several([experiment_id])[0]
 
     def several(self, experiment_ids: Sequence[int]) -> list[ExperimentRow]:

@@ -125,7 +125,6 @@ class Claim:
 
     @property
     def table(self) -> JobTable:
-        """The table that holds the job."""
         return RUNS if self.kind == TRAINING else TASKS
 
     @property

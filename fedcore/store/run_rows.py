@@ -65,7 +65,6 @@ class RunRow:
 
     @property
     def ended(self) -> bool:
-        """Return whether the run is neither queued nor running."""
         return self.state in ("done", "failed", "stopped", "interrupted")
 
     def elapsed(self, now: float | None = None) -> float | None:

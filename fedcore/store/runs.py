@@ -101,7 +101,6 @@ class Runs(Queries):
         return self._versions("experiment_id=:id", {"id": experiment_id})
 
     def config(self, run_id: int) -> RunConfig:
-        """Return the stored config that repeats a run."""
         return _config(run_id, self._texts(run_id)["config"])
 
     def configs(self, run_ids: Iterable[int], *, skip_damaged: bool = False) -> dict[int, RunConfig]:

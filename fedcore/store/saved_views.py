@@ -54,6 +54,5 @@ class SavedViews(Queries):
                 )
 
     def delete(self, view_id: int) -> None:
-        """Delete a view if it exists."""
         with self._file.writing() as database:
             database.execute("DELETE FROM views WHERE id=:id", {"id": view_id})

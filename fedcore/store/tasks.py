@@ -68,7 +68,6 @@ class TaskRow:
 
     @property
     def ended(self) -> bool:
-        """Return whether the task is neither queued nor running."""
         return self.status in ENDED
 
     @property

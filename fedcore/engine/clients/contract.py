@@ -58,7 +58,6 @@ class FirstStep:
     """The check of a method's first training step, over all its phases."""
 
     def __init__(self, method: Method, local: Params) -> None:
-        """Begin the check of a method with these local parameters."""
         self.method, self.local = method, set(local)
         self.trained: set[str] = set()
         self.done = False

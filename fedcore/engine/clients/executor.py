@@ -265,7 +265,6 @@ class InProcess:
     def evaluate(
         self, parts: Iterable[EvaluationPart], should_stop: Callable[[], bool]
     ) -> Iterator[PartResult]:
-        """Compute the parts one after another."""
         return (self.worker.evaluate(part) for part in parts)
 
 

@@ -68,7 +68,6 @@ class MeanUploads(Uploads):
     means: dict[str, Tensor] = field(default_factory=dict)
 
     def mean(self, name: str, weighting: Weighting) -> Tensor:
-        """Return the mean that was summed while the uploads arrived."""
         return self.means[name]
 
 

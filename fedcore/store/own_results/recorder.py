@@ -236,7 +236,6 @@ def _checked(name: str, value: Any, most: int) -> int:
 
 
 def _checked_accuracy(accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
-    """Return the counts as Python's numbers."""
     if not isinstance(accuracy, Mapping):
         raise FedLensError(f"accuracy is {accuracy!r}; give {_FORM}", "accuracy")
     checked = {}
