@@ -6,12 +6,12 @@ The worker that the dashboard starts reads them. Each function takes the path of
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from fedcore.cluster.connection import AUTO
 from fedcore.errors import FedLensError
+from fedcore.files import write_whole
 
 CHOICE, PROBLEM = "cluster.json", "cluster-problem.json"
 MAX_PORT = 65535
@@ -97,12 +97,9 @@ def _read(db: Path, name: str) -> dict[str, str]:
 
 
 def _write(db: Path, name: str, content: dict[str, str]) -> None:
-    """Replace a file atomically."""
     path = _file(db, name)
-    part = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(content).encode())
     except OSError as error:
         raise FedLensError(f"{path} cannot be written ({error.strerror})", "ray") from error

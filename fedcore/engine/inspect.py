@@ -34,7 +34,7 @@ from fedcore.records.codes import CROSS_CLASS_NOT_ANALYSED, GLOBAL
 
 Arrays = dict[str, np.ndarray]
 SHOWN = 12
-"""Images of each kind of disagreement that are shown with their maps."""
+"""Images that are shown with their maps of each kind: only one of two models right, or both wrong."""
 _EXPLAINED = 12
 """Images that are explained at once: their graph may reach through the whole image tower."""
 _CHUNK = 256
@@ -349,15 +349,11 @@ def nearest_words(snapshot: RunSnapshot, model: int, top: int = 5) -> list[dict[
     return rows
 
 
-def disagreement(
-    first: RunSnapshot, second: RunSnapshot, model: int, test_set: int, most: int = SHOWN
-) -> Work[Arrays]:
+def disagreement(first: RunSnapshot, second: RunSnapshot, model: int, test_set: int) -> Work[Arrays]:
     """Predict a test set with the same model of two runs, and explain images that one or both get wrong.
 
     Args:
         model, test_set: entity codes, equal in both runs.
-        most: images that are explained of each kind: only the first run's model right, only the second's,
-            both wrong.
 
     Returns:
         sample (pool row), label, first and second (predictions). Shape: (samples,) each. ``shown``, positions
@@ -376,7 +372,7 @@ def disagreement(
     label = first.federation.pool.y(rows)[0].cpu().numpy()
     right_first, right_second = by_first == label, by_second == label
     kinds = (right_first & ~right_second, ~right_first & right_second, ~right_first & ~right_second)
-    shown = np.concatenate([np.flatnonzero(kind)[:most] for kind in kinds])
+    shown = np.concatenate([np.flatnonzero(kind)[:SHOWN] for kind in kinds])
     arrays = {
         "sample": rows[0].numpy(), "label": label, "first": by_first, "second": by_second, "shown": shown,
     }  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedcore.errors import FedLensError, first_line
-from fedcore.files import publish
+from fedcore.files import write_whole
 from fedcore.store import ExperimentRow, Store
 
 VARIABLE = "FEDLENS_ON_FINISH"
@@ -92,9 +92,7 @@ class FinishWatch:
 
     def _record(self, active: dict[int, str]) -> None:
         try:
-            part = self._file.with_name(f"{self._file.name}.part")
-            part.write_text(json.dumps(active), encoding="utf-8")
-            publish(part, self._file)
+            write_whole(self._file, json.dumps(active).encode())
         except OSError as error:  # the queue goes on
             logger.warning("%s cannot be written: %s", self._file, first_line(error))
 
