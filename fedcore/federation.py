@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -162,6 +162,11 @@ class Problem:
     def device(self) -> torch.device:
         """The device that holds the parameters."""
         return self.backbone.device
+
+    def among(self, classes: tuple[str, ...], **changes: Any) -> Problem:
+        """Return the problem with other classes, of which no client has samples, and further changes."""
+        nobody = self.class_counts.new_zeros(len(self.clients), len(classes))
+        return replace(self, classes=classes, class_counts=nobody, **changes)
 
     @cached_property
     def class_features(self) -> Tensor:

@@ -88,9 +88,6 @@ class Reservations:
 
     Calls to a lost head block for long. Only ``reconcile`` makes any, in a separate thread; ``take`` and
     ``give_back`` return at once.
-
-    Args:
-        ray: the connected module.
     """
 
     ray: Any

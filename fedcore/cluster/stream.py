@@ -58,9 +58,6 @@ class RemoteEngine:
     """Trains one run on a node; call it like ``fedcore.engine.train.train``.
 
     Args:
-        ray: the connected module.
-        reservation: what Ray has reserved for the run.
-        nodes: the nodes of the cluster.
         key: name of the run in Ray's list of tasks and in the node's temporary files.
         shared: the folder through which checkpoints travel; None: Ray's object store.
         failed: called with a fault of the node before it is raised; not if the run is spread over several.

@@ -69,17 +69,10 @@ def federation_of_all(
                 (of_part.base, of_part.base_test) if half == "base" else (of_part.new, of_part.new_test)
             )
             column = len(domains) + place + (len(dealt.halves) if half == "new" else 0)
+            labels = _labels(images, _listed(images, place, names), backbone)
+            there = problem.among(names, template=images.parts[place].template)
             test = _only(whole.test, column, rows)
-            nobody = torch.zeros(len(domains), len(names), dtype=torch.int64)
-            spaces.append(
-                LabelSpace(
-                    replace(whole.pool, labels=_labels(images, _listed(images, place, names), backbone)),
-                    test,
-                    replace(
-                        problem, classes=names, class_counts=nobody, template=images.parts[place].template
-                    ),
-                )
-            )
+            spaces.append(LabelSpace(replace(whole.pool, labels=labels), test, there))
     return replace(whole, label_spaces=tuple(spaces))
 
 

@@ -312,7 +312,6 @@ class Spread:
     """The processes that train the clients of a run.
 
     Attributes:
-        width: number of processes.
         start: starts them, from the run's config, the folder of the encodings, the recorded environment and
             the device for results; they end with the block.
         device: torch's name of the devices.

@@ -126,9 +126,6 @@ class Plan:
 def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     """Check an experiment and expand it into runs.
 
-    Args:
-        read: passed on to ``load_images``.
-
     Raises:
         FedLensError: for the first problem that would stop a run, with its field.
     """

@@ -56,7 +56,6 @@ class RunSetup:
             among their own classes the method is the first client's, and the federation that of all.
         cohorts: groups of clients with one backbone and budget; a single one if all are alike.
         images: the data set, with pixels.
-        backbones: the loaded CLIP models.
         encodings: the files of encoded images, with their identity when they were checked.
         content: identity of the weights, of the data set (without its path) and of its pixels as cached here.
             It is stored with the run, and a checkpoint made with other content is refused.
@@ -308,15 +307,8 @@ def build_federation(
     )
     spaces = []
     if split is not None:
-        nobody = torch.zeros(len(clients), len(split.new), dtype=torch.int64)
-        rows = [np.array([], dtype=np.int64)] * (len(sets) - 1)
-        spaces.append(
-            LabelSpace(
-                pool(split.new),
-                Rows.of([*rows, split.new_test]),
-                replace(problem, classes=split.new, class_counts=nobody),
-            )
-        )
+        rows = Rows.of([*[np.array([], dtype=np.int64)] * (len(sets) - 1), split.new_test])
+        spaces.append(LabelSpace(pool(split.new), rows, problem.among(split.new)))
     federation = Federation(
         pool(classes),
         train,
@@ -343,24 +335,17 @@ def with_transfer(
         values = _placed(values, problem.backbone)
     labels = torch.as_tensor(images.labels, dtype=torch.int64).to(pool.device)
     nothing = np.array([], dtype=np.int64)
-    there = replace(
-        problem,
-        classes=images.classes,
-        template=images.template,
-        class_counts=problem.class_counts.new_zeros(len(problem.clients), len(images.classes)),
-        descriptions=LazyDescriptions(images.name, root, images.classes),
-    )
+    descriptions = LazyDescriptions(images.name, root, images.classes)
+    there = problem.among(images.classes, template=images.template, descriptions=descriptions)
     rows = Rows.of([*([nothing] * len(federation.test_sets)), other.test])
-    spaces = [
-        replace(
-            space, test=Rows(space.test.flat, torch.cat([space.test.counts, space.test.counts.new_zeros(1)]))
-        )
-        for space in federation.label_spaces
-    ]
-    test = federation.test
+
+    def and_nothing(test: Rows) -> Rows:
+        return Rows(test.flat, torch.cat([test.counts, test.counts.new_zeros(1)]))
+
+    spaces = [replace(space, test=and_nothing(space.test)) for space in federation.label_spaces]
     return replace(
         federation,
-        test=Rows(test.flat, torch.cat([test.counts, test.counts.new_zeros(1)])),
+        test=and_nothing(federation.test),
         test_sets=(*federation.test_sets, TestSet(images.name, "transfer")),
         label_spaces=(*spaces, LabelSpace(Pool(values, labels, pool.device, pool.dtype), rows, there)),
     )

@@ -129,7 +129,6 @@ class Cluster:
     Args:
         watch: of the cluster's nodes.
         over: devices over which each run is spread; None: one device trains each run.
-        engine: trains a run on reserved devices.
         shared: the folder through which checkpoints travel; None: Ray's object store.
     """
 

@@ -233,7 +233,6 @@ class ClusterView:
 
     Attributes:
         written: time, in seconds since 1970.
-        nodes: by name.
         over: devices over which the worker spreads each run; None: one device trains it.
         shared: folder through which checkpoints travel; None: through Ray.
         waits: what the next queued runs wait for, by id; the others wait for these.
@@ -274,11 +273,7 @@ def clear(store: Store) -> None:
 
 
 def read(store: Store, now: float | None = None) -> ClusterView | None:
-    """Return the cluster; None if no worker serves one now.
-
-    Args:
-        now: seconds since 1970, default: the present.
-    """
+    """Return the cluster; None if no worker serves one now."""
     try:
         view = _VIEW.validate_json(_path(store).read_bytes())
     except (OSError, ValueError):

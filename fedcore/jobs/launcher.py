@@ -183,9 +183,6 @@ def start_process(claim: Claim, pool: str, more: Sequence[str] = ()) -> subproce
 
     A task uses the device on which runs would train: it encodes for them, and each device has its own
     encodings.
-
-    Args:
-        more: arguments for a run.
     """
     device = devices.default_device() if pool == TASK_POOL else pool
     arguments = [
@@ -252,11 +249,7 @@ def environment_before() -> dict[str, str | None]:
 
 
 class LocalLauncher:
-    """Starts jobs as processes of this machine.
-
-    Args:
-        start: starts the process.
-    """
+    """Starts jobs as processes of this machine."""
 
     def __init__(self, start: Start = start_process) -> None:
         self._start = start

@@ -13,11 +13,7 @@ from fedcore.store import RunRow, Store
 
 @dataclass(frozen=True)
 class RunCheckpoints:
-    """Checkpoints of one finished run.
-
-    Attributes:
-        sizes: round -> bytes.
-    """
+    """Checkpoints of one finished run; ``sizes``: round -> bytes."""
 
     experiment: str
     run: RunRow

@@ -140,11 +140,7 @@ def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[o
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How two models did on the same test samples.
-
-    Attributes:
-        both_right, only_first, only_second, both_wrong: numbers of samples; they add up to all.
-    """
+    """How two models did on the same test samples, in numbers of samples that add up to all."""
 
     both_right: int
     only_first: int

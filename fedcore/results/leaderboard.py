@@ -70,7 +70,6 @@ class BoardSetting:
     """Rows that can be ranked together: one setting, with equal rounds and participation.
 
     Attributes:
-        key: of the setting, as in a comparison.
         experiments: numbers of those with runs in it.
     """
 

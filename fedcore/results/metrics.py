@@ -169,7 +169,6 @@ class RunResult:
     Attributes:
         rounds: the selected rounds; empty if the rule selects none.
         breakdowns: accuracies by the name of a domain or client.
-        domains: all domains that the run was tested on.
         test_images: domain -> number of test images, those of its clients if it has no test set.
         test_sets: those of each selected round, equal ones once.
     """

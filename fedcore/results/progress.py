@@ -125,11 +125,7 @@ def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
 
 
 def activity_digest(store: Store, experiment_id: int | None = None) -> str:
-    """Return a short text that changes with the state, rounds or messages of runs.
-
-    Args:
-        experiment_id: the experiment of the runs; default: all runs of the store.
-    """
+    """Return a short text that changes with the state, rounds or messages of an experiment's runs, or all."""
     versions = repr(store.runs.versions_in_experiment(experiment_id))
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 

@@ -30,7 +30,6 @@ class SeedReach:
     """The cost of one seed until it reached the target, mean over its runs; None if it never did.
 
     Attributes:
-        runs: their numbers.
         rounds: the first evaluated round that reached it; 0 is before training.
         megabytes: traffic of all clients, up and down; also None if it was not measured.
         seconds: of training and aggregation; also None if they were not measured.

@@ -68,7 +68,6 @@ class SearchedMethod:
     """The search of one method.
 
     Attributes:
-        label: of the method.
         draws: those that are queued or further, in order.
         budget: draws that the search will make; 1 if the method has nothing to search.
         fields: the hyper-parameters in which the draws differ, in the order of the method's config.

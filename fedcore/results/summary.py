@@ -69,7 +69,6 @@ class SummaryRow:
 
     Attributes:
         means: of every metric that the row has; tables have columns for some of them only.
-        printed: values that papers print for the row.
         differences: from the baseline, by tested metric; empty if the table has no baseline.
         seeds: the number of seeds in each mean: one number, or one per column if they differ.
         rounds: the rounds done, ``20`` or ``7 of 20``.
@@ -144,7 +143,6 @@ def summarise(
 
     Args:
         baseline: label of the row from which differences are taken.
-        printed: values of papers.
         metric: of the column with differences.
         tested: metrics with tested differences; a page that shows one column saves the other tests.
     """

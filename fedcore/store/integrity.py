@@ -69,11 +69,7 @@ _Version = list[tuple[int, int, int]]
 
 
 class Watch:
-    """The checks of one database.
-
-    Args:
-        check: returns a line for each damage.
-    """
+    """The checks of one database."""
 
     def __init__(self, db: Path, check: Callable[[], list[str]]) -> None:
         self._db, self._check = db, check

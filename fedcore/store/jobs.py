@@ -78,6 +78,14 @@ class JobTable:
     outcome: str
     remedy: str
 
+    @property
+    def live(self) -> str:
+        """SQL that selects the rows marked as running or stopping; a test reads its plan."""
+        return (
+            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at FROM {self.table} "
+            "WHERE status IN ('running','stopping')"
+        )
+
 
 RUNS = JobTable(
     table="runs",
@@ -303,11 +311,7 @@ class Jobs(Queries):
 
     def live(self, table: JobTable) -> list[dict[str, Any]]:
         """Return the rows marked as running or stopping."""
-        rows = self._file.rows(
-            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at FROM {table.table} "
-            "WHERE status IN ('running','stopping')"
-        )
-        return [dict(row) for row in rows]
+        return [dict(row) for row in self._file.rows(table.live)]
 
     def orphans(
         self, table: JobTable, stale: float = STALE_SECONDS, gone: Collection[str] = ()

@@ -139,7 +139,6 @@ def is_alive(
     is younger than ``stale`` seconds.
 
     Args:
-        db: the database that holds the row.
         row: ``owner`` and ``heartbeat_at`` of a job.
         now: seconds since 1970, default: the present.
     """

@@ -87,11 +87,7 @@ class RunRow:
 
 
 def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
-    """Turn a row with RUN_COLUMNS into ``RunRow``, with the state that its process is in now.
-
-    Args:
-        now: seconds since 1970, default: the present.
-    """
+    """Turn a row with RUN_COLUMNS into ``RunRow``, with the state that its process is in now."""
     values = dict(row)
     with reading_stored(f"run {values['id']}"):
         values["state"] = state(db, values, now)

@@ -112,7 +112,6 @@ class Tasks(Queries):
 
         Args:
             key: everything that the result depends on.
-            args: JSON values for the handler.
             run_id: the run that it looks at; the task and its files are deleted with the run.
             again: also queue a task that is done.
 

@@ -304,11 +304,7 @@ def insert_runs(
 def claim_new(
     database: sqlite3.Connection, db: Path, ids: Iterable[int], owner: str, device: str | None
 ) -> list[Claim]:
-    """Claim runs that this transaction inserted for their owner, as attempt 1.
-
-    Args:
-        db: path of the database, for the claims.
-    """
+    """Claim runs that this transaction inserted into a database, ``db``, for their owner, as attempt 1."""
     claims = [Claim(db, TRAINING, run_id, owner, 1) for run_id in ids]
     for claim in claims:
         database.execute(

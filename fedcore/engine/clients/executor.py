@@ -42,11 +42,8 @@ class Chunk:
     """Clients of one cohort that train together, with everything that they need for a round.
 
     Attributes:
-        cohort: index of the cohort.
-        received: parameters from the server.
         slots: their optimisers' state, if the clients keep it across rounds; empty: new optimisers.
         lr: learning rate of the round; None for a method that trains nothing.
-        evaluate: whether to evaluate the trained models, before aggregation.
         only_means: whether trained parameters that are not local may be dropped.
 
     Shape: clients (chunk,), ascending; received, local and slots (chunk, ...).
@@ -72,7 +69,6 @@ class ChunkResult:
         sent: the clients' uploads. Shape: (chunk, ...).
         slots: their optimisers' state after the round.
         cells: accuracy of their models before aggregation, if the chunk has ``evaluate``.
-        seconds_evaluate: seconds of that evaluation.
     """
 
     trained: Trained

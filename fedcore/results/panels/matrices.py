@@ -81,7 +81,6 @@ class MatrixView:
     """A matrix for each row of a comparison.
 
     Attributes:
-        panels: returns the panels of one setting.
         absent: a sentence on why a comparison may lack the matrix.
         differences: places that also draw the differences from the baseline.
         recorded: description of values that a method recorded; None for accuracies.

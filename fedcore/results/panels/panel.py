@@ -33,7 +33,6 @@ class Panel:
         title: of the panel, e.g. ``FedOT: round 4/10``.
         own_columns: for each row the column of the model's own test samples, -1 where it has none.
         matrix: description of the values where a method recorded them; None for accuracies.
-        empty_text: text in a panel without values.
         shared: whether its only row is one model of all clients; every own column then belongs to that row.
         runs: the runs that Live shows in it.
         last_rounds: run -> the round of its values, where it is earlier than the newest: a recorded matrix.
@@ -221,9 +220,6 @@ def shares_by_domain(cells: Iterable[NamedCell], domain_of: Mapping[str, str]) -
 
     A model's accuracy on a domain is that on the domain's test set or, if no such set was recorded, the mean
     over the test samples of the domain's clients. A domain's row is the mean over its clients.
-
-    Args:
-        domain_of: client -> domain.
     """
     counted = (c for c in cells if c.model_kind == "client" and c.model in domain_of and c.domain)
     of_models = []

@@ -213,11 +213,7 @@ def run_panels(
 
 
 def run_panel(store: Store, run: RunRow, view: PanelView = "matrix", until: int | None = None) -> Panel:
-    """Return the panel of a run at its last evaluated round, or of its clients over all rounds.
-
-    Args:
-        until: the last round to be shown; default: all.
-    """
+    """Return the panel of a run at its last evaluated round up to ``until``, or of its clients over these."""
     rounds = {} if until is None else {run.id: until}
     return _run_panel(store, [run], run.label, view, TEST, AFTER_AGGREGATION, rounds)
 
