@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.data import catalog
@@ -24,23 +24,6 @@ MAX_COUNT = 10**12
 """Highest count of samples: sums over all cells of a database stay within 64 bits."""
 MAX_NAME = 1000
 """Maximum length of the name of a method, a model or a test set, in characters."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnRun:
-    """A run that was trained elsewhere.
-
-    Attributes:
-        rounds: its last round, or the number of rounds that it will have.
-        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
-    """
-
-    method: MethodEntry
-    seed: int
-    rounds: int
-    dataset: str | None = None
-    backbone: str | None = None
-    held_out: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,23 +117,20 @@ def doubts(existing: ExistingExperiment | None, dataset: str | None) -> list[str
 def insert_own_runs(
     database: sqlite3.Connection,
     existing: ExistingExperiment | None,
-    runs: Sequence[OwnRun],
+    configs: Sequence[RunConfig],
     *,
     name: str | None,
     origin: Literal["recorder", "import"],
     identity: str | None = None,
     tag: str | None = None,
-    setting: RunConfig | None = None,
 ) -> Created:
     """Insert runs into an existing experiment, or into a new one.
 
     Args:
+        configs: see ``own_config``.
         name, identity, tag: name, uuid and tag of the new experiment.
-        setting: a config whose data, partition and backbone the new experiment has.
     """
     with named_errors():
-        joined = existing or (None if setting is None else ExistingExperiment(0, str(name), setting))
-        configs = [_run_config(joined, run) for run in runs]
         if existing is None:  # all of its runs have the first one's setting
             first = configs[0]
             experiment = Experiment(
@@ -169,31 +149,30 @@ def insert_own_runs(
     return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))
 
 
-def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
+def own_config(
+    existing: ExistingExperiment | None,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    **given: object,
+) -> RunConfig:
+    """Return the config of a run that was trained elsewhere, with the setting of an existing experiment.
+
+    Args:
+        dataset, backbone: names; None (or ``OWN_DATA``) if the user gave none.
+        given: method, seed, rounds (the last one, or their number) and held-out domain.
+    """
     if existing is None:
-        return RunConfig(
-            data=DataConfig(name=run.dataset or OWN_DATA),
-            partition=PartitionConfig(),
-            backbone=BackboneConfig(name=run.backbone or OWN_BACKBONE),
-            method=run.method,
-            rounds=run.rounds,
-            participation=1.0,
-            held_out=run.held_out,
-            seed=run.seed,
-        )
-    model = existing.model
-    _require_same(existing, "dataset", run.dataset, model.data.name, OWN_DATA)
-    _require_same(existing, "backbone", run.backbone, model.backbone.name, OWN_BACKBONE)
-    changed = {"method": run.method, "seed": run.seed, "rounds": run.rounds, "held_out": run.held_out}
-    return RunConfig.model_validate({**dict(model), **changed})
-
-
-def _require_same(
-    existing: ExistingExperiment, field: str, given: str | None, needed: str, default: str
-) -> None:
-    if given not in (None, default, needed):
-        raise FedLensError(
-            f"'{given}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
-            "leave it out, or name another experiment",
-            field,
-        )
+        data, model = DataConfig(name=dataset or OWN_DATA), BackboneConfig(name=backbone or OWN_BACKBONE)
+        setting = {"data": data, "partition": PartitionConfig(), "backbone": model, "participation": 1.0}
+    else:
+        setting = dict(existing.model)
+        for field, name, default in (("dataset", dataset, OWN_DATA), ("backbone", backbone, OWN_BACKBONE)):
+            needed = existing.model.data.name if field == "dataset" else existing.model.backbone.name
+            if name not in (None, default, needed):
+                raise FedLensError(
+                    f"'{name}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
+                    "leave it out, or name another experiment",
+                    field,
+                )
+    with named_errors():
+        return RunConfig.model_validate({**setting, **given})

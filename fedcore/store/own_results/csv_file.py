@@ -36,11 +36,11 @@ from fedcore.store.own_results.attach import (
     MAX_NAME,
     MAX_ROUND,
     ExistingExperiment,
-    OwnRun,
     checked_counts,
     doubts,
     find_experiment,
     insert_own_runs,
+    own_config,
 )
 from fedcore.store.own_results.recorder import GLOBAL_NAME, GLOBAL_TEST_SET
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
@@ -125,16 +125,6 @@ def import_csv(
     by_run: dict[tuple[str, int], list[CsvRow]] = {}
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
-    runs = [
-        # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
-        OwnRun(
-            method=MethodEntry(name=method, label=method),
-            seed=seed,
-            rounds=max(r.round for r in its_rows),
-            dataset=dataset,
-        )
-        for (method, seed), its_rows in by_run.items()
-    ]
     with database_file.writing() as database:
         _refuse_second_import(database, identity, file)
         existing = find_experiment(database, experiment)
@@ -143,10 +133,15 @@ def import_csv(
         notices = doubts(existing, dataset)
         if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
             notices.append(unknown)
+        joined = existing or (setting and ExistingExperiment(0, str(experiment), setting))
+        runs = []
+        for (method, seed), its_rows in by_run.items():
+            # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
+            entry, last = MethodEntry(name=method, label=method), max(r.round for r in its_rows)
+            runs.append(own_config(joined, dataset, method=entry, seed=seed, rounds=last, held_out=None))
         created = insert_own_runs(
-            database, existing, runs, name=str(experiment), origin="import", identity=identity, tag=tag,
-            setting=setting,
-        )  # fmt: skip
+            database, existing, runs, name=str(experiment), origin="import", identity=identity, tag=tag
+        )
         for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
             _write_run(database, run_id, its_rows, notices)
         first = {"content_hash": identity, "run_id": created.run_ids[0]}

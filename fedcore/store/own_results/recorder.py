@@ -30,11 +30,11 @@ from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.liveness import let_go, new_owner
 from fedcore.store.own_results.attach import (
     MAX_ROUND,
-    OwnRun,
     checked_counts,
     doubts,
     find_experiment,
     insert_own_runs,
+    own_config,
     whole_number,
 )
 from fedcore.store.runs import Runs
@@ -97,9 +97,6 @@ class Recorder:
         file.prepare_for_writing()
         with named_errors():
             entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
-        own = OwnRun(
-            method=entry, seed=seed, rounds=rounds, dataset=dataset, backbone=backbone, held_out=held_out
-        )
         owner = new_owner()
         self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
         self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
@@ -107,6 +104,9 @@ class Recorder:
         self._last = 0
         with file.writing() as database:
             existing = find_experiment(database, experiment)
+            own = own_config(
+                existing, dataset, backbone, method=entry, seed=seed, rounds=rounds, held_out=held_out
+            )
             name = None if experiment is None else str(experiment)
             created = insert_own_runs(database, existing, [own], name=name, origin=origin)
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
