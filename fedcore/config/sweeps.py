@@ -176,8 +176,14 @@ def variants(experiment: Experiment) -> list[Variant]:
             for hyper_parameters in _combinations(sweep, method_paths[index]):
                 chosen = {**values, **hyper_parameters}
                 in_order = {path: chosen[path] for path in sweep if path in chosen}
-                entry_with_values = _entry(entry, hyper_parameters, in_order)
-                listed.append(Variant(index, in_order, shared, entry_with_values))
+                update: dict[str, Any] = {}
+                if in_order:  # a label that identifies the values; no search selected swept ones
+                    label = entry.label or registry.get(entry.name).about.title
+                    update["label"] = f"{label} ({describe(in_order)})"
+                if hyper_parameters:
+                    given = {path.rpartition(".")[2]: value for path, value in hyper_parameters.items()}
+                    update |= {"config": entry.config | given, "tuned": None}
+                listed.append(Variant(index, in_order, shared, entry.model_copy(update=update)))
     return listed
 
 
@@ -323,18 +329,6 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _entry(entry: MethodEntry, hyper_parameters: dict[str, Any], values: dict[str, Any]) -> MethodEntry:
-    """Return the method with its values, and a label that identifies them; no search selected swept ones."""
-    if not values:
-        return entry
-    config = dict(entry.config)
-    config |= {path.rpartition(".")[2]: value for path, value in hyper_parameters.items()}
-    label = entry.label or registry.get(entry.name).about.title
-    tuned = None if hyper_parameters else entry.tuned
-    update = {"config": config, "label": f"{label} ({describe(values)})", "tuned": tuned}
-    return entry.model_copy(update=update)
 
 
 def _in_short(value: object) -> str:

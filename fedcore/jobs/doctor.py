@@ -68,16 +68,6 @@ def examine(store: Store, mend: bool = False) -> Iterator[Check]:
         yield Check(title, tuple(faults))
 
 
-def _experiments(store: Store, mend: bool) -> Iterator[Fault]:
-    for experiment in store.experiments.unreadable():
-        yield Fault(f"experiment {experiment.id}: {experiment.reason}")
-
-
-def _tasks(store: Store, mend: bool) -> Iterator[Fault]:
-    for line in store.tasks.listed(limit=-1)[1]:
-        yield Fault(line)
-
-
 def _jobs(store: Store, mend: bool) -> Iterator[Fault]:
     dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
     if mend and dead and store.prepare().writable:
@@ -125,8 +115,10 @@ def _disk(store: Store, mend: bool) -> Iterator[Fault]:
 
 
 PARTS: dict[str, Callable[[Store, bool], Iterator[Fault]]] = {
-    "experiments": _experiments,
-    "tasks": _tasks,
+    "experiments": lambda store, mend: (
+        Fault(f"experiment {damaged.id}: {damaged.reason}") for damaged in store.experiments.unreadable()
+    ),
+    "tasks": lambda store, mend: map(Fault, store.tasks.listed(limit=-1)[1]),
     "jobs": _jobs,
     "locks": _locks,
     "checkpoints": _checkpoints,

@@ -190,6 +190,8 @@ def _table(
         differences = {}
         if baseline is not None:
             differences = {m: _difference(row, baseline, m, tests[m].get(row.key), reason) for m in tested}
+        counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
+        several = set(filter(None, counts))
         done, asked = {result.run.rounds_done for result in row.runs}, row.config.rounds
         made.append(
             SummaryRow(
@@ -197,7 +199,7 @@ def _table(
                 means,
                 {m: printed.of(row, m) for m in METRICS},
                 differences,
-                _seeds(row, metrics),
+                "/".join(map(str, counts if len(several) > 1 else several)) or "0",
                 str(asked) if done == {asked} else f"{min(done)} of {asked}",
                 tuple(remarks),
             )
@@ -231,12 +233,6 @@ def _difference(
         tested += f", difference on these {signed(test.difference, 2)} points"
     tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
     return DifferenceCell(False, points, test, test.text.removeprefix("p = ").removeprefix("p "), tested)
-
-
-def _seeds(row: ComparisonRow, metrics: Sequence[Metric]) -> str:
-    counts = [row.stats[m].n if m in row.stats else 0 for m in metrics]
-    several = {n for n in counts if n}
-    return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
 
 
 def offered_metrics(rows: Sequence[ComparisonRow]) -> tuple[Metric, ...]:

@@ -9,18 +9,3 @@ from fedcore.store.run_rows import RunRow
 from fedcore.store.store import Store
 from fedcore.store.tasks import TaskRow
 from fedcore.store.writer import Created
-
-__all__ = [
-    "Access",
-    "Created",
-    "DiagnosticMean",
-    "EntityRow",
-    "ExperimentRow",
-    "MeanAccuracy",
-    "NamedCell",
-    "Recorder",
-    "RoundRow",
-    "RunRow",
-    "Store",
-    "TaskRow",
-]

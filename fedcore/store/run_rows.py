@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,21 +92,15 @@ def run_row(db: Path, row: sqlite3.Row, now: float | None = None) -> RunRow:
         values["state"] = state(db, values, now)
         if values["state"] != values["status"]:  # the text describes what the dead process did
             values["status_text"] = None
-        values["notices"] = _notices(values["notices"]) if values["notices"] != "[]" else ()
-        values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
+        try:
+            values["notices"] = _NOTICES.validate_json(values["notices"]) if values["notices"] != "[]" else ()
+        except ValidationError:  # the run stays listed
+            values["notices"] = (Notice("the notices of this run are damaged", repeats_exactly=False),)
+        try:
+            tags = _TAGS.validate_json(values["tags"])
+        except ValidationError:  # `fedlens doctor` reports it
+            tags = []
+        values["tags"] = tuple(tag for tag in tags if isinstance(tag, str))
+        values["starred"] = bool(values["starred"])
         check_types(RunRow, values)
         return RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__})
-
-
-def _notices(text: str) -> tuple[Notice, ...]:
-    """Return a run's notices; if they are damaged, one notice says so, and the run stays listed."""
-    with suppress(ValidationError):
-        return _NOTICES.validate_json(text)
-    return (Notice("the notices of this run are damaged", repeats_exactly=False),)
-
-
-def _tags(text: str) -> tuple[str, ...]:
-    """Return a run's tags without damaged ones, which `fedlens doctor` reports."""
-    with suppress(ValidationError):
-        return tuple(tag for tag in _TAGS.validate_json(text) if isinstance(tag, str))
-    return ()

@@ -33,7 +33,7 @@ from fedcore.engine.clients.evaluator import Evaluator, Score, Scores, evaluated
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.lazy import Tensor, torch
-from fedcore.methods.base import Models, Params, Ragged, State
+from fedcore.methods.base import Params, Ragged, State
 from fedcore.records.events import Cell
 
 
@@ -300,20 +300,15 @@ def after_aggregation(
                 if models.global_model is not None:
                     score = _global_score(place, evaluator, executor, models.global_model, should_stop)
                     cells += evaluator.global_model(models, full, score)
-            parts = _own_models(place, evaluator, models, full, between, chunk)
+            own = evaluator.with_own_models(models).split(1 if evaluator.homes else chunk)
+            parts = (  # each is made when it is needed
+                OwnModels(*place, some, {n: _rows(v, some) for n, v in models.clients.items()}, full, between)
+                for some in own
+                if len(some)
+            )
             for result in executor.evaluate(parts, should_stop):
                 cells += result.cells
     return cells
-
-
-def _own_models(
-    place: tuple[int, int], evaluator: Evaluator, models: Models, full: bool, between: bool, chunk: int
-) -> Iterator[OwnModels]:
-    """Yield the clients' models in chunks, each of which is made when it is needed."""
-    for clients in evaluator.with_own_models(models).split(1 if evaluator.homes else chunk):
-        if len(clients):
-            params = {n: _rows(v, clients) for n, v in models.clients.items()}
-            yield OwnModels(*place, clients, params, full, between)
 
 
 def _global_score(

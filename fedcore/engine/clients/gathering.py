@@ -189,7 +189,12 @@ def gather(
         summed = {name: mean.result() for name, mean in means.items()}
         joined = MeanUploads(values, clients, samples, means=summed)
     total = Traffic(torch.cat([t.scalars for t in counted]), torch.cat([t.bytes for t in counted]))
-    return Gathered(_join_trained(trained), joined, total, slots, cells, seconds)
+    loss, steps = torch.cat([t.loss for t in trained]), torch.cat([t.steps for t in trained])
+    params, terms = (
+        {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        for parts in ([t.params for t in trained], [t.terms for t in trained])
+    )
+    return Gathered(Trained(params, {}, loss, steps, terms), joined, total, slots, cells, seconds)
 
 
 def _join(parts: Sequence[Tensor | Ragged]) -> Tensor | Ragged:
@@ -203,9 +208,3 @@ def _join(parts: Sequence[Tensor | Ragged]) -> Tensor | Ragged:
         clients, rows, *rest = p.values.shape
         padded.append(torch.cat([p.values, p.values.new_zeros(clients, longest - rows, *rest)], 1))
     return Ragged(torch.cat(padded), torch.cat([p.lengths for p in ragged]))
-
-
-def _join_trained(parts: list[Trained]) -> Trained:
-    params = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
-    terms = {name: torch.cat([p.terms[name] for p in parts]) for name in parts[0].terms}
-    return Trained(params, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
