@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fedcore.engine.inspect import RunSnapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
+Rounds = tuple[int | None, int | None]
+"""The wanted rounds of two runs; None: the newest checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,11 @@ class Against:
     """The other run of a search for images that one run's model classifies correctly and its model does not.
 
     Attributes:
-        rounds: of both runs; the newest checkpoint is used for None, and for a round without a checkpoint.
+        rounds: of both runs; the newest checkpoint is used for a round without one, too.
     """
 
     run_id: int
-    rounds: tuple[int | None, int | None] = (None, None)
+    rounds: Rounds = (None, None)
 
 
 def submit(
