@@ -133,7 +133,9 @@ def import_csv(
         notices = doubts(existing, dataset)
         if existing and (unknown := _unknown_names(database, existing, rows, Path(file).name)):
             notices.append(unknown)
-        joined = existing or (setting and ExistingExperiment(0, str(experiment), setting))
+        joined = existing
+        if existing is None and setting is not None:
+            joined = ExistingExperiment(0, str(experiment), setting)
         runs = []
         for (method, seed), its_rows in by_run.items():
             # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
