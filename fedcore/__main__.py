@@ -1,7 +1,5 @@
 """``python -m fedcore``, which is ``fedlens``: everything the browser does, without the browser."""
 
-from __future__ import annotations
-
 from fedcore.cli.main import fedlens
 
 if __name__ == "__main__":

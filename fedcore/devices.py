@@ -1,7 +1,5 @@
 """The devices and the memory of this machine, and what a process may use of them, without loading torch."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import os

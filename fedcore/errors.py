@@ -1,7 +1,5 @@
 """The error that users see, in one line, and a plain sentence for each error of the system or of SQLite."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import os

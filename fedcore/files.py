@@ -1,7 +1,5 @@
 """Files: the folders of FedLens, paths that a user names, locks, and files that survive a power failure."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Heavy libraries: torch is imported on first use, open_clip without what only other models need."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import types

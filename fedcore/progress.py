@@ -5,8 +5,6 @@ so a page never does it: within ``defer_slow_work`` a reader raises ``NotPrepare
 how to start the work. Jobs, checks and the command line do it with ``prepare_then``.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -3,8 +3,6 @@
 No draw depends on the draws before it, so neither the order of clients nor the number of threads matters.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 The worker that the dashboard starts reads them. Each function takes the path of the database.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The connection of this process to a Ray cluster: token, address, versions and nodes."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """A node's description of itself: its devices and versions, and whether it can train a run."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

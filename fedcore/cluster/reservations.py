@@ -4,8 +4,6 @@ Ray is the only scheduler. It knows what the jobs of all users leave free, and i
 reservations that wait. FedLens says what a run needs, and which nodes cannot train it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """The engine on a node, called like ``fedcore.engine.train.train``, with Ray between caller and engine."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

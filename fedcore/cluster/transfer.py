@@ -1,7 +1,5 @@
 """Files of a run in transit: checkpoints through Ray or a shared folder, and the run's temporary folders."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

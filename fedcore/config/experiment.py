@@ -3,8 +3,6 @@
 An error for an unknown field names the table where the field belongs, or the most similar name.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

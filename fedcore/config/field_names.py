@@ -4,8 +4,6 @@ Titles are declared with the fields (see ``MethodConfig``); this module finds th
 import torch, and loads methods only if a path leads to one of their fields.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from functools import lru_cache

@@ -10,8 +10,6 @@ gets the next number and an erratum. The former one stays in ``assets/frozen`` a
 test compares every preset with the digest of its newest number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache

@@ -6,8 +6,6 @@ field). Every combination is run, but a method is not repeated for another metho
 resolved when runs are planned, so the config of a run contains only its own values.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -8,8 +8,6 @@ are the first eight of sixteen, and another method in the experiment changes non
 Source: Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021, Section 4.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

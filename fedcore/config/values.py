@@ -1,7 +1,5 @@
 """Checks that TOML files and the database can store a field's value and return it unchanged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any

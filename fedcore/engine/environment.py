@@ -1,7 +1,5 @@
 """The environment that a run's bits depend on: recorded with it, and reused or compared when it resumes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

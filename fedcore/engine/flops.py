@@ -7,8 +7,6 @@ for each multiplication with addition; sums, activations, norms, factorisations 
 counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

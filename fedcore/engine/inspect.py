@@ -4,8 +4,6 @@ They are computed from a run's newest checkpoint, on demand and outside the trai
 recorded value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ reader has recorded can always be resumed. A round that was stopped or not recor
 and trained again from the checkpoint before it, with the same draws.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Generator, Iterator

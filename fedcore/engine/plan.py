@@ -4,8 +4,6 @@ A page must not wait while a folder of half a million files is listed. The ``Pla
 returns futures, and caches the last plans and the last large data sets.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import OrderedDict

@@ -4,8 +4,6 @@ They are made by the evaluation itself, from a checkpoint: the same passes with 
 have the bits of the evaluation that was recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 

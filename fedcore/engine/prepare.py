@@ -3,8 +3,6 @@
 A plan stops here; a run's job continues in ``setup``. Importing this module does not load torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

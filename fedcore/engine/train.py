@@ -1,7 +1,5 @@
 """Train one run from its config to its last round: environment, setup, then the round loop."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

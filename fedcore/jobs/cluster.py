@@ -4,8 +4,6 @@ A queued run is claimed once its devices are reserved. The events that its node 
 a local process: by the same handler and ``job.execute``, with the same fencing and one transaction per round.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

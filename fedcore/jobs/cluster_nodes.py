@@ -4,8 +4,6 @@ Pages never import Ray. The worker rewrites the file each time it has asked the 
 one, so that they do not show a cluster after its worker has ended.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

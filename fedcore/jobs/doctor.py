@@ -1,7 +1,5 @@
 """The doctor checks a store and the files beside it, and repairs faults that can be repaired without loss."""
 
-from __future__ import annotations
-
 import platform
 import re
 import shutil

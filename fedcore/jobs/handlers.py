@@ -1,7 +1,5 @@
 """The handlers of jobs: training and each kind of task. A handler yields events and returns JSON values."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass

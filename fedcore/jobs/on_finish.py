@@ -3,8 +3,6 @@
 Nothing is sent unless the user has named a target. Failures are logged in one line by the supervisor.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shlex

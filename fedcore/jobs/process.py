@@ -1,7 +1,5 @@
 """The processes that execute jobs: the one that a launcher started, and ``fedlens run`` itself."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import deque

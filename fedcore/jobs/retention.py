@@ -1,7 +1,5 @@
 """Checkpoints of finished runs: their sizes, and the ones that can be deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

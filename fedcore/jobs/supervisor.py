@@ -5,8 +5,6 @@ A database has at most one, which holds ``SupervisorLock``. Runs train in the sl
 run it in the foreground.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -4,8 +4,6 @@
 a kill between two steps the next worker goes on, and each step is made once (``store.searches``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 They hold plain numbers and need no torch, so that pages and the store can import them.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Text in CSV files that a spreadsheet must not run as a formula."""
 
-from __future__ import annotations
-
 import re
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")

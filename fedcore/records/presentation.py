@@ -1,7 +1,5 @@
 """How a method and its recorded values are presented on pages, in reports and in the documentation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Analyses of predictions: confusion, t-SNE, accuracy over a config field, disagreement of two models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

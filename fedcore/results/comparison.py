@@ -1,7 +1,5 @@
 """Comparison tables from recorded runs: means over clients, then mean and spread over seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

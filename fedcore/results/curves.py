@@ -1,7 +1,5 @@
 """Curves over rounds, seconds or traffic, their bands, and the costs of the rows of a comparison."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

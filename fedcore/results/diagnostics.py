@@ -3,8 +3,6 @@
 The method that records a value also describes it (``Method.about.charts`` and ``.matrices``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

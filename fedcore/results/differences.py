@@ -1,7 +1,5 @@
 """Differences between the rows of one setting: whether they are comparable, by how much, in which fields."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedcore.config.field_names import field_phrase, value_text

@@ -3,8 +3,6 @@
 Numbers that leave FedLens come from a checked database: callers compare and write within ``Store.checked``.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

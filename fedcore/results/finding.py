@@ -4,8 +4,6 @@ A finding names the leaders and what the seeds prove of it. It is made from the 
 that it cannot claim anything else than they do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ The number of seeds follows from the differences and spreads that were measured,
 when few seeds have measured them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A comparison as LaTeX: a booktabs table per setting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

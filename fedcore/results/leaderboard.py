@@ -12,8 +12,6 @@ other rows are in the table (Benavoli, Corani and Mangili, JMLR 17, 2016), and r
 lose those that they do not share with all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb

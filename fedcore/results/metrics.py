@@ -5,8 +5,6 @@ every client's own model on its own samples, and the global model on every test 
 are shares of one; everything else is in per cent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Progress of runs, and the list of experiments with the state and best accuracies of each."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence

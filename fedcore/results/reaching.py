@@ -7,8 +7,6 @@ not show when the target was reached; a bundle, for example, holds the reported 
 the curves: it does not select the reported round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Files on this machine: those of a run, and cached encodings; also how to repeat a run."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Mapping, Sequence

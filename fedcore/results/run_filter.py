@@ -6,8 +6,6 @@ Accuracy cannot be filtered on: with runs chosen by their test accuracy, a compa
 anything.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

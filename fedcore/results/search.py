@@ -4,8 +4,6 @@ More draws give a higher expected maximum, so unequal budgets are named wherever
 al., "Show Your Work: Improved Reporting of Experimental Results", EMNLP 2019).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The setting of a comparison in whole sentences, and the numbered protocols that its rows follow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedcore.config import DataConfig, RunConfig, identity

@@ -1,7 +1,5 @@
 """Settings that make runs comparable, their titles, and a config as a flat table."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Results for other programs: a leaderboard that FedLens imports, the YAML of model hubs, and BibTeX."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

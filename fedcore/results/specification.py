@@ -5,8 +5,6 @@ reading of FedLens. Source: Simonsohn, Simmons and Nelson, "Specification curve 
 Behaviour 4 (2020).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Means, spreads and paired tests over seeds: plain numbers in, plain numbers out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The page Compare, the report, LaTeX, CSV and JSON all draw this value. They choo
 which mean is bold, which rows are compared, and why a cell is empty is decided here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Results of a sweep: rows of a comparison by the values of the fields that vary within one method."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Backups of a database: made while it is in use, checked before they get their name, and restored."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

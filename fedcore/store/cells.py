@@ -1,7 +1,5 @@
 """The accuracy cells of a store: one per model and test set, at each evaluated round."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter

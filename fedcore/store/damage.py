@@ -6,8 +6,6 @@ the rows that describe experiments, runs and models, so that the copies follow e
 another program.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator

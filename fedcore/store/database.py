@@ -1,7 +1,5 @@
 """Find and open ``runs.db``: WAL to write, a short read-only connection per query."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The experiments of a store: created, edited, archived, cloned and deleted."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

@@ -4,8 +4,6 @@ Numbers are exported only after a check. Pages show numbers all the time, and a 
 takes seconds. Therefore a thread checks each version of the file once, and pages show its findings.
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -10,8 +10,6 @@ Runs and tasks are two tables of jobs. The path of a claim:
 4. ``Claim.finish`` ends the job. If the process dies before, ``Jobs.reconcile`` marks the row.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

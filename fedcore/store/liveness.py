@@ -5,8 +5,6 @@ operating system frees the lock however the process ends. A process id may be re
 on clocks; a lock has neither weakness, and processes in other containers see it too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

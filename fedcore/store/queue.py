@@ -1,7 +1,5 @@
 """The queue of a store: the order of queued runs, and their moves by a user."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The rounds of a store: mean accuracies, loss, seconds, traffic and diagnostics, by run and round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple

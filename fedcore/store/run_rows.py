@@ -1,7 +1,5 @@
 """One run as a row of the database, read into types."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The runs of a store: state, config and files, and the actions of a user on them."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

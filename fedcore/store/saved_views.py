@@ -1,7 +1,5 @@
 """Saved views: named addresses of a page that contain every choice made on it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

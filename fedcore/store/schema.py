@@ -6,8 +6,6 @@ millisecond. split: 0 train, 1 validation, 2 test. stage: 0 before aggregation, 
 A later version may add columns, at the end of a table only; see ``VERSION``.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

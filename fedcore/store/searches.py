@@ -4,8 +4,6 @@ Of a draw's accuracies only those on validation samples are read. Everything tha
 in one transaction that first makes sure that nobody else has done so, hence exactly once.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import uuid
 from collections.abc import Sequence

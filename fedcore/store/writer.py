@@ -3,8 +3,6 @@
 The job of a run, the Recorder, and the imports of CSV files, JSON files and databases all write through here.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import reprlib

@@ -5,8 +5,6 @@ state must not depend on any of them. Its diagnostics, which see all clients at 
 the server has them only as encoded by the first cohort's backbone. Importing this module does not load torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace

@@ -7,8 +7,6 @@ may well be zero in the first step (LoRA's A while B is zero), but a parameter o
 train. Only whether a client's loss depends on another client's parameters is read from a gradient.
 """
 
-from __future__ import annotations
-
 import dis
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """What a round's chunks send back: counted, averaged as it arrives or joined in client order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A GPU reports that its memory is exhausted, and the round is repeated with small
 operating system would kill the process instead, so what a client takes is measured before the run begins.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Matrices of a comparison, means over seeds in the rounds of its rule, and the list of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Panels: the matrix that one heatmap shows, in per cent, NaN without data; and the order of its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal

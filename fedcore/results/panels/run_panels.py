@@ -1,7 +1,5 @@
 """Panels of runs: one matrix of one run, or its mean over runs and seeds, for Live, Run and Compare."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

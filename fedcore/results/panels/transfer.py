@@ -1,7 +1,5 @@
 """Transfer between clients: the gain of a client's model on another client's test samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Runs that were trained elsewhere join an experiment and take its setting, or make a new one."""
 
-from __future__ import annotations
-
 import operator
 import sqlite3
 from collections.abc import Sequence
