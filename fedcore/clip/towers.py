@@ -29,9 +29,7 @@ def _project(
     """
     distinct = x[:1] if _is_repeated(x) else x
     qkv = linear(distinct, block.attn.in_proj_weight, block.attn.in_proj_bias).expand(len(x), -1, -1, -1)
-    delta = lora.delta(layer, x) if lora is not None else None
-    if delta is not None:
-        qkv = (qkv.unflatten(-1, (3, -1)) + delta).flatten(-2)
+    qkv = qkv if lora is None else lora.added(layer, x, qkv)
     qkv = packing.unpack(qkv) if packing else qkv
     q, k, v = qkv.unflatten(-1, (3, block.attn.num_heads, -1)).unbind(-3)
     return q, k, v

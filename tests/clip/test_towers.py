@@ -224,6 +224,24 @@ def test_lora_is_scaled_with_equal_bits_wherever_it_is_scaled(scale):
     assert torch.equal(Lora(a, b, scale, 0).delta(0, x), scale * Lora(a, b, 1.0, 0).delta(0, x))
 
 
+@pytest.mark.parametrize(("rank", "samples", "shared"), [(2, 1, False), (4, 40, False), (24, 40, True)])
+@pytest.mark.parametrize("scale", [0.25, 0.3])
+def test_lora_is_added_in_place_with_the_bits_of_a_sum(rank, samples, shared, scale):
+    draw = torch_generator(0, "lora")
+    a, b = (torch.randn(3, 1, 3, *size, generator=draw) for size in ((rank, 48), (48, rank)))
+    x, projected = (torch.randn(3, samples, 5, width, generator=draw) for width in (48, 144))
+    if shared:
+        projected = projected[:1].expand(3, -1, -1, -1)
+    lora, before = Lora(a, b, scale, 1), projected.clone()
+    summed = lora.added(1, x, projected)  # autograd may need the terms
+    with torch.no_grad():
+        assert torch.equal(lora.added(0, x, projected), before)
+        in_place = lora.added(1, x, projected)
+    assert torch.equal(in_place, summed)
+    assert torch.equal(summed, (before.unflatten(-1, (3, -1)) + lora.delta(1, x)).flatten(-2))
+    assert (in_place.data_ptr() == projected.data_ptr()) == (scale == 0.25 and not shared)
+
+
 def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
     a, b = init_lora(2, 100, 4, torch_generator(3, "lora"))
     assert a.shape == (2, 3, 4, 100) and b.shape == (2, 3, 100, 4)
