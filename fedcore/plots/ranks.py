@@ -28,25 +28,15 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
         interval = "" if width is None else f", 95 % interval ± {width:.2f}"
         figure.add_trace(
             go.Scatter(
-                x=[stat.mean],
-                y=[y],
-                mode="markers+text",
+                x=[stat.mean], y=[y], mode="markers+text", cliponaxis=False,
                 marker={"color": colour, "size": 11, "symbol": "circle" if ranked else "circle-open"},
-                error_x={
-                    "array": [width or 0.0],
-                    "visible": width is not None,
-                    "color": colour,
-                    "thickness": 2,
-                    "width": 6,
-                },
-                text=[f"{stat.mean:.1f}"],
-                textposition="top center",
-                textfont={"size": 11},
-                cliponaxis=False,
+                error_x={"array": [width or 0.0], "visible": width is not None, "color": colour,
+                         "thickness": 2, "width": 6},
+                text=[f"{stat.mean:.1f}"], textposition="top center", textfont={"size": 11},
                 customdata=[f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"],
                 hovertemplate=hover("%{customdata}"),
             )
-        )
+        )  # fmt: skip
         figure.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=8, y=y, showarrow=False,
             text=rank if ranked else NOT_RANKED, font={"color": theme.ink if ranked else theme.faint},
