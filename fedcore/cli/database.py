@@ -1,5 +1,6 @@
 """``doctor``, ``backup``, ``restore``, ``vacuum``, ``checkpoints``: the database and the files beside it."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -75,10 +76,14 @@ def restore(
     from fedcore.store import Store
     from fedcore.store import backup as backups
     from fedcore.store.jobs import JOB_TABLES
+    from fedcore.store.liveness import is_alive
 
-    store = Store(db)
+    store, live = Store(db), []
     if store.path.is_file():
-        _refuse_while_running(store.path)
+        with suppress(FedLensError):  # an unreadable database is not protected
+            live = [row for table in JOB_TABLES for row in store.jobs.live(table)]
+    if running := sum(is_alive(store.path, row) for row in live):
+        raise FedLensError(f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db")
     before = backups.restore(store.path, user_path(backup, "backup").resolve())
     store.prepare()
     for table in JOB_TABLES:  # nothing runs now, so a job that ran when the backup was made is interrupted
@@ -98,21 +103,6 @@ def vacuum(db: common.Database = None) -> int:
     before, after = backups.vacuum(common.writable(db))
     print(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
     return common.DONE
-
-
-def _refuse_while_running(db: Path) -> None:
-    """Refuse to replace a database that a process writes to; an unreadable database is not protected."""
-    from fedcore.store.database import DatabaseFile
-    from fedcore.store.jobs import JOB_TABLES, Jobs
-    from fedcore.store.liveness import is_alive
-
-    try:
-        live = [row for table in JOB_TABLES for row in Jobs(DatabaseFile(db)).live(table)]
-    except FedLensError:
-        return
-    running = sum(is_alive(db, row) for row in live)
-    if running:
-        raise FedLensError(f"{running} of its jobs are running; stop them first (`fedlens stop`)", "db")
 
 
 @common.command("checkpoints")

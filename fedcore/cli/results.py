@@ -10,7 +10,7 @@ import typer
 
 from fedcore.cli import common
 from fedcore.errors import FedLensError
-from fedcore.files import user_path
+from fedcore.files import read_text, user_path
 from fedcore.progress import counted
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ def report(
     by = None if metric is None else _metric(metric)
     choice = ComparisonChoices(rule, by, baseline, test or "t", unfinished, where)
     chosen = None if parts is None else tuple(filter(None, map(str.strip, parts.split(","))))
-    wording = Wording(title, _notes(notes or ""), chosen)
+    text = notes or ""
+    if text.startswith("@"):
+        text = read_text(text[1:], "a text file", "notes")
+    wording = Wording(title, text, chosen)
     is_page = output.suffix.lower() in HTML_SUFFIXES
     with checked_comparison(Store(db), ids, choice) as checked:
         names = ", ".join(checked.comparison.names.values())
@@ -148,17 +151,6 @@ def _metric(name: str) -> Metric:
         if metric == name:
             return metric
     raise FedLensError(f"no metric '{name}'; choose one of {', '.join(METRICS)}", "metric")
-
-
-def _notes(given: str) -> str:
-    """Return the text of an option, or of the file that it names after an @."""
-    if not given.startswith("@"):
-        return given
-    path = user_path(given[1:], "notes")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedLensError(f"cannot read {path}: {error}; name a text file in UTF-8", "notes") from error
 
 
 @common.command("flops")

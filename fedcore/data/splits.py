@@ -52,7 +52,14 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
     by_owner = order[np.argsort(owner[order], kind="stable")]  # one sort, since there may be thousands
     parts = np.split(by_owner, np.searchsorted(owner[by_owner], np.arange(len(names) + 1)))
     for name, members in zip(names, parts[1 : len(names) + 1], strict=True):
-        _split_owner(result, members, images, shares, seed, name)
+        rank = numpy_generator(seed, "split", name).permutation(len(images.classes))
+        left = members[np.argsort(rank[images.labels[members]], kind="stable")]
+        for mark, smallest in ((TEST, 2), (VALIDATION, 3)):
+            if shares[mark] and len(members) >= smallest:
+                count = max(1, int(shares[mark] * len(members) + 1e-9))
+                drawn = ((np.arange(count) + 0.5) * len(left) / count).astype(np.int64)  # evenly over classes
+                result[left[drawn]] = mark
+                left = np.delete(left, drawn)
     for domain in range(len(images.domains)):
         members = order[(images.domain[order] == domain) & (owner[order] < 0)]
         cells = [members[images.labels[members] == c] for c in range(len(images.classes))]
@@ -67,25 +74,6 @@ def split(images: ImageSet, scheme: Scheme, seed: int, rounding: Rounding = "per
             result[cell[:n_test]] = TEST
             result[cell[n_test : n_test + n_validation]] = VALIDATION
     return result
-
-
-def _split_owner(
-    result: np.ndarray,
-    members: np.ndarray,
-    images: ImageSet,
-    shares: tuple[float, float, float],
-    seed: int,
-    name: str,
-) -> None:
-    """Mark one owner's test and validation rows in ``result``, drawn evenly from its rows sorted by class."""
-    rank = numpy_generator(seed, "split", name).permutation(len(images.classes))
-    left = members[np.argsort(rank[images.labels[members]], kind="stable")]
-    for mark, smallest in ((TEST, 2), (VALIDATION, 3)):
-        if shares[mark] and len(members) >= smallest:
-            count = max(1, int(shares[mark] * len(members) + 1e-9))
-            drawn = ((np.arange(count) + 0.5) * len(left) / count).astype(np.int64)
-            result[left[drawn]] = mark
-            left = np.delete(left, drawn)
 
 
 def _official(images: ImageSet) -> np.ndarray:

@@ -16,16 +16,7 @@ from fedcore.files import write_whole
 from fedcore.papers import audits, choices, library, mini
 from fedcore.papers.comparability import read_reasons
 from fedcore.papers.equivalents import variant_runs
-from fedcore.papers.library import (
-    CHOICES_FILE,
-    KEY,
-    PAPER_FILE,
-    REASONS_FILE,
-    RUNS_FILE,
-    VALUES_FILE,
-    Paper,
-    added_folder,
-)
+from fedcore.papers.library import Paper
 from fedcore.papers.printed_runs import experiments
 from fedcore.papers.published import (
     COLUMNS,
@@ -45,14 +36,14 @@ def use(db: str | Path) -> list[FedLensError]:
 
     Returns: an error for each paper that cannot be read, which is left out.
     """
-    folder = added_folder(db)
+    folder = library.added_folder(db)
     files = sorted(folder.glob("*/*.*")) if folder.is_dir() else []
     stamp = tuple(map(_state_of, files))
     seen = _seen.get(str(folder))
     if seen is not None and seen[0] == stamp:
         return seen[1]
     papers, errors = {}, []
-    for file in (f for f in files if f.name == PAPER_FILE):
+    for file in (f for f in files if f.name == library.PAPER_FILE):
         try:
             papers[file.parent.name] = check(file.parent)[0]
         except FedLensError as error:
@@ -85,8 +76,8 @@ def _check_edition(paper: Paper, others: Mapping[str, Paper]) -> None:
     base = others.get(paper.edition_of)
     if base is None or base.edition_of or base.key == paper.key:
         raise FedLensError(
-            f"{paper.folder / PAPER_FILE}: edition_of is '{paper.edition_of}', which must be another paper "
-            "and not itself an edition; correct it, or leave it out",
+            f"{paper.folder / library.PAPER_FILE}: edition_of is '{paper.edition_of}', which must be another "
+            "paper and not itself an edition; correct it, or leave it out",
             "edition_of",
         )
 
@@ -99,11 +90,13 @@ def check(folder: Path) -> tuple[Paper, tuple[PublishedValue, ...]]:
     values = read_values(paper)
     unknown = sorted(set(paper.tables) - {value.table for value in values})
     if unknown:
-        raise FedLensError(f"{folder / PAPER_FILE}: {VALUES_FILE} has no table '{unknown[0]}'", "tables")
+        raise FedLensError(
+            f"{folder / library.PAPER_FILE}: {library.VALUES_FILE} has no table '{unknown[0]}'", "tables"
+        )
     tables_of(paper, values)
     read_reasons(paper)
     for name, experiment in experiments(paper).items():
-        where = f"{folder / RUNS_FILE}, preset '{name}'"
+        where = f"{folder / library.RUNS_FILE}, preset '{name}'"
         if other := next((e.paper for e in experiment.reproduces if e.paper != paper.key), None):
             raise FedLensError(f"{where}: it reproduces '{other}', another paper; remove that", "reproduces")
         try:
@@ -131,11 +124,17 @@ def add(folder: Path, db: str | Path) -> tuple[Paper, list[audits.Finding]]:
     """
     paper, _ = check(folder)
     _check_edition(paper, library.papers())
-    place = added_folder(db) / paper.key
+    place = library.added_folder(db) / paper.key
     if folder.resolve() != place.resolve():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            for name in (PAPER_FILE, VALUES_FILE, REASONS_FILE, RUNS_FILE, CHOICES_FILE):
+            for name in (
+                library.PAPER_FILE,
+                library.VALUES_FILE,
+                library.REASONS_FILE,
+                library.RUNS_FILE,
+                library.CHOICES_FILE,
+            ):
                 if (folder / name).exists():
                     write_whole(place / name, (folder / name).read_bytes())
                 else:  # the paper that is replaced may have it
@@ -165,7 +164,7 @@ def remove(key: str, db: str | Path) -> None:
 def key_of(title: str) -> str:
     """Return the name of a folder for a paper's title."""
     key = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")[:40]
-    if not KEY.fullmatch(key):
+    if not library.KEY.fullmatch(key):
         raise FedLensError("the title has no letter or digit that a folder's name can use; add one", "title")
     return key
 
@@ -193,9 +192,9 @@ def write(
 
     Nothing is written if the fields or values are refused.
     """
-    place = added_folder(db) / key
+    place = library.added_folder(db) / key
     given = {value.table for value in values}
-    if (place / VALUES_FILE).exists():
+    if (place / library.VALUES_FILE).exists():
         paper, before = check(place)
         values = [*(v for v in before if v.table not in given), *values]
         old = paper.model_dump(exclude_defaults=True)
@@ -205,12 +204,12 @@ def write(
         raise FedLensError(f"a paper '{key}' exists; choose another title", "title")
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
-    paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, PAPER_FILE)
+    paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
     text = csv_text([replace(value, paper=paper.key) for value in values])
-    values_from(csv.DictReader(io.StringIO(text)), key, VALUES_FILE)
+    values_from(csv.DictReader(io.StringIO(text)), key, library.VALUES_FILE)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        write_whole(place / VALUES_FILE, text.encode())
+        write_whole(place / library.VALUES_FILE, text.encode())
         sections = {"tables": tables, "settings": settings}
         content = {
             **{name: value for name, value in fields.items() if value not in ("", None)},
@@ -220,7 +219,7 @@ def write(
                 if parts
             },
         }
-        write_whole(place / PAPER_FILE, tomli_w.dumps(content).encode())
+        write_whole(place / library.PAPER_FILE, tomli_w.dumps(content).encode())
     except OSError as error:
         raise FedLensError(f"cannot write {place}: {error.strerror}", "db") from error
     return add(place, db)

@@ -9,15 +9,8 @@ from fedcore.papers import library
 from fedcore.papers.printed_runs import LocalPerformance, domain_names, runs
 from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
-from fedcore.results.metrics import (
-    Metric,
-    RunResult,
-    accuracy_by_domain,
-    comprehensive,
-    global_accuracy,
-    is_own,
-    personalisation,
-)
+from fedcore.results import metrics
+from fedcore.results.metrics import Metric, RunResult
 from fedcore.results.statistics import Stat, mean_known, spread
 from fedcore.store import NamedCell, Store
 
@@ -143,12 +136,12 @@ def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -
 
 def _own(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
     """Return the accuracy of each client's own model on its own samples, of one domain's clients or all."""
-    return [c.correct / c.total for c in cells if is_own(c) and domain in (None, c.domain)]
+    return [c.correct / c.total for c in cells if metrics.is_own(c) and domain in (None, c.domain)]
 
 
 def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return FedAlign's global performance: the global model on the whole test set."""
-    return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells)])
+    return reader.mean_accuracy(result, lambda cells: [metrics.global_accuracy(cells)])
 
 
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
@@ -170,20 +163,20 @@ def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
 
 def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return G: the global model on the held-out domain."""
-    return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells, result.run.held_out)])
+    return reader.mean_accuracy(result, lambda cells: [metrics.global_accuracy(cells, result.run.held_out)])
 
 
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.held_out and published.target != "avg":
         domain = reader.domain(published)
-        return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
-    return reader.mean_accuracy(result, lambda cells: [personalisation(cells, result.run.held_out)])
+        return reader.mean_accuracy(result, lambda cells: [metrics.accuracy_by_domain(cells).get(domain)])
+    return reader.mean_accuracy(result, lambda cells: [metrics.personalisation(cells, result.run.held_out)])
 
 
 def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return C: the clients' models on their domains, and the global one on the held-out domain."""
-    return reader.mean_accuracy(result, lambda cells: [comprehensive(cells, result.run.held_out)])
+    return reader.mean_accuracy(result, lambda cells: [metrics.comprehensive(cells, result.run.held_out)])
 
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:

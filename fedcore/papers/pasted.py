@@ -178,15 +178,16 @@ def values(
         for i, column in enumerate(columns):
             if column.role != "value" or line[i] in _EMPTY:
                 continue
-            value = _value(line[i], number, table.head[i], named, column, common, paper)
+            where = f"line {number}, column '{table.head[i]}'"
+            value = _value(line[i], where, named, column, common, paper)
             place = tuple(getattr(value, name) for name in COLUMNS[:-2])
             if place in places:
                 raise FedLensError(
-                    f"line {number}, column '{table.head[i]}': the same method, data set, target and metric "
-                    f"as in {places[place]}; give one of them another setting, target or metric",
+                    f"{where}: the same method, data set, target and metric as in {places[place]}; give one "
+                    "of them another setting, target or metric",
                     "table",
                 )
-            places[place] = f"line {number}, column '{table.head[i]}'"
+            places[place] = where
             found.append(value)
     if not found:
         raise FedLensError("no cell holds a value; check what the columns hold", "columns")
@@ -195,8 +196,7 @@ def values(
 
 def _value(
     cell: str,
-    number: int,
-    head: str,
+    where: str,
     named: Mapping[str, str],
     column: PastedColumn,
     common: Mapping[str, str],
@@ -205,14 +205,12 @@ def _value(
     read_as = _NUMBER.match(cell)
     if read_as is None:
         raise FedLensError(
-            f"line {number}, column '{head}': {cell!r:.40} is not a number; write 83.21 or 83.21 ± 0.14, or "
-            "- if nothing is printed",
+            f"{where}: {cell!r:.40} is not a number; write 83.21 or 83.21 ± 0.14, or - if nothing is printed",
             "table",
         )
     if _GROUPED.search(cell):
         raise FedLensError(
-            f"line {number}, column '{head}': {cell!r:.40} may have thousands or decimals after its comma; "
-            "write 1234 or 1.234",
+            f"{where}: {cell!r:.40} may have thousands or decimals after its comma; write 1234 or 1.234",
             "table",
         )
     std = read_as["std"]

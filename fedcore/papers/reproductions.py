@@ -6,16 +6,9 @@ from typing import Literal, get_args
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
-from fedcore.papers import library
+from fedcore.papers import equivalents, library
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import (
-    NoEquivalent,
-    VariantRun,
-    content,
-    content_key,
-    find_variant,
-    variant_runs,
-)
+from fedcore.papers.equivalents import NoEquivalent, VariantRun
 from fedcore.papers.measures import MEASURES, local_performance
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
@@ -75,8 +68,8 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
-    variants, recorded = variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
-    found = {value: find_variant(variants, value) for value in values_of(experiment)}
+    variants, recorded = equivalents.variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
+    found = {value: equivalents.find_variant(variants, value) for value in values_of(experiment)}
     recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
     return [_reproduction(recorded, value, v, experiment.held_out) for value, v in found.items()]
 
@@ -154,18 +147,19 @@ def _add(
     experiment: Experiment,
 ) -> None:
     """Add one experiment's published values to those of its rows, or its methods to the missing ones."""
-    variants = variant_runs(experiment)
+    variants = equivalents.variant_runs(experiment)
     methods = {variant.config.method.name for variant in variants}
     rows_of_variants: dict[str, list[ComparisonRow]] = {}
     for group in comparison.rows:
         held_out = {result.run.held_out for result in group.runs} - {None}
         if group.trained_by_fedlens and group.method in methods and held_out == set(experiment.held_out):
-            rows_of_variants.setdefault(content_key(content(group.config)), []).append(group)
+            key = equivalents.content_key(equivalents.content(group.config))
+            rows_of_variants.setdefault(key, []).append(group)
     for published in values_of(experiment):
         metric = column_of(published)
         if metric is None:
             continue
-        variant = find_variant(variants, published)
+        variant = equivalents.find_variant(variants, published)
         rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})

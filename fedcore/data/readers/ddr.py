@@ -46,7 +46,12 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     result = Listing(root, entry.classes, wanted, label_files=label_files)
     rows = []
     for name, part in _LABEL_FILES.items():
-        for image, grade in _graded(root / f"{name}.txt"):
+        for line in read_lines(root / f"{name}.txt"):
+            image, _, grade = line.rpartition(" ")
+            if not image or "/" in image or grade not in tuple("012345"):
+                why = f"'{line}' is not 'image.jpg grade' with grades 0 to 5"
+                raise damaged(root / f"{name}.txt", why)
+            image = image.strip()
             path = root / name / image
             if int(grade) >= len(entry.classes):  # ungradable
                 result.left_out.append((path, NO_GRADE))
@@ -94,16 +99,6 @@ def measure(path: Path) -> Measurement | None:
         return None
     eye = grey[grey > BLACK]
     return size, round(float(eye.mean()), 6) if eye.size else 0.0
-
-
-def _graded(path: Path) -> list[tuple[str, str]]:
-    result = []
-    for line in read_lines(path):
-        image, _, grade = line.rpartition(" ")
-        if not image or "/" in image or grade not in tuple("012345"):
-            raise damaged(path, f"'{line}' is not 'image.jpg grade' with grades 0 to 5")
-        result.append((image.strip(), grade))
-    return result
 
 
 def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Measurement | None]:

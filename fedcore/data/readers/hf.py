@@ -96,7 +96,15 @@ def read(
     domain = np.array([domain_of[text] for p in parts for text in _texts(p, "domain")], dtype=np.int64)
     split = np.array([part.split or 0 for part, _ in places], dtype=np.int8)
     owner = [text for part in parts for text in _texts(part, "client")]
-    rows, left_out = _usable(path, parts, labels, keys)
+    rows, left_out = [], []
+    reasons = unusable_reasons(content for _, content in _contents(path, parts))
+    for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
+        if label < 0 or reason:
+            left_out.append(LeftOut(keys[row], "no label" if label < 0 else reason or ""))
+        else:
+            rows.append(row)
+    if not rows:
+        raise FolderError(f"{path}: no readable image ({left_out[0].path}: {left_out[0].reason})")
 
     def read_row(index: int, side: int | None = None) -> Image.Image:
         (part, row), key = places[rows[index]], keys[rows[index]]
@@ -278,23 +286,6 @@ def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
             f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'"
         )
     return tuple(sorted(domains))
-
-
-def _usable(
-    path: Path, parts: list[_Part], labels: np.ndarray, keys: list[str]
-) -> tuple[list[int], list[LeftOut]]:
-    """Return the rows with a label and a readable image, and the reasons for leaving out the others."""
-    usable, left_out = [], []
-    reasons = unusable_reasons(content for _, content in _contents(path, parts))
-    for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
-        reason = "no label" if label < 0 else reason
-        if reason:
-            left_out.append(LeftOut(keys[row], reason))
-        else:
-            usable.append(row)
-    if not usable:
-        raise FolderError(f"{path}: no readable image ({left_out[0].path}: {left_out[0].reason})")
-    return usable, left_out
 
 
 def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:

@@ -3,6 +3,7 @@
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fedcore.data.images import Entry, FolderError
@@ -29,32 +30,14 @@ def domainnet(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None
     wanted = chosen_domains(entry, domains)
     for parts in _DOMAINNET_LISTS if entry.subset else _DOMAINNET_LISTS[1:]:
         files = {(d, pattern.format(d)): part for d in wanted for pattern, part in parts.items()}
-        try:
+        with suppress(NotInFolder):
             root = locate(entry, roots, *(name for _, name in files))
-        except NotInFolder:
-            continue
-        folders = {d: _domain_folder(entry, root, roots, d) for d in wanted}
-        return _from_lists(entry, root, folders, Listing(roots[0], (), wanted), files)
-    layout = catalog_layout(entry, roots, domains)
-    return list_images(layout, prompt_names(layout.root, layout.classes))
-
-
-def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:
-    for base in (root, *roots):
-        for folder in (base / domain / domain, base / domain):
-            if folder.is_dir():
-                return folder
-    raise NotInFolder(f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}")
-
-
-def _from_lists(
-    entry: Entry,
-    root: Path,
-    folders: Mapping[str, Path],
-    result: Listing,
-    files: Mapping[tuple[str, str], int | None],
-) -> Listing:
-    """Fill a listing with the images that the lists in ``root`` name."""
+            break
+    else:
+        layout = catalog_layout(entry, roots, domains)
+        return list_images(layout, prompt_names(layout.root, layout.classes))
+    folders = {d: _domain_folder(entry, root, roots, d) for d in wanted}
+    result = Listing(roots[0], (), wanted)
     rows: list[tuple[int, str, str, int | None]] = []
     number: dict[str, str] = {}
     for (domain, name), part in files.items():
@@ -71,16 +54,23 @@ def _from_lists(
             if number.setdefault(pieces[-2], label) != label:
                 why = f"class '{pieces[-2]}' has the numbers {number[pieces[-2]]} and {label}"
                 raise damaged(root / name, why, "lists")
-            rows.append((result.domains.index(domain), pieces[-2], pieces[-1], part))
+            rows.append((wanted.index(domain), pieces[-2], pieces[-1], part))
     classes = entry.classes or tuple(sorted(number))
     refuse_other_classes(entry, root, tuple(number))
     result.classes = prompt_names(root, classes)
     label_of = {name: i for i, name in enumerate(classes)}
     for d, class_name, image, part in sorted(rows, key=lambda row: row[:3]):
-        domain = result.domains[d]
-        file = folders[domain] / class_name / image
-        result.add(file, f"{domain}/{class_name}/{image}", label_of[class_name], d, part)
+        file = folders[wanted[d]] / class_name / image
+        result.add(file, f"{wanted[d]}/{class_name}/{image}", label_of[class_name], d, part)
     return result
+
+
+def _domain_folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Path:
+    for base in (root, *roots):
+        for folder in (base / domain / domain, base / domain):
+            if folder.is_dir():
+                return folder
+    raise NotInFolder(f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}")
 
 
 def tiny_imagenet_classes(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:

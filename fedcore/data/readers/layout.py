@@ -105,21 +105,15 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> FolderLayout:
     tops = _search(roots, _spellings(entry, entry.classes))
     if not tops:
         raise NotInFolder(f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}")
-    refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
-    folders = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
-    return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
-
-
-def _unknown_folders(
-    entry: Entry, roots: Sequence[Path], tops: Mapping[str, Sequence[SplitFolder]]
-) -> Iterable[str]:
-    """Yield folders of images beside a data set's class folders that do not belong to one of its classes."""
     expected = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
+    unknown = []  # folders of images beside the class folders
     for level in sorted({folder.path.parent for folders in tops.values() for folder in folders}):
         base = next(b for b in roots if level.is_relative_to(b))
-        for name in folders_in(base, level):
-            if squash(name) not in expected and holds_images(base, level / name):
-                yield name
+        names = (name for name in folders_in(base, level) if squash(name) not in expected)
+        unknown += [name for name in names if holds_images(base, level / name)]
+    refuse_other_classes(entry, roots[0], (*tops, *unknown))
+    folders = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
+    return FolderLayout(roots[0], (ONE_DOMAIN,), entry.classes, folders)
 
 
 def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:

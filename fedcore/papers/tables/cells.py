@@ -13,18 +13,10 @@ from fedcore.results.printed import Comparability, ComparabilityState
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import RunRow
 
-CellStatus: TypeAlias = (
-    ComparabilityState
-    | Literal[
-        "rehearsed",
-        "in progress",
-        "can be run",
-        "needs weights",
-        "needs data",
-        "not implemented",
-        "no single run",
-    ]
-)
+CellStatus: TypeAlias = ComparabilityState | Literal[
+    "rehearsed", "in progress", "can be run", "needs weights", "needs data", "not implemented",
+    "no single run",
+]  # fmt: skip
 STATUSES: dict[CellStatus, str] = {
     "comparable": "measured here; evidence shows that ours is the same quantity as the paper's",
     "with a caveat": "measured here; the paper can be read in more than one way, and the reading may matter",

@@ -16,18 +16,9 @@ from fedcore.papers.recorded import RecordedRuns
 from fedcore.papers.tables.cells import TableCell, cell_of
 from fedcore.papers.tables.sources import Availability, RunSource, source_of
 from fedcore.progress import counted
+from fedcore.results import specification
 from fedcore.results.metrics import Rule
-from fedcore.results.specification import (
-    DECIMALS,
-    Effect,
-    Reading,
-    Survival,
-    curve,
-    differences,
-    effects,
-    survival,
-    weight_text,
-)
+from fedcore.results.specification import Effect, Reading, Survival
 from fedcore.results.statistics import ValuesBySeed, signed
 from fedcore.store import Store
 
@@ -125,11 +116,8 @@ class Multiverse:
         for (reading, value), (source, rule) in wanted.items():
             place = (value, source.key, rule)
             if place not in read:
-                by_seed = recorded.reader(source.domains).by_seed(
-                    value,
-                    recorded.results(source.key, rule) if recorded.has(source.key) else (),
-                    source.held_out,
-                )
+                results = recorded.results(source.key, rule)
+                by_seed = recorded.reader(source.domains).by_seed(value, results, source.held_out)
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = _as_read(read[place], self.taken(value, reading))
@@ -204,7 +192,8 @@ class Openness:
         """Reading -> method -> mean over seeds."""
         return {
             reading: {
-                v.method: round(float(np.mean(list(of[v].values()))), DECIMALS) for v in self.ranking.values
+                v.method: round(float(np.mean(list(of[v].values()))), specification.DECIMALS)
+                for v in self.ranking.values
             }
             for reading, of in self.readings.items()
         }
@@ -214,12 +203,12 @@ class Openness:
         own = {reading: of[self.ranking.own] for reading, of in self.readings.items()}
         if rival is None:
             return own
-        return differences(own, {reading: of[rival] for reading, of in self.readings.items()})
+        return specification.differences(own, {reading: of[rival] for reading, of in self.readings.items()})
 
     def effects(self, rival: PublishedValue | None = None) -> list[Effect]:
         """Return what each alternative moves, see ``specification.effects``."""
         means = {r: float(np.mean(list(of.values()))) for r, of in self.values(rival).items()}
-        return effects(means, self.means)
+        return specification.effects(means, self.means)
 
     def named_effects(self, rival: PublishedValue | None = None) -> list[tuple[str, str, Effect]]:
         """Return the effects with the names of their choice and alternative."""
@@ -231,19 +220,19 @@ class Openness:
 
     @property
     def survival(self) -> Survival:
-        return survival(self.means, self.ranking.own.method)
+        return specification.survival(self.means, self.ranking.own.method)
 
     def weights(self, value: PublishedValue) -> dict[str, str]:
         """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
         if value not in self.ranking.values:
             return {}
-        moved = effects({r: of[value.method] for r, of in self.means.items()}, self.means)
+        moved = specification.effects({r: of[value.method] for r, of in self.means.items()}, self.means)
         about = [choice.is_about(value) for choice in self.multiverse.choices]
         found = {}
         for _, text in comparability(value).reasons:
             mine = [e for e in moved if about[e.choice] and self.multiverse.choices[e.choice].explains(text)]
             if mine:
-                found[text] = weight_text(mine)
+                found[text] = specification.weight_text(mine)
         return found
 
 
@@ -273,11 +262,13 @@ def report(shown: Openness) -> list[str]:
     if not shown.readings:
         return lines
     for rival in ranking.rivals:
-        found = curve(shown.values(rival))
+        found = specification.curve(shown.values(rival))
         ahead = sum(spec.stat.mean > 0 for spec in found)
         span = f"{signed(found[0].stat.mean)} to {signed(found[-1].stat.mean)} points"
         lines.append(f"  {ranking.own.method} minus {rival.method}: {span}, ahead in {ahead} of {len(found)}")
     for choice, alternative, effect in shown.named_effects():
-        lines.append(f"  {choice}, {alternative}: {signed(effect.mean)} points, {weight_text([effect])}")
+        lines.append(
+            f"  {choice}, {alternative}: {signed(effect.mean)} points, {specification.weight_text([effect])}"
+        )
     lines.append(f"  {shown.survival.text(ranking.own.method)}")
     return lines

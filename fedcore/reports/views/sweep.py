@@ -6,24 +6,18 @@ from dataclasses import replace
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.sweep import parallel_chart, sweep_line_chart
 from fedcore.reports.views import ChartFigure, Figure, View, ViewSource
+from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, Metric
-from fedcore.results.sweeps import (
-    SweepFamily,
-    SweepLine,
-    joint_families,
-    shots_scope,
-    sweep_families,
-    sweep_lines,
-)
+from fedcore.results.sweeps import SweepFamily, SweepLine
 
 MAX_LINES = 12
 
 
 def families_of(comparison: Comparison, metric: Metric) -> list[SweepFamily]:
     """Return the families of a comparison by the fields that its experiments sweep."""
-    sweeps = [e.config.sweep for e in comparison.experiments if e.config.sweep]
-    return sweep_families(comparison, metric, sweeps)
+    swept = [e.config.sweep for e in comparison.experiments if e.config.sweep]
+    return sweeps.sweep_families(comparison, metric, swept)
 
 
 def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFigure:
@@ -46,15 +40,15 @@ def parallel_figure(families: Sequence[SweepFamily], metric: Metric) -> ChartFig
 
 def joint_figure(families: Sequence[SweepFamily], field: str, metric: Metric) -> ChartFigure:
     """Return accuracy over one field, a line per method; a title on shots states their scope."""
-    lines = [line for family in families for line in sweep_lines(family, field)]
-    scope = shots_scope(families) if field == "data.shots" else ""
+    lines = [line for family in families for line in sweeps.sweep_lines(family, field)]
+    scope = sweeps.shots_scope(families) if field == "data.shots" else ""
     title = f"All methods over {field_phrase(field)}" + (f" of {scope}" if scope else "")
     return _lines_figure(f"sweep-all-{field}", title, lines, field, metric)
 
 
 def line_figure(family: SweepFamily, field: str, metric: Metric) -> ChartFigure:
     """Return accuracy over one field, a line per value of the others, ``MAX_LINES`` at most."""
-    lines = sweep_lines(family, field)[:MAX_LINES]
+    lines = sweeps.sweep_lines(family, field)[:MAX_LINES]
     title = f"{family.title} over {field_phrase(field)}"
     return _lines_figure(f"sweep-{family.title}-{field}", title, lines, field, metric)
 
@@ -101,7 +95,7 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
     ]
     if not families:
         return []
-    joint, alone = joint_families(families)
+    joint, alone = sweeps.joint_families(families)
     return [
         *(joint_figure(together, field, metric) for field, together in joint.items()),
         *(line_figure(family, family.fields[0], metric) for family in alone),
