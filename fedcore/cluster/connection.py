@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import logging
-import math
 import os
 import socket
 import sys
@@ -51,7 +50,7 @@ class Node:
         cpus, gpus: numbers that Ray may give to tasks; a node without either is not listed.
         memory: bytes that Ray may give to tasks.
         is_local: whether it runs on the machine of this process.
-        free_cpus, free_gpus: those that no task of any job of the cluster has reserved.
+        free_cpus, free_gpus: those that no task of any job of the cluster has reserved; None: not known.
     """
 
     id: str
@@ -60,8 +59,8 @@ class Node:
     gpus: int
     memory: int
     is_local: bool
-    free_cpus: float = math.inf
-    free_gpus: float = math.inf
+    free_cpus: float | None = None
+    free_gpus: float | None = None
 
 
 def is_installed() -> bool:

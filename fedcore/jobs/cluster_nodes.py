@@ -53,6 +53,20 @@ class NodeState:
     problem: str | None = "it has not reported yet"
     notes: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names under which its runs are stored and its slots are set."""
+        kinds = zip(NODE_KINDS, (self.node.gpus, self.node.cpus), strict=True)
+        return tuple(f"{self.name}/{kind}" for kind, number in kinds if number)
+
+    def devices_of(self, pool: str) -> list[Device]:
+        found = self.report.devices if self.report else ()
+        return [d for d in found if (d.id == CPU) == pool.endswith("/cpu")]
+
 
 @dataclass(frozen=True)
 class Rest:
@@ -204,28 +218,6 @@ class ClusterWatch:
 
 
 @dataclass(frozen=True)
-class NodeView:
-    """A node as pages show it.
-
-    Attributes:
-        pools: names under which its runs are stored and its slots are set.
-        problem: the reason why runs cannot start there; None if they can.
-        notes: differences of versions that its runs record.
-    """
-
-    name: str
-    cpus: int
-    gpus: int
-    pools: tuple[str, ...]
-    devices: tuple[Device, ...]
-    problem: str | None
-    notes: tuple[str, ...]
-
-    def devices_of(self, pool: str) -> list[Device]:
-        return [d for d in self.devices if (d.id == CPU) == pool.endswith("/cpu")]
-
-
-@dataclass(frozen=True)
 class ClusterView:
     """A cluster as pages show it.
 
@@ -237,7 +229,7 @@ class ClusterView:
     """
 
     written: float
-    nodes: list[NodeView]
+    nodes: list[NodeState]
     over: int | None = None
     shared: str | None = None
     waits: dict[int, str] = field(default_factory=dict)
@@ -254,8 +246,20 @@ def write(
     waits: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """Write a ``ClusterView``; a full disk is ignored, since pages then only show less."""
+    nodes = []
+    for state in states:
+        free = {
+            "CPUs": (state.node.free_cpus, state.node.cpus),
+            "GPUs": (state.node.free_gpus, state.node.gpus),
+        }
+        held = (
+            f"{left:g} of {most} {what} free in Ray"
+            for what, (left, most) in free.items()
+            if left is not None and left < most
+        )
+        nodes.append(replace(state, notes=(*state.notes, *held)))
     folder = None if shared is None else str(shared)
-    view = ClusterView(time.time(), [_view(state) for state in states], over, folder, dict(waits))
+    view = ClusterView(time.time(), nodes, over, folder, dict(waits))
     path = _path(store)
     part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
@@ -282,19 +286,3 @@ def read(store: Store, now: float | None = None) -> ClusterView | None:
 
 def _path(store: Store) -> Path:
     return store.artifacts / f"{store.path.name}.{NAME}"  # several databases may share the folder
-
-
-def _view(state: NodeState) -> NodeView:
-    node, report = state.node, state.report
-    free = {"CPUs": (node.free_cpus, node.cpus), "GPUs": (node.free_gpus, node.gpus)}
-    held = [f"{left:g} of {most} {what} free in Ray" for what, (left, most) in free.items() if left < most]
-    kinds = [kind for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True) if number]
-    return NodeView(
-        name=node.name,
-        cpus=node.cpus,
-        gpus=node.gpus,
-        pools=tuple(f"{node.name}/{kind}" for kind in kinds),
-        devices=report.devices if report else (),
-        problem=state.problem,
-        notes=(*state.notes, *held),
-    )

@@ -123,25 +123,16 @@ def _other_sample(row: ComparisonRow, others: Sequence[ComparisonRow]) -> str:
 
 
 def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets], trained: bool) -> str:
-    partition = row.config.partition
-    return difference(
-        row.runs,
-        expected,
-        drawn=partition.kind != "domain" or partition.clients_per_domain > 1,
-        trusted=trained and row.trained_by_fedlens,
-    )
-
-
-def difference(
-    runs: Sequence[RunResult], expected: Mapping[SeedAndDomain, TestSets], *, drawn: bool, trusted: bool
-) -> str:
     """Describe how the test sets of a row's runs differ from the expected ones; empty if they agree.
 
     Args:
         expected: by seed and held-out domain, see ``expected_test_sets``.
-        drawn: whether the seed decides how many test samples a client has.
-        trusted: whether FedLens trained both sides, so that seeds without a counterpart are not checked.
+        trained: whether FedLens trained these runs; if it trained both sides, seeds without a counterpart are
+            not checked.
     """
+    runs, partition, trusted = row.runs, row.config.partition, trained and row.trained_by_fedlens
+    # whether the seed decides how many test samples a client has
+    drawn = partition.kind != "domain" or partition.clients_per_domain > 1
     held_out = {str(domain): 0 for _, domain in expected if domain is not None}
     ours = {str(r.run.held_out): 0 for r in runs if r.run.held_out is not None}
     if text := _difference(ours, held_out, "held-out domain", totals=False):

@@ -75,8 +75,10 @@ class Searches(Queries):
         """Return the draws of a search by the label of their method, in order."""
         rows = self._file.rows(
             f"""
-            SELECT r.id, r.label, r.status, r.config, r.rounds_done, sum(t.bytes_up) AS up,
-              sum(t.bytes_down) AS down, sum(t.seconds_train) AS train, sum(t.seconds_aggregate) AS aggregate,
+            SELECT r.id, r.label, r.status, r.config, r.rounds_done,
+              coalesce(sum(bytes_up) + sum(bytes_down), sum(bytes_up), sum(bytes_down)) AS bytes,
+              coalesce(sum(seconds_train) + sum(seconds_aggregate), sum(seconds_train),
+                sum(seconds_aggregate)) AS seconds,
               (SELECT personal_mean FROM scores s WHERE s.run_id=r.id AND s.split={VALIDATION}
                AND s.stage={AFTER_AGGREGATION} ORDER BY s.round DESC LIMIT 1) AS validation
             FROM runs r LEFT JOIN rounds t ON t.run_id=r.id WHERE r.experiment_id=:id GROUP BY r.id
@@ -88,23 +90,14 @@ class Searches(Queries):
         for row in rows:
             with reading_stored(f"the config of run {row['id']}"):
                 config = RunConfig.model_validate_json(row["config"])
-            number = config.method.draw or 0
-            label = method_label(row["label"])
-            sent = [n for n in (row["up"], row["down"]) if n is not None]
-            took = [s for s in (row["train"], row["aggregate"]) if s is not None]
+            label, validation = method_label(row["label"]), row["validation"]
+            validation = validation if row["status"] == "done" else None
             found.setdefault(label, []).append(
                 Draw(
-                    row["id"],
-                    label,
-                    number,
-                    row["status"],
-                    config,
-                    row["validation"] if row["status"] == "done" else None,
-                    row["rounds_done"],
-                    sum(sent) if sent else None,
-                    sum(took) if took else None,
+                    row["id"], label, config.method.draw or 0, row["status"], config, validation,
+                    row["rounds_done"], row["bytes"], row["seconds"],
                 )
-            )
+            )  # fmt: skip
         return {label: sorted(draws, key=lambda draw: draw.number) for label, draws in found.items()}
 
     def add_draws(

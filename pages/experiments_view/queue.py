@@ -12,7 +12,7 @@ from fedcore.cluster.connection import AUTO, HOW_TO_INSTALL, is_installed
 from fedcore.devices import Device
 from fedcore.errors import FedLensError
 from fedcore.jobs import cluster_nodes, supervisor
-from fedcore.jobs.cluster_nodes import ClusterView, NodeView
+from fedcore.jobs.cluster_nodes import ClusterView, NodeState
 from fedcore.jobs.launcher import NODES
 from fedcore.jobs.supervisor import SupervisorLock
 from fedcore.progress import counted
@@ -266,7 +266,7 @@ def _table() -> None:
         st.caption(f"Each run is spread over {joined.over} devices; now: {now or 'none'}.")
 
 
-def _row(node: NodeView, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
+def _row(node: NodeState, pool: str, device: Device | None, runs: Sequence[int], none: str) -> list[str]:
     """Return the cells of one device as HTML.
 
     Args:

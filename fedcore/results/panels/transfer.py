@@ -41,15 +41,12 @@ def gains_panel(now: Panel, start: Panel) -> Panel:
         start.rows[i]: start.values[i, own] for i, own in enumerate(start.own_columns) if own >= 0
     }  # a client that the first round did not test has no start
     values = now.values[np.ix_(clients, columns)] - np.array([began.get(n, np.nan) for n in names])
-    counts = np.zeros(values.shape, dtype=np.int64)
     if np.isnan(values[~np.eye(len(names), dtype=bool)]).all():
-        return Panel(
-            now.title, now.method, (), (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)),
-            row_title="model of", column_title="test samples of", empty_text=EMPTY,
-        )  # fmt: skip
+        names, values = (), np.zeros((0, 0))
+    counts = np.zeros(values.shape, dtype=np.int64)
     return replace(
         now, rows=names, columns=names, values=values, correct=counts, total=counts, own_columns=(),
-        row_title="model of", column_title="test samples of",
+        row_title="model of", column_title="test samples of", empty_text=EMPTY,
     )  # fmt: skip
 
 
