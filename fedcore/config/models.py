@@ -4,9 +4,7 @@ A user writes an ``Experiment``; ``experiment.expand`` turns it into one ``RunCo
 held-out domain. A run can be repeated from its stored ``RunConfig`` alone.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -221,7 +219,7 @@ class PartitionConfig(Part):
     )
 
     @model_validator(mode="after")
-    def _complete(self) -> PartitionConfig:
+    def _complete(self) -> Self:
         if self.kind not in ("domain", "blocks", "natural") and self.clients is None:
             raise ValueError(f"a '{self.kind}' partition needs clients = a number")
         if self.kind == "dirichlet" and self.alpha is None:

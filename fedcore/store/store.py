@@ -1,7 +1,5 @@
 """The ``Store`` has all queries of ``runs.db``, so that pages and the command line contain no SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +47,7 @@ class Store:
         self.integrity = Integrity(file)
 
     @contextmanager
-    def checked(self, experiment_ids: Iterable[int]) -> Iterator[Store]:
+    def checked(self, experiment_ids: Iterable[int]) -> Iterator["Store"]:
         """Check some experiments and yield a snapshot of the store, for numbers that are exported.
 
         All its reads see one snapshot, so that they agree with each other and with the check while a run is

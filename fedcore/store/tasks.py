@@ -4,8 +4,6 @@ A page submits a task and polls for its result; a process of the worker does it.
 that the result survives a reload and serves every page that asks the same question.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
@@ -13,16 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
+
+import numpy as np
 
 from fedcore.errors import FedLensError, check_types, reading_stored
 from fedcore.store.database import JSON_TABLE, Queries, task_folder
 from fedcore.store.jobs import TASKS, Claim, Jobs
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle"]
 ARRAYS_NAME = "arrays.npz"
@@ -84,8 +81,6 @@ class TaskRow:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Read the arrays beside the result; empty if there are none or the file is missing."""
-        import numpy as np
-
         path = self.folder / ARRAYS_NAME
         if not path.is_file():
             return {}

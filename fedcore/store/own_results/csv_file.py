@@ -1,7 +1,5 @@
 """Imports the user's own results from a CSV file."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import hashlib
@@ -11,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -82,7 +80,7 @@ class CsvRow(BaseModel):
     domain: Annotated[str, StringConstraints(max_length=MAX_NAME)] = ""
 
     @model_validator(mode="after")
-    def _counts(self) -> CsvRow:
+    def _counts(self) -> Self:
         checked_counts(self.correct, self.total)
         if self.test_set == GLOBAL_NAME:
             raise ValueError(GLOBAL_TEST_SET)
@@ -221,7 +219,7 @@ def read_rows(file: Path) -> Iterator[CsvRow]:
         raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
 
 
-def _lines(reader: csv.DictReader[str], file: Path) -> Iterator[dict[str, Any]]:
+def _lines(reader: "csv.DictReader[str]", file: Path) -> Iterator[dict[str, Any]]:
     try:
         yield from reader
     except csv.Error as error:

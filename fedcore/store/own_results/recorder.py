@@ -12,14 +12,12 @@ The keys are (model, test set); ``global`` names the global model. If a method h
 client uses the global one, as in FedLens' own methods.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fedcore.config import MethodEntry, RunConfig
 from fedcore.config.experiment import named_errors
@@ -192,7 +190,7 @@ class Recorder:
         self._claim.finish("failed", reason)
         let_go(self._claim.db, self._claim.owner)
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
