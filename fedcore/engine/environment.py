@@ -149,17 +149,10 @@ def commits(method_file: str | None) -> dict[str, str]:
             found["checkout"] = commit_of(folder)
     if method_file:
         file = user_path(method_file).resolve()
-        if _is_what_runs(file):
-            found["method_checkout"] = commit_of(file.parent, file.name)
+        with suppress(OSError):  # the content that runs may come from another machine
+            if consent.digest(file.read_bytes()) == registry.file_hash(file):
+                found["method_checkout"] = commit_of(file.parent, file.name)
     return {name: commit for name, commit in found.items() if commit}
-
-
-def _is_what_runs(method_file: Path) -> bool:
-    """Return whether the file has the content that runs, which may come from another machine."""
-    try:
-        return consent.digest(method_file.read_bytes()) == registry.file_hash(method_file)
-    except OSError:
-        return False
 
 
 @cache

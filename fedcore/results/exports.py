@@ -20,7 +20,6 @@ from fedcore.records.formulas import guarded
 from fedcore.results.comparison import Comparison, ComparisonRow
 from fedcore.results.finding import findings
 from fedcore.results.metrics import METRICS, RULES, Metric
-from fedcore.results.printed import PrintedValue
 from fedcore.results.reaching import SHARES, reaching
 from fedcore.results.search import SEARCH_COLUMNS, search_costs
 from fedcore.results.setting_text import row_protocols
@@ -78,7 +77,16 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     remark = "; ".join(filter(None, (test.remark, *row.remarks))) or None
                     content |= {"test": test.test, "pairs": test.n, "p": test.p, "p_holm": test.adjusted}
                     content["remark"] = remark
-                rows.append(content | _of_paper(row.printed[metric]))
+                for first in row.printed[metric][:1]:
+                    reasons = "; ".join(text for _, text in first.comparability.reasons) or None
+                    content |= {
+                        "printed": first.value,
+                        "printed_std": first.std,
+                        "printed_in": f"{first.source}: {first.method} ({RULES[first.rule]})",
+                        "comparability": first.comparability.state,
+                        "reasons_against_comparing": reasons,
+                    }
+                rows.append(content)
             without = [
                 m for m in table.metrics if METRICS[m].may_lack and m not in row.means and row.row.no_value
             ]
@@ -181,20 +189,6 @@ def _numbers(stat: Stat) -> TidyRow:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
-
-
-def _of_paper(values: Sequence[PrintedValue]) -> TidyRow:
-    """Return the columns of the first printed value, with the round that its paper reports."""
-    if not values:
-        return {}
-    first = values[0]
-    return {
-        "printed": first.value,
-        "printed_std": first.std,
-        "printed_in": f"{first.source}: {first.method} ({RULES[first.rule]})",
-        "comparability": first.comparability.state,
-        "reasons_against_comparing": "; ".join(text for _, text in first.comparability.reasons) or None,
-    }
 
 
 ROUND_FIELDS = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedcore.config import DataConfig, RunConfig, identity
+from fedcore.config import RunConfig, identity
 from fedcore.config.field_names import data_title, number_ranges
 from fedcore.config.models import backbones
 from fedcore.data import catalog
@@ -45,14 +45,10 @@ def setting_paragraph(store: Store, rows: Sequence[ComparisonRow]) -> str:
     )
 
 
-def _named(data: DataConfig) -> str:
-    entry = next((e for e in catalog.entries() if e.name == data.name), None)
-    return f"{entry.title} ({entry.source})" if entry is not None and not data.root else data_title(data)
-
-
 def _data(config: RunConfig, clients: Sequence[EntityRow]) -> str:
     partition, several = config.partition, [config.data, *(other.data for other in config.further_data)]
-    what = "; ".join(map(_named, several))
+    known = {entry.name: f"{entry.title} ({entry.source})" for entry in catalog.entries()}
+    what = "; ".join(data_title(d) if d.root else known.get(d.name, data_title(d)) for d in several)
     domains = len({c.domain for c in clients if c.domain})
     each = " each" if len(clients) > 1 else ""
     share = {

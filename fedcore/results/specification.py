@@ -5,7 +5,7 @@ reading of FedLens. Source: Simonsohn, Simmons and Nelson, "Specification curve 
 Behaviour 4 (2020).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,9 +97,12 @@ def effects(values: Mapping[Reading, float], means: Mapping[Reading, Means] | No
         means: of all methods under each reading, whose order is compared.
     """
     found: dict[tuple[int, int], list[tuple[float, bool]]] = {}
-    for choice, alternative, first, other in _pairs(values):
-        moved = means is not None and order(means[first]) != order(means[other])
-        found.setdefault((choice, alternative), []).append((values[other] - values[first], moved))
+    for other in values:
+        for choice, alternative in enumerate(other):
+            first = (*other[:choice], 0, *other[choice + 1 :])  # differs in this choice alone
+            if alternative and first in values:
+                moved = means is not None and order(means[first]) != order(means[other])
+                found.setdefault((choice, alternative), []).append((values[other] - values[first], moved))
     return [
         Effect(
             *place,
@@ -110,15 +113,6 @@ def effects(values: Mapping[Reading, float], means: Mapping[Reading, Means] | No
         )
         for place, of in sorted(found.items())
     ]
-
-
-def _pairs(readings: Mapping[Reading, object]) -> Iterator[tuple[int, int, Reading, Reading]]:
-    """Yield choice, alternative, and two readings that differ in this alone, the first with position 0."""
-    for reading in readings:
-        for choice, alternative in enumerate(reading):
-            first = (*reading[:choice], 0, *reading[choice + 1 :])
-            if alternative and first in readings:
-                yield choice, alternative, first, reading
 
 
 def order(means: Means) -> frozenset[tuple[str, str]]:

@@ -124,7 +124,15 @@ def import_csv(
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
     with database_file.writing() as database:
-        _refuse_second_import(database, identity, file)
+        found = database.execute(
+            "SELECT id FROM experiments WHERE uuid=:identity UNION ALL SELECT r.experiment_id "
+            "FROM imported_files f JOIN runs r ON r.id = f.run_id WHERE f.content_hash=:identity",
+            {"identity": identity},
+        ).fetchone()
+        if found is not None:
+            raise FedLensError(
+                f"{file} was imported already, as experiment {found['id']}; nothing to do", "file"
+            )
         existing = find_experiment(database, experiment)
         if existing and tag:
             _refuse_namesakes(database, existing, by_run, file)
@@ -264,16 +272,6 @@ def _row(values: dict[str, Any]) -> CsvRow:
     except ValidationError as error:
         found = first_error(error)
         raise ValueError(f"column {found.field} {found}" if found.field else str(found)) from error
-
-
-def _refuse_second_import(database: sqlite3.Connection, identity: str, file: str | Path) -> None:
-    found = database.execute(
-        "SELECT id FROM experiments WHERE uuid=:identity UNION ALL SELECT r.experiment_id "
-        "FROM imported_files f JOIN runs r ON r.id = f.run_id WHERE f.content_hash=:identity",
-        {"identity": identity},
-    ).fetchone()
-    if found is not None:
-        raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
 def _write_run(database: sqlite3.Connection, run_id: int, rows: list[CsvRow], notices: list[str]) -> None:
