@@ -75,10 +75,16 @@ def key(store: Store, run_id: int, what: AnalysisKind | Against, model: int, tes
     return f"{first} against {second} disagreement with probabilities {model} {test_set}"
 
 
-def why_never(store: Store, run_id: int) -> str:
-    """Return why no checkpoint would make a run analysable; empty if one would."""
-    classes = store.runs.config(run_id).data.training_classes
-    return CROSS_CLASS_NOT_ANALYSED if classes == "own" else ""
+def obstacle(store: Store, run_id: int, named: str = "This run") -> str:
+    """Return why a run cannot be analysed, in sentences about ``named``; empty if it can be."""
+    if store.runs.config(run_id).data.training_classes == "own":
+        return CROSS_CLASS_NOT_ANALYSED
+    if not store.rounds.evaluated(run_id):
+        return "Analyses need at least one evaluated round."
+    if store.runs.newest_checkpoint(run_id) is not None:
+        return ""
+    why = why_no_checkpoint(store, run_id)
+    return f"{named} has no checkpoint here: {why}. Clone it and run it again to analyse it."
 
 
 def why_no_checkpoint(store: Store, run_id: int) -> str:

@@ -177,12 +177,7 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
 
 def obstacle_of(store: Store, run: RunRow) -> str:
     """Return the reason why the images of a run cannot be predicted; empty if they can be."""
-    if never := analysis.why_never(store, run.id):
-        return never
-    if store.runs.newest_checkpoint(run.id) is not None:
-        return ""
-    why = markup.md(analysis.why_no_checkpoint(store, run.id))
-    return f"Run {run.id} ({markup.md(run.label)}) has no checkpoint here: {why}."
+    return markup.md(analysis.obstacle(store, run.id, f"Run {run.id} ({run.label})"))
 
 
 def other_data(store: Store, first: RunRow, second: RunRow) -> str:

@@ -73,9 +73,9 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
         background.show_task(task, "Analysis")
     else:
         st.caption(description)
-    obstacle = reason_against_analyses(asked.run)
+    obstacle = analysis.obstacle(store, asked.run.id)
     if obstacle:
-        st.info(obstacle, icon=":material/search_off:")
+        st.info(markup.md(obstacle), icon=":material/search_off:")
     if (task is None or task.ended) and st.button(
         button if task is None else "Try again",
         key=f"ask_{asked.key}",
@@ -95,25 +95,12 @@ def submit(asked: Analysis) -> None:
     st.rerun()
 
 
-def reason_against_analyses(run: RunRow) -> str:
-    """Return why a run cannot be analysed; empty if it can be."""
-    store = session.store()
-    if never := analysis.why_never(store, run.id):
-        return never
-    if not store.rounds.evaluated(run.id):
-        return "Analyses need at least one evaluated round."
-    if store.runs.newest_checkpoint(run.id) is None:
-        why = markup.md(analysis.why_no_checkpoint(store, run.id))
-        return f"This run has no checkpoint here: {why}. *Clone* it and run it again to analyse it."
-    return ""
-
-
 def provenance(asked: Analysis, task: TaskRow) -> None:
     """Show from which round the results come, and offer to compute them again."""
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"Computed from the checkpoint after round {result.get('round')} and kept with the run.")
-    impossible = bool(reason_against_analyses(asked.run)) or not session.writable()
+    impossible = bool(analysis.obstacle(session.store(), asked.run.id)) or not session.writable()
     if right.button("Compute again", key=f"again_{asked.key}", disabled=impossible):
         submit(asked)
 
