@@ -23,7 +23,7 @@ from tests.support import own_methods
 from tests.support.jobs import wait_for
 
 OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
-OWN_METHOD = OWN_METHOD.replace("    About,\n", "    About,\n    method,\n").replace("test-bias", "sent-bias")
+OWN_METHOD = OWN_METHOD.replace("import About,", "import About, method,").replace("test-bias", "sent-bias")
 """A user's method file, which travels with its run."""
 START_ATTEMPTS = 3
 """A node gives up if it has not started within 30 seconds, as on a machine with much other work."""
