@@ -306,9 +306,8 @@ def serve_on_cluster(
 
     Args:
         address: of the cluster's head, or ``auto`` for the cluster of this machine.
-        slots: runs at once on the CPU of a node, and on each GPU; None: as stored.
+        slots, on_finish: as ``serve`` takes them, for the CPU of a node and each GPU.
         idle: seconds without work after which it leaves; None: never.
-        on_finish: command or address that is notified when an experiment has ended.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
         over: devices over which each run is spread; None: one device trains each run.
         options: of ``Supervisor``.

@@ -18,7 +18,7 @@ from fedcore.store.exchange.records import experiments_json
 from fedcore.store.integrity import Integrity
 from fedcore.store.jobs import Claim
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
-from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
+from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given
 
 TAGS = TypeAdapter(tuple[str, ...])
 
@@ -161,15 +161,9 @@ class Experiments(Queries):
             "tags": None if tags is None else json.dumps(list(tags)),
             "archived": None if archived is None else int(archived),
         }
-        given = {key: value for key, value in values.items() if value is not None}
-        if not given:
-            return
-        assignments = ", ".join(f"{key}=:{key}" for key in given)
         with self._file.writing() as database:
-            cursor = database.execute(
-                f"UPDATE experiments SET {assignments} WHERE id=:id", {**given, "id": experiment_id}
-            )
-            _must_exist(cursor.rowcount > 0, experiment_id)
+            if given := set_given(database, "experiments", [experiment_id], values):
+                _must_exist(given[0], experiment_id)
 
     def delete(self, experiment_id: int) -> None:
         """Delete an experiment with its runs, rounds, checkpoints and logs."""

@@ -1,7 +1,6 @@
 """The queue of a store: the order of queued runs, and their moves by a user."""
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
@@ -96,25 +95,29 @@ class Queue(Queries):
 
         Returns: the ids of the moved runs; the others have already started or ended.
         """
-        wanted = set(run_ids)
-        with self._file.writing() as database:
-            order = [row["id"] for row in database.execute(QUEUE)]
-            moved = [run for run in order if run in wanted]
-            _write_order(database, _moved(order, moved, to))
-        return moved
+        return self._move("id", set(run_ids), to)
 
     def move_experiments(self, experiment_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move all queued runs of some experiments, each experiment as a block; return the moved runs."""
-        wanted = set(experiment_ids)
+        return self._move("experiment_id", set(experiment_ids), to)
+
+    def _move(self, by: str, wanted: set[int], to: Place) -> list[int]:
         with self._file.writing() as database:
-            runs: dict[int, list[int]] = {}
+            blocks: dict[int, list[int]] = {}
             for row in database.execute(QUEUE):
-                runs.setdefault(row["experiment_id"], []).append(row["id"])
-            moved = [experiment for experiment in runs if experiment in wanted]
-            order = _moved(list(runs), moved, to)
-            if moved:
-                _write_order(database, [run for experiment in order for run in runs[experiment]])
-        return [run for experiment in moved for run in runs[experiment]]
+                blocks.setdefault(row[by], []).append(row["id"])
+            order = list(blocks)
+            moved = [block for block in order if block in wanted]
+            if not moved:
+                return []
+            rest = [block for block in order if block not in wanted]
+            first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
+            place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
+            after = [*rest[: place[to]], *moved, *rest[place[to] :]]
+            runs = [run for block in after for run in blocks[block]]
+            for priority, run in enumerate(reversed(runs)):
+                database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
+        return [run for block in moved for run in blocks[block]]
 
     def slots(self) -> dict[str, int]:
         """Return the configured number of runs at once by device; the default for other devices is 1."""
@@ -146,18 +149,3 @@ class Queue(Queries):
         )
         # a queued run has no owner
         return [row["peak"] for row in rows if row["owner"] is None or not row["rounds"]]
-
-
-def _moved(order: list[int], moved: list[int], to: Place) -> list[int]:
-    """Return the order after ``moved``, some of its items, were moved together."""
-    if not moved:
-        return order
-    rest = [item for item in order if item not in set(moved)]
-    first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
-    place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}[to]
-    return [*rest[:place], *moved, *rest[place:]]
-
-
-def _write_order(database: sqlite3.Connection, order: Sequence[int]) -> None:
-    for priority, run in enumerate(reversed(order)):
-        database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])

@@ -13,7 +13,7 @@ from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.database import ID_LIST, JSON_TABLE, Queries, as_json, remove_folder, run_folder
 from fedcore.store.jobs import QUEUED_AGAIN
 from fedcore.store.run_rows import RUN_COLUMNS, RunRow, run_row
-from fedcore.store.writer import forget_rounds, take_current_file
+from fedcore.store.writer import forget_rounds, set_given, take_current_file
 
 LOG_NAME = "log.txt"
 
@@ -283,12 +283,10 @@ class Runs(Queries):
             "tags": None if tags is None else json.dumps([*filter(None, plain)], ensure_ascii=False),
             "notes": None if notes is None else notes.strip(),
         }
-        given = {name: value for name, value in values.items() if value is not None}
-        if not given:
-            return []
-        statement = f"UPDATE runs SET {', '.join(f'{name}=:{name}' for name in given)} WHERE id=:id"
+        ids = list(run_ids)
         with self._file.writing() as database:
-            return [i for i in run_ids if database.execute(statement, {**given, "id": int(i)}).rowcount]
+            found = set_given(database, "runs", ids, values)
+        return [i for i, exists in zip(ids, found, strict=False) if exists]
 
     def _with(self, column: str, ids: Iterable[int]) -> list[RunRow]:
         now = time.time()

@@ -40,6 +40,7 @@ class SavedViews(Queries):
             raise FedLensError(f"a view needs a name of 1 to {LONGEST_NAME} characters", "name")
         if len(query) > LONGEST_QUERY:
             raise FedLensError("this view has too many choices to be saved; choose fewer experiments", "name")
+        # no upsert: its way with conflicts would be that of the triggers, which replace second copies
         row = {"page": page, "name": name, "query": query}
         with self._file.writing() as database:
             changed = database.execute(

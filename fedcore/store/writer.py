@@ -313,6 +313,15 @@ def claim_new(
     return claims
 
 
+def set_given(
+    database: sqlite3.Connection, table: str, ids: Iterable[int], values: Mapping[str, object]
+) -> list[bool]:
+    """Set the values that are not None, if any, in rows of a table; return which rows exist."""
+    given = {name: value for name, value in values.items() if value is not None}
+    statement = f"UPDATE {table} SET {', '.join(f'{name}=:{name}' for name in given)} WHERE id=:id"
+    return [database.execute(statement, {**given, "id": int(i)}).rowcount > 0 for i in ids if given]
+
+
 def set_config(database: sqlite3.Connection, run_id: int, config: RunConfig) -> None:
     """Store another config of a run, and its length and group, which follow from the config."""
     database.execute(
