@@ -56,10 +56,8 @@ st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), la
 st.html(session.ASSETS / "style.css")
 if open_database():
     warn_of_damage()
-    try:
+    with markup.errors_shown(), session.store().one_connection():
         page.run()
-    except FedLensError as error:
-        markup.show_error(error)
 browser.mend_window()
 browser.measure_window()
 browser.focus_lines()

@@ -30,7 +30,20 @@ CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:spl
 """
 """The cells of (run, round) pairs; ``pairs`` is a JSON list."""
 IN_ORDER = "ORDER BY a.run_id, a.round, a.model, a.test_set"
+OF_MODELS = """
+WITH RECURSIVE models(run_id, round, model) AS (
+  {rounds}
+  UNION ALL
+  SELECT run_id, round, (SELECT min(a.model) FROM accuracy a WHERE a.run_id=models.run_id
+    AND a.split=:split AND a.stage=:stage AND a.round=models.round AND a.model>models.model)
+  FROM models WHERE model IS NOT NULL)
+"""
+"""The evaluated models of some rounds, given as rows (run, round, -1).
 
+Each is found by a step in the primary key, for a federation of 200 clients has 200 cells of each model.
+"""
+
+LAST_CODE = 2**63 - 1
 _AT_ONCE = 2_000
 """Cells that a long export holds at once."""
 
@@ -94,7 +107,7 @@ class Cells(Queries):
             f"""
             SELECT entity, kind, name, domain, samples FROM entities WHERE run_id=:run
             AND (:ids IS NULL OR entity IN {ID_LIST}
-              OR (SELECT count(*) FROM entities WHERE run_id=:run AND kind='client')<=:most)
+              OR NOT EXISTS (SELECT 1 FROM entities WHERE run_id=:run AND kind='client' LIMIT 1 OFFSET :most))
             ORDER BY entity
             """,
             {
@@ -141,6 +154,35 @@ class Cells(Queries):
         )
         return _with_samples([OwnAccuracy(*row) for row in rows])
 
+    def own_of_participants(
+        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> list[OwnAccuracy]:
+        """Return those of ``own_accuracy`` whose client took part in the round, without a scan of all cells.
+
+        Of a round for which no participants were recorded, such as round 0, all are returned.
+        """
+        rounds = """
+        SELECT run_id, round, -1 FROM scores WHERE run_id=:run AND split=:split AND stage=:stage
+        AND round NOT IN (SELECT round FROM client_rounds WHERE run_id=:run)
+        """
+        cell = "a.split=:split AND a.stage=:stage"
+        rows = self._file.rows(
+            f"""
+            {OF_MODELS.format(rounds=rounds)}
+            SELECT a.round, a.model, a.correct, a.total, a.loss FROM client_rounds c
+            CROSS JOIN accuracy a ON a.run_id=c.run_id AND {cell} AND a.round=c.round AND a.model=c.client
+              AND a.test_set=c.client
+            WHERE c.run_id=:run
+            UNION ALL
+            SELECT a.round, a.model, a.correct, a.total, a.loss FROM models o
+            CROSS JOIN accuracy a ON a.run_id=o.run_id AND {cell} AND a.round=o.round AND a.model=o.model
+              AND a.test_set=o.model
+            ORDER BY 1, 2
+            """,
+            {"run": run_id, "split": split, "stage": stage},
+        )
+        return _with_samples([OwnAccuracy(*row) for row in rows])
+
     def of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> Iterator[NamedCell]:
@@ -179,7 +221,11 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of some rounds of each run, with names: heatmaps by domain."""
-        return self._named(rounds_by_run, split, stage)
+        rows = self._file.rows(
+            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {NAMES} {IN_ORDER}",
+            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
+        )
+        return _with_samples([NamedCell(*row) for row in rows])
 
     def coded(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -203,7 +249,19 @@ class Cells(Queries):
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
-        return self._named(rounds_by_run, split, stage, "AND (a.model=a.test_set OR a.model=0)")
+        rounds = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), -1 FROM json_each(:pairs)"
+        rows = self._file.rows(
+            f"""
+            {OF_MODELS.format(rounds=rounds)}
+            SELECT {NAMED_CELL} FROM models o
+            CROSS JOIN accuracy a ON a.run_id=o.run_id AND a.split=:split AND a.stage=:stage
+              AND a.round=o.round AND a.model=o.model
+              AND a.test_set BETWEEN o.model AND iif(o.model=0, :last, o.model)
+            {NAMES} {IN_ORDER}
+            """,
+            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage, "last": LAST_CODE},
+        )
+        return _with_samples([NamedCell(*row) for row in rows])
 
     def on_kinds(
         self,
@@ -229,16 +287,6 @@ class Cells(Queries):
                 "split": split,
                 "stage": stage,
             },
-        )
-        return _with_samples([NamedCell(*row) for row in rows])
-
-    def _named(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int, stage: int, cells: str = ""
-    ) -> list[NamedCell]:
-        """Return the cells of some rounds, limited by an SQL condition on cells."""
-        rows = self._file.rows(
-            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS} {cells} {NAMES} {IN_ORDER}",
-            {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage},
         )
         return _with_samples([NamedCell(*row) for row in rows])
 

@@ -1,12 +1,19 @@
 """The ``Store`` has all queries of ``runs.db``, so that pages and the command line contain no SQL."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from fedcore.store.cells import Cells
-from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepare, resolve
+from fedcore.store.database import (
+    Access,
+    DatabaseFile,
+    artifacts_folder,
+    one_connection,
+    prepare,
+    resolve,
+)
 from fedcore.store.exchange.imports import Imports
 from fedcore.store.experiments import Experiments
 from fedcore.store.integrity import Integrity
@@ -59,6 +66,10 @@ class Store:
             snapshot = replace(self._file, snapshot=connection)
             Integrity(snapshot).require(ids)
             yield Store(replace(snapshot, checked=ids))
+
+    def one_connection(self) -> AbstractContextManager[None]:
+        """Let all reads of this thread share one connection (see ``database.one_connection``)."""
+        return one_connection(self.path)
 
     @property
     def artifacts(self) -> Path:

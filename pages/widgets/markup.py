@@ -89,7 +89,7 @@ def fragment(
 
     @wraps(function)
     def told(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        with errors_shown():
+        with errors_shown(), session.store().one_connection():
             function(*args, **kwargs)
 
     return st.fragment(told, run_every=run_every)

@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,26 @@ def test_writing_sets_the_connection_up_and_rolls_back(db):
 def test_reading_cannot_write(db):
     with pytest.raises(database.ReadOnlyDatabase), database.reading(db) as connection:
         connection.execute("DELETE FROM runs")
+
+
+def test_reads_of_a_block_share_a_connection_and_see_what_is_written(db, queued):
+    runs = Store(db).runs
+    with Store(db).one_connection(), database.reading(db) as shared:
+        runs.get(queued())
+        with database.reading(db) as connection:
+            assert connection is shared
+            connection.execute("BEGIN")  # as the check of a database does
+            assert runs.newest_id() == 1
+        queued()
+        assert runs.newest_id() == 2
+        with Store(db).one_connection(), database.reading(db) as connection:
+            assert connection is shared
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(runs.newest_id).result() == 2
+    with database.reading(db) as connection:
+        assert connection is not shared
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        shared.execute("SELECT 1")
 
 
 def test_missing_database_says_what_to_do(tmp_path):

@@ -37,9 +37,11 @@ new MutationObserver((changes) => {
     if (document.querySelector("[data-testid=stMain] h1")) window.benchText ??= performance.now();
     if (changed) window.benchCharts = performance.now();
   });
-}).observe(document, { childList: true, subtree: true });
+}).observe(document, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-drawn"] });
 """
 """Notes when there is text and when a chart last changed: milliseconds from the start of the navigation."""
+DRAWN = "[...document.querySelectorAll('.fl-chart')].every((chart) => chart.dataset.drawn)"
+"""Whether the charts of Live are drawn, which happens after its script has run."""
 
 
 class Stands(NamedTuple):
@@ -89,7 +91,7 @@ class Tab:
         before = self._spent()
         self.ask("Page.navigate", url=url)
         end = time.monotonic() + PATIENCE
-        while not self.value(f"!!window.benchText && ({AT_REST})({AT_REST_FRAMES})"):
+        while not self.value(f"!!window.benchText && {DRAWN} && ({AT_REST})({AT_REST_FRAMES})"):
             if time.monotonic() > end:
                 raise SystemExit(f"{url} is not at rest after {PATIENCE:.0f} s")
             time.sleep(0.03)

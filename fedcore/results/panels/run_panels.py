@@ -143,14 +143,9 @@ class Recorded:
 
     def _own_accuracy(self, run_id: int) -> list[OwnAccuracy]:
         """Return each client's own accuracy in the rounds in which it took part."""
-        rounds = group_by(self.store.rounds.clients(run_id), lambda row: row.round)
-        took_part = {r: {row.client for row in rows} for r, rows in rounds.items()}
         shown = set(self.rounds.get(run_id, ()))
-        return [
-            o
-            for o in self.store.cells.own_accuracy(run_id, self.split, self.stage)
-            if o.round in shown and (o.round not in took_part or o.client in took_part[o.round])
-        ]
+        own = self.store.cells.own_of_participants(run_id, self.split, self.stage)
+        return [o for o in own if o.round in shown]
 
     def _matrix_panel(self, matrix: MatrixChart, title: str, method: str) -> Panel:
         """Return a matrix that the method recorded, of the last rounds up to those shown that have it."""
