@@ -21,6 +21,7 @@ from fedcore.plots.chart import (
 )
 from fedcore.plots.theme import (
     ACCURACY_SCALE,
+    ALL_LABELS,
     DARK_TEXT_FROM,
     RECORDED_SCALE,
     Theme,
@@ -375,7 +376,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
     if panel.shared:
         names_y["ticktext"] = ["all clients<br>share it"]
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
-    shared |= {"automargin": True, "tickmode": "array"}
+    shared |= {**ALL_LABELS, "tickmode": "array"}
     small = {"font": {"size": 11, "color": theme.faint}, "standoff": 4}
     longest = max((len(n) for n in panel.columns), default=0)
     across = {

@@ -99,6 +99,12 @@ LINES_SCALE: ColourScale = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78
 LINES_SCALE_DARK: ColourScale = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The parts of Cividis in which thin lines are visible, on the light and on the dark page."""
 TRANSPARENT = "rgba(0,0,0,0)"
+ALL_LABELS = {"automargin": True, "ticklabeloverflow": "allow"}
+"""Properties of an axis that has room for its labels.
+
+To find labels outside of the chart, which it would hide, plotly measures all labels once for each of them:
+27,000 times for two heatmaps with 108 labels. With room for all, there are none.
+"""
 TOOLBAR = 32
 """Pixels at the top of a chart that are reserved for plotly's buttons."""
 MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
@@ -167,7 +173,7 @@ class Theme:
             "zeroline": False,
             "linecolor": self.grid,
             "color": self.ink,
-            "automargin": True,
+            **ALL_LABELS,
         }
 
 
