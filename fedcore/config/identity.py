@@ -128,8 +128,8 @@ def protocols_of(experiment: Experiment, trained_here: bool = True) -> tuple[str
     """Return the numbered protocols that runs of an experiment follow; several presets may be one protocol.
 
     Args:
-        trained_here: False for results of other code. What they followed only their file can say, whose
-            number is a tag of the experiment; a tag that a user gives to runs of FedLens says nothing.
+        trained_here: False for results of other code. Only their file says which protocol they followed; its
+            number is a tag of the experiment. A tag that a user gives to runs of FedLens says nothing.
     """
     if trained_here:
         return _by_digest().get(protocol_digest(experiment), ())

@@ -89,7 +89,7 @@ def _final(
 
 
 def _provenance(search: str, tuning: TuningConfig, draws: Sequence[Draw], best: Draw) -> Tuned:
-    """Return what the search of one method was and cost; failed draws count, and deleted ones as draws."""
+    """Describe the search of one method and its costs; failed draws count, and deleted ones as draws."""
     assert best.validation is not None, "only draws with an accuracy are selected"
     sent = [draw.bytes for draw in draws if draw.bytes is not None]
     took = [draw.seconds for draw in draws if draw.seconds is not None]

@@ -16,11 +16,11 @@ from fedcore.store.exchange import from_0_1
 VERSION = 1
 """Version of the tables, which SQLite's ``user_version`` stores in the file.
 
-Whoever changes a table raises it, and adds a function here that brings a database of the version before up
-to date. It adds the column (ALTER TABLE ... ADD COLUMN, which appends it), writes the definitions in
-``copies`` anew (``damage.create_triggers``), and, since a digest covers all columns of a row, also the
+To change a table, raise it and add a function here that brings a database of the version before up to date.
+The function adds the column (ALTER TABLE ... ADD COLUMN, which appends it) and writes the definitions in
+``copies`` anew (``damage.create_triggers``). Since a digest covers all columns of a row, it also writes the
 digests of all rounds, after it has compared the old ones. ``database._create`` calls it within its
-transaction, so that ``require_current``, which now calls a lower version damaged, has to let it pass there.
+transaction, where ``require_current``, which now calls a lower version damaged, has to let it pass.
 ``imports.copy_of`` copies rows into tables of this version: ``_copy_rows`` refuses a table that lacks one of
 their columns, and digests are compared afterwards, so a merged database is brought up to date in between.
 """
