@@ -167,7 +167,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         if draft.method.draw not in (None, 1):  # the method as written has the warnings
             continue
         warnings += _method_warnings(draft, context)
-    first_inputs, *_ = prepared.values()
+    (first_inputs, *_), count = prepared.values(), len(images)
     assignments = [inputs.assignment for inputs in prepared.values()]
     first = assignments[0]
     if written.tuning is not None and not any(len(rows) for a in assignments for rows in a.validation):
@@ -186,9 +186,14 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             *left_out,
             *_experiment_warnings(written, assignments),
             *dict.fromkeys(warnings),
-            *storage_warnings(runs, len(images)),
+            *storage_warnings(runs, count),
         ),
-        encodings=encoding_files(runs, images.name, len(images)),
+        encodings=tuple(
+            EncodingFile(
+                images.name, name, reads, count, encodings.estimate(backbone_spec(name), count, reads)
+            )
+            for name, reads in dict.fromkeys((b.name, reads) for b, reads in _encodings(runs))
+        ),
         later=_later_runs(written, runs),
         spaces=tuple(
             tuning.space_text(entry, tuning.space_of(written, i))
@@ -273,19 +278,6 @@ def _unused_fields(experiment: Experiment) -> list[str]:
     ]
     mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]
     return unused + [f"{name} brings its own weights; pretrained is not used" for name in mini]
-
-
-def encoding_files(runs: Sequence[RunConfig], data: str, images: int) -> tuple[EncodingFile, ...]:
-    """List the files of encodings that runs read, each once.
-
-    Args:
-        data: name of the images in the file names.
-    """
-    names = dict.fromkeys((b.name, reads) for b, reads in _encodings(runs))
-    return tuple(
-        EncodingFile(data, name, reads, images, encodings.estimate(backbone_spec(name), images, reads))
-        for name, reads in names
-    )
 
 
 def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:

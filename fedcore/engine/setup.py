@@ -371,24 +371,19 @@ def _newcomers(federation: Federation, unseen: Assignment) -> Federation:
     )
 
 
-def _placed(values: torch.Tensor, backbone: Backbone) -> torch.Tensor:
-    """Return encoded samples, on the backbone's device if there is room for them."""
-    device = backbone.device
-    return values.to(device) if device.type != "cpu" and values.nbytes <= room_for_samples(device) else values
-
-
 _SHARE_FOR_SAMPLES = 0.5
 """Share of a GPU's free memory for encoded samples; training needs the rest."""
 
 
-def room_for_samples(device: torch.device) -> int:
-    """Return the bytes of encoded samples that a device other than the CPU may hold.
+def _placed(values: torch.Tensor, backbone: Backbone) -> torch.Tensor:
+    """Return encoded samples, on the backbone's device if there is room for them.
 
     Larger encodings stay in the machine's memory, and each batch is copied during the step before it.
     """
-    if device.type != "cuda":
-        return 4 * 2**30
-    return int(_SHARE_FOR_SAMPLES * torch.cuda.mem_get_info(device)[0])
+    device, room = backbone.device, 4 * 2**30
+    if device.type == "cuda":
+        room = int(_SHARE_FOR_SAMPLES * torch.cuda.mem_get_info(device)[0])
+    return values.to(device) if device.type != "cpu" and values.nbytes <= room else values
 
 
 def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:

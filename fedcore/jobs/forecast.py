@@ -83,11 +83,6 @@ def precedents(db: str | Path) -> Precedents:
     return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
 
 
-def checkpoints_kept(run: RunConfig) -> int:
-    """Return how many checkpoints a finished run keeps."""
-    return {"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1)
-
-
 def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
     """Return the seconds that planned runs will take; None if any has no precedent."""
     kinds = [_kind(run) for run in runs]
@@ -116,13 +111,12 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
         images = shape[0] if isinstance(shape, list) and shape else None
         cached.add((about.get("data"), about.get("backbone"), about.get("reads"), images))
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
-    runs = [(_kind(run), checkpoints_kept(run)) for run in planned.all_runs]
-    size = sum(_most_similar(past.written, k) + kept * _most_similar(past.checkpoint, k) for k, kept in runs)
-    size += (
-        sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.all_runs)
-        * BYTES_PER_CELL
-    )
-    complete = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
+    clients, domains = len(planned.clients), len(planned.domains)
+    kept = [{"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1) for run in planned.all_runs]
+    runs = list(zip(map(_kind, planned.all_runs), kept, strict=True))
+    size = sum(_most_similar(past.written, k) + n * _most_similar(past.checkpoint, k) for k, n in runs)
+    size += sum(_cells(run, clients, domains) for run in planned.all_runs) * BYTES_PER_CELL
+    complete = all(k in past.written and (k in past.checkpoint or not n) for k, n in runs)
     return Disk(sum(new) + size, complete)
 
 

@@ -129,12 +129,12 @@ def domain_rows(comparison: Comparison) -> list[TidyRow]:
     ]
 
 
-def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[TidyRow]:
+def costs_csv(store: Store, comparison: Comparison, metric: Metric) -> str:
     """Return the cost of each method and seed until it reached a share of the best; a row per share.
 
     A seed that never reached it has no rounds, megabytes and seconds.
     """
-    return [
+    rows = [
         {
             **_shared(reach.row, comparison.names),
             "metric": metric,
@@ -155,6 +155,7 @@ def cost_rows(store: Store, comparison: Comparison, metric: Metric) -> list[Tidy
         for reach in of.rows
         for seed in reach.seeds
     ]
+    return rows_csv(rows, COST_COLUMNS)
 
 
 def config_rows(comparison: Comparison) -> list[TidyRow]:
@@ -207,11 +208,6 @@ EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, 
 def summary_csv(summary: Summary) -> str:
     """Return the summary as CSV, a row per method and metric."""
     return rows_csv(summary_rows(summary), SUMMARY_COLUMNS)
-
-
-def costs_csv(store: Store, comparison: Comparison, metric: Metric) -> str:
-    """Return the costs to reach shares of the best as CSV, a row per method, seed and share."""
-    return rows_csv(cost_rows(store, comparison, metric), COST_COLUMNS)
 
 
 def table_csv(comparison: Comparison, table: Literal["domains", "breakdowns", "configs"]) -> str:

@@ -41,7 +41,8 @@ class Integrity(Queries):
 
         It waits briefly for the first check of this process, and otherwise returns at once.
         """
-        return self._warning(last_findings(self._file.path, self.findings))
+        path = self._file.path
+        return self._warning(_watches.setdefault(path, Watch(path, self.findings)).found())
 
     def _warning(self, found: list[str]) -> str:
         return self._sentence(found, "numbers that are shown may be wrong") if found else ""
@@ -122,8 +123,4 @@ def version(db: Path) -> _Version:
 
 
 _watches: dict[Path, Watch] = {}
-
-
-def last_findings(db: Path, check: Callable[[], list[str]]) -> list[str]:
-    """Return the findings of the last check of a database (see ``Watch``); all pages share one watch."""
-    return _watches.setdefault(db, Watch(db, check)).found()
+"""The watch of each database, which all pages of the process share."""
