@@ -35,11 +35,15 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert len(published.load_all()) == 9223
 
 
-def folder(tmp_path: Path, paper: str = PAPER, values: str = VALUES, name: str = "mine") -> Path:
+def folder(
+    tmp_path: Path, paper: str = PAPER, values: str = VALUES, runs: str | None = None, name: str = "mine"
+) -> Path:
     made = tmp_path / "elsewhere" / name
-    made.mkdir(parents=True, exist_ok=True)
-    (made / "paper.toml").write_text(paper, encoding="utf-8")
-    (made / "values.csv").write_text(values, encoding="utf-8")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    for file, text in (("paper.toml", paper), ("values.csv", values), ("runs.toml", runs)):
+        if text is not None:
+            (made / file).write_text(text, encoding="utf-8")
     return made
 
 
@@ -80,10 +84,10 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG)
-def test_a_bad_table_gets_the_line_and_the_remedy(text, said) -> None:
-    with pytest.raises(FedLensError, match="^" + said.replace("(", r"\(")):
-        read(text)
+def test_a_bad_table_gets_the_line_and_the_remedy() -> None:
+    for text, said in WRONG:
+        with pytest.raises(FedLensError, match="^" + said.replace("(", r"\(")):
+            read(text)
 
 
 BAD = (
@@ -103,12 +107,16 @@ BAD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "said"), BAD)
-def test_a_bad_folder_is_refused_with_the_file_the_line_and_the_remedy(changes, said, db, tmp_path) -> None:
+def refused(changes: dict[str, str], db: Path, tmp_path: Path) -> str:
     with pytest.raises(FedLensError) as error:
         adding.add(folder(tmp_path, **changes), db)
-    assert said in str(error.value)
     assert not library.added_folder(db).exists()
+    return str(error.value)
+
+
+def test_a_bad_folder_is_refused_with_the_file_the_line_and_the_remedy(db, tmp_path) -> None:
+    for changes, said in BAD:
+        assert said in refused(changes, db, tmp_path)
 
 
 def test_an_added_paper_is_one_like_those_that_ship(db, tmp_path, capsys) -> None:
@@ -154,8 +162,7 @@ reproduces = [{ table = "1" }]
 
 
 def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> None:
-    made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n")
-    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
+    made = folder(tmp_path, values=VALUES + "1,Food101,,ViT-B-16,Other,avg,accuracy,70.1,\n", runs=RUNS)
     adding.add(made, db)
     preset = experiments.preset("mine/table1")
     assert (preset.rounds, preset.data.shots, preset.data.split, preset.notes) == (
@@ -246,12 +253,9 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("changes", "said"), REFUSED)
-def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(changes, said, db, tmp_path) -> None:
-    with pytest.raises(FedLensError) as error:
-        adding.add(folder(tmp_path, **changes), db)
-    assert said in str(error.value)
-    assert not library.added_folder(db).exists()
+def test_a_paper_whose_numbers_would_be_read_wrongly_is_refused(db, tmp_path) -> None:
+    for changes, said in REFUSED:
+        assert said in refused(changes, db, tmp_path)
 
 
 PRESET = '[presets.p]\nname = "x"\ndata = { name = "food101" }\nmethods = [{ name = "promptfl" }]\n'
@@ -271,20 +275,13 @@ WRONG_RUNS = (
 )
 
 
-@pytest.mark.parametrize(("runs", "said"), WRONG_RUNS)
-def test_a_bad_runs_file_is_refused_when_it_is_added(runs, said, db, tmp_path) -> None:
-    made = folder(tmp_path)
-    (made / "runs.toml").write_text(runs, encoding="utf-8")
-    with pytest.raises(FedLensError) as error:
-        adding.add(made, db)
-    assert said in str(error.value)
+def test_a_bad_runs_file_is_refused_when_it_is_added(db, tmp_path) -> None:
+    for runs, said in WRONG_RUNS:
+        assert said in refused({"runs": runs}, db, tmp_path)
 
 
 def test_names_of_an_added_paper_change_no_other_paper(db, tmp_path) -> None:
-    made = folder(tmp_path)
-    (made / "runs.toml").write_text(
-        '[data]\nPACS = "food101"\n[domains.PACS]\nA = "sketch"\n', encoding="utf-8"
-    )
+    made = folder(tmp_path, runs='[data]\nPACS = "food101"\n[domains.PACS]\nA = "sketch"\n')
     before = printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]
     adding.add(made, db)
     assert (printed_runs.data_names("fedot")["PACS"], printed_runs.domain_names("fedot")["PACS"]) == before
@@ -296,20 +293,15 @@ def test_values_that_nothing_measures_name_the_reason(db, tmp_path) -> None:
     lines = (
         "1,Food101,,ViT-B-16,PromptFL,avg,wisdom,70.1,\n1,Food101,,ViT-B-16,PromptFL,Mars,accuracy,70.1,\n"
     )
-    made = folder(tmp_path, values=VALUES + lines)
-    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
-    adding.add(made, db)
+    adding.add(folder(tmp_path, values=VALUES + lines, runs=RUNS), db)
     _, wisdom, mars = published.load("mine")
     assert source_of(wisdom) == NoEquivalent("no run", "FedLens measures no 'wisdom'")
     assert source_of(mars) == NoEquivalent("no run", "no domain of Food101 is called 'Mars' in a runs.toml")
 
 
 def test_a_paper_that_replaces_another_keeps_none_of_its_files(db, tmp_path) -> None:
-    made = folder(tmp_path)
-    (made / "runs.toml").write_text(RUNS, encoding="utf-8")
-    adding.add(made, db)
-    (made / "runs.toml").unlink()
-    adding.add(made, db)
+    adding.add(folder(tmp_path, runs=RUNS), db)
+    adding.add(folder(tmp_path), db)
     assert "mine/table1" not in experiments.published()
 
 
