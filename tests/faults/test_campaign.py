@@ -4,26 +4,24 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 from fedcore.errors import FedLensError
 from tests.support.web.browser import ROOT
-from tools.faults.__main__ import FAMILIES, main, try_once
+from tools.faults.__main__ import FAMILIES, try_once
 from tools.faults.accounts import try_locks
 from tools.faults.bits import damage
-from tools.faults.forked import LIVING, Forked, end_all
+from tools.faults.forked import Forked
 from tools.faults.lab import Defect, Difference, Lab
 from tools.faults.mutate import mutate_bytes, mutate_json, mutate_lines
 from tools.faults.network import record
 from tools.faults.pages import spoil
 from tools.faults.terminal import ESCAPE, FORBIDDEN, PAYLOADS, shown_in_a_terminal
-from tools.faults.verdict import Family, Outcome, Tally, Verdict, table
+from tools.faults.verdict import Family, Outcome, Verdict
 
 
 def judged(error: Exception, folder: Path) -> Verdict:
@@ -44,16 +42,6 @@ def judged(error: Exception, folder: Path) -> Verdict:
 )
 def test_what_an_attempt_raises_is_judged(error, outcome, tmp_path):
     assert judged(error, tmp_path).outcome is outcome
-
-
-def test_the_table_has_a_row_for_every_family():
-    tally = Tally(Family("a", "a fault", 3, lambda *_: Verdict(Outcome.REFUSED)))
-    tally.counts.update([Outcome.REFUSED, Outcome.REFUSED, Outcome.RAW])
-    skipped = Tally(tally.family, skipped="only root can")
-    lines = table([tally, skipped]).splitlines()
-    assert lines[2] == "| a fault | 3 | 0 | 0 | 2 | 0 | 0 | 1 | 0 s |" and "only root can" in lines[3]
-    assert len({line.count("|") for line in lines}) == 1
-    assert tally.defects == 1
 
 
 @pytest.mark.parametrize(
@@ -84,26 +72,6 @@ def test_damage_changes_a_file_as_it_says(tmp_path):
             assert content.startswith(after) and len(after) < len(content)
 
 
-def test_a_process_ends_with_its_status_or_signal(tmp_path):
-    assert Forked(lambda: 3, tmp_path / "log").wait() == 3
-    assert Forked(lambda: sys.exit(4), tmp_path / "log").wait() == 4
-    assert Forked(lambda: [][0], tmp_path / "log").wait() == 1
-    assert "IndexError" in (tmp_path / "log").read_text()
-    sleeping = Forked(lambda: time.sleep(60), tmp_path / "log")
-    assert sleeping.poll() is None
-    sleeping.kill()
-    assert sleeping.returncode == -9
-
-
-def test_nothing_lives_after_an_attempt(tmp_path):
-    forked = Forked(lambda: time.sleep(60), tmp_path / "log")
-    command = [sys.executable, "-c", "import time; time.sleep(60)", "fedcore", str(tmp_path / "runs.db")]
-    with subprocess.Popen(command) as other:
-        end_all(tmp_path)
-        assert other.wait(10) == -9
-    assert forked.returncode == -9 and not LIVING
-
-
 def test_a_connection_elsewhere_is_recorded(tmp_path):
     def ask() -> None:
         record(tmp_path / "outside.log")
@@ -114,11 +82,6 @@ def test_a_connection_elsewhere_is_recorded(tmp_path):
 
     assert Forked(ask, tmp_path / "log").wait() == 0
     assert (tmp_path / "outside.log").read_text().splitlines() == ["socket.connect 192.0.2.1"]
-
-
-def test_unknown_families_are_refused():
-    with pytest.raises(typer.BadParameter, match=r"no-such-family; there are kill, "):
-        main(["no-such-family"])
 
 
 @pytest.mark.parametrize("kind", ["lost", "misdirected", "swapped", "half-old"])
@@ -164,13 +127,6 @@ def test_a_terminal_shows_what_is_written_to_it(tmp_path, monkeypatch):
     lines = shown_in_a_terminal(["\n".join(PAYLOADS)], tmp_path / "log").split("\r\n")
     assert len(lines) == len(PAYLOADS)
     assert [line for line in lines if not FORBIDDEN.search(line) and not ESCAPE.search(line)] == []
-
-
-def test_one_attempt_of_a_campaign(tmp_path):
-    """The slow tests make more, of every family, most of which need a trained run."""
-    done = campaign(["caches"], 0.01, tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "loaded again | 2 | 0 | 2 |" in done.stdout, "both were noticed and mended"
 
 
 def campaign(names: Sequence[str], repeat: float, keep: Path) -> subprocess.CompletedProcess[str]:
