@@ -18,7 +18,7 @@ from fedcore.store import Recorder, Store
 from tests.support import fill
 from tests.support.exported import exported as as_file
 
-settings.register_profile("inputs", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("inputs", max_examples=25, deadline=None, derandomize=True, print_blob=True)
 BOUNDED = settings(
     settings.get_profile("inputs"), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -228,7 +228,7 @@ def changed_and_carried_on(data: st.DataObject, content: dict[str, Any], folder:
     return carried_on(folder / "first.db", file)
 
 
-@settings(BOUNDED, max_examples=40)
+@BOUNDED
 @given(st.data())
 def test_a_changed_json_file_is_refused_or_comes_over_equal(exported, tmp_path, data):
     found = changed_and_carried_on(data, exported, tmp_path)
@@ -277,7 +277,7 @@ cells = st.sampled_from(
 ) | st.text(max_size=8)
 
 
-@settings(BOUNDED, max_examples=40)
+@BOUNDED
 @given(st.lists(st.lists(cells, min_size=5, max_size=9), min_size=1, max_size=4))
 def test_csv_files_are_refused_or_can_be_exported(tmp_path, rows):
     out = io.StringIO()

@@ -39,7 +39,7 @@ def zero_shot(name, data):
     ("name", "data"),
     [
         ("mini-vit", "rotated-digits"),
-        ("mini-rn", "shapes"),
+        pytest.param("mini-rn", "shapes", marks=pytest.mark.slow),
         pytest.param("mini-vit", "shapes", marks=pytest.mark.slow),
         pytest.param("mini-rn", "rotated-digits", marks=pytest.mark.slow),
     ],

@@ -40,6 +40,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("artifacts")
 
 
+@pytest.mark.slow
 def test_fedot_beats_zero_shot_by_twenty_points(artifacts, tmp_path):
     who, plain = trained("zero-shot", artifacts, tmp_path / "zero-shot")
     started, rounds = trained("fedot", artifacts, tmp_path / "once")

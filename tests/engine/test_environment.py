@@ -221,7 +221,13 @@ def rewrite(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("happens", "said"),
-    [(flip, "its bytes are not those that were written"), (rewrite, "replaced"), (Path.unlink, "deleted")],
+    [
+        (flip, "its bytes are not those that were written"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((rewrite, "replaced"), (Path.unlink, "deleted"))
+        ),
+    ],
 )
 def test_an_encoding_that_changes_while_a_run_trains_gives_no_round(trained, places, happens, said):
     run, rounds = three_rounds(), []

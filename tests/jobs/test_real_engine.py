@@ -47,6 +47,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]
     return rows
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, expected, monkeypatch):
     """The first job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
     monkeypatch.setenv("FEDLENS_THREADS", "1")

@@ -57,7 +57,8 @@ def backbone(dtype: torch.dtype = torch.float64):
 def federation(name: str, dtype: torch.dtype = torch.float64, **options: object) -> Federation:
     cls = registry.get(name)
     config = registry.build_config(name, SMALL.get(name, {}))
-    return tiny.tiny_federation(backbone(dtype), cls.reads(config, backbone(dtype).spec), **options)
+    reads = cls.reads(config, backbone(dtype).spec)
+    return tiny.tiny_federation(backbone(dtype), reads, **{"samples": (6, 3, 4), **options})
 
 
 def trained(name: str, held: Federation, **options: object):

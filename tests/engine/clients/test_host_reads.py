@@ -56,8 +56,8 @@ def traffic(name: str, federation, backbone) -> tuple[list[dict[str, int]], int]
     return noted[1:], launches[2] - launches[1]
 
 
-QUICK = ("fedot", "fedavg-lora", "feddeap", "plot", "fedavg-vision")
-"""A matrix, adapters of the image tower, prompts with several losses, and two that read in their steps."""
+QUICK = ("fedot", "fedavg-lora", "plot")
+"""A matrix, adapters of the image tower, and prompts that read in their steps."""
 
 
 @pytest.mark.parametrize(

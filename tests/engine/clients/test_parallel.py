@@ -81,8 +81,15 @@ def rows(loop: Loop) -> list[object]:
     return found
 
 
+QUICK = {("fedot", "fresh"), ("fedalign", "fresh"), ("feddeap", "kept")}
+
+
 @pytest.mark.parametrize(
-    ("name", "kept"), [*((name, "fresh") for name in (*FOUR, "promptfl")), ("feddeap", "kept")]
+    ("name", "kept"),
+    [
+        pytest.param(name, kept, marks=() if (name, kept) in QUICK else pytest.mark.slow)
+        for name, kept in [*((name, "fresh") for name in (*FOUR, "promptfl")), ("feddeap", "kept")]
+    ],
 )
 def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, kept):
     expected = new_loop(name, optimiser_state=kept)
@@ -199,7 +206,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("parent", ["is killed", "is interrupted", "stops"])
+@pytest.mark.parametrize(
+    "parent",
+    ["is killed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("is interrupted", "stops"))],
+)
 def test_a_process_ends_with_its_parent_and_not_by_the_keyboard(tmp_path, parent):
     script, child = tmp_path / "parent.py", tmp_path / "child"
     script.write_text(PARENT)

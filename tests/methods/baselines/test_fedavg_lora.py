@@ -11,10 +11,11 @@ from tests.support.tiny import drawn_backbone, run_rounds, tiny_federation
 
 SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
 NEAR = {"atol": 1e-6, "rtol": 0}
+SAMPLES = (6, 3, 4)
 
 
 def federation_of(backbone, **options):
-    return tiny_federation(backbone, "layer:1", **options)  # layer 2 of 12 is layer 1 of 4
+    return tiny_federation(backbone, "layer:1", **{"samples": SAMPLES, **options})  # layer 2 of 12 is 1 of 4
 
 
 def class_texts(problem) -> torch.Tensor:
@@ -54,7 +55,7 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
     def optimiser(values):
         return fedalign.optimiser(method.config.optimiser, values, method.config.lr)
 
-    weights = [9.0, 5.0, 7.0] if method.config.weighting == "samples" else [1.0] * 3
+    weights = SAMPLES if method.config.weighting == "samples" else [1.0] * 3
     batches = engine_batches(federation, method, 2)
     expected = fedavg.run(loss, first, *samples(federation), batches, optimiser, weights)[0]
     state = run_rounds(method, federation, 2).state
@@ -77,7 +78,7 @@ def test_without_rounds_it_predicts_as_zero_shot():
     torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
 
 
-WEIGHTS = [9 / 21, 5 / 21, 7 / 21]
+WEIGHTS = [n / sum(SAMPLES) for n in SAMPLES]
 
 
 def weighted(values) -> torch.Tensor:
@@ -211,7 +212,7 @@ def test_fair_and_hetero_agree_with_the_naive_implementation(aggregation):
         for layer in range(3):
             for projection in range(3):
                 at = layer, projection
-                shares = [float(p[at].norm()) for p in products] if aggregation == "hetero" else [9, 5, 7]
+                shares = [float(p[at].norm()) for p in products] if aggregation == "hetero" else SAMPLES
                 for share, product, (own_a, own_b) in zip(shares, products, sent, strict=True):
                     target[at] += share / sum(shares) * product[at]
                     a[at] += share / sum(shares) * own_a[at]

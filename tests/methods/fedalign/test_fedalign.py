@@ -70,16 +70,20 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
     "options",
     [
         {},
-        {
-            "average": "product", "orthogonality_norm": "mean_squares", "weighting": "uniform",
-            "boundary_layer": 12},
+        pytest.param(
+            {
+                "average": "product", "orthogonality_norm": "mean_squares", "weighting": "uniform",
+                "boundary_layer": 12},
+            marks=pytest.mark.slow),
         {"optimiser": "sgd", "average": "factors", "local_epochs": 2, "lr": 0.1},
         {
             "similarity": "euclidean", "euclidean": "negated", "reduce": "mean", "renormalise": False,
             "scale": "clip", "boundary_layer": 2},
-        {"similarity": "euclidean", "server_epochs": 2, "orthogonality_norm": "spectral"},
+        pytest.param(
+            {"similarity": "euclidean", "server_epochs": 2, "orthogonality_norm": "spectral"},
+            marks=pytest.mark.slow),
         {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
-        {"trainable": "table4"},
+        pytest.param({"trainable": "table4"}, marks=pytest.mark.slow),
         {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003}],
     ids=[
         "paper", "cut-mean-of-squares-mean", "sgd-factors", "euclidean-all-attention",
@@ -87,7 +91,7 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
 )  # fmt: skip
 def test_agrees_with_the_naive_implementation(options):
     table4 = options.get("trainable") == "table4"
-    federation = federation_of(drawn_backbone(), options.get("trainable", "attention"))
+    federation = federation_of(drawn_backbone(), options.get("trainable", "attention"), samples=(6, 3, 4))
     method = build("fedalign", federation, **{**SMALL, **options})
     first = method.init(federation.problem.generator)
     world = run_oracle(federation, method, 2)

@@ -19,7 +19,7 @@ NEAR = {"atol": 1e-9, "rtol": 0}
 )
 def test_without_an_alignment_is_with_its_weight_zero(switch, weight, left):
     """The weighted form agrees with the oracle; both prompts and the other network go the same way."""
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     off, zero, full = (
         run_rounds(build("feddeap", federation, **SMALL, **options), federation, 2).state
         for options in ({switch: False}, {weight: 0.0}, {})
@@ -33,7 +33,7 @@ def test_without_an_alignment_is_with_its_weight_zero(switch, weight, left):
 
 @pytest.mark.parametrize("personal", [True, False], ids=["personal-prompt", "baseline"])
 def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(personal):
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     problem = federation.problem
     off = {"semantic_alignment": False, "domain_alignment": False, "personal_prompt": personal}
     method = build("feddeap", federation, **SMALL, **off)
@@ -83,7 +83,7 @@ def test_without_alignments_both_prompts_hear_the_cross_entropy_alone(personal):
     ],
 )
 def test_ablations_neither_train_nor_send_what_they_leave_out(off, trained, terms):
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     loop = run_rounds(build("feddeap", federation, **SMALL, **dict.fromkeys(off, False)), federation, 1)
     assert {name.rsplit("_", 1)[0] if name != "p_s" else name for name in loop.state.shared} == trained
     assert set(loop.state.local) == {"p_d"}

@@ -63,7 +63,7 @@ def run_oracle(federation, method, rounds, domains) -> oracle.World:
     ids=["paper", "client-etf", "weights-longer-domain-prompt", "shorter-domain-prompt"],
 )  # fmt: skip
 def test_agrees_with_the_naive_implementation(options, domains):
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     problem = federation.problem
     method = build("feddeap", federation, **{**SMALL, **options})
     first = method.init(problem.generator)

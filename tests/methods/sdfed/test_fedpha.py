@@ -21,7 +21,7 @@ def projected(g_c: torch.Tensor, g_s: torch.Tensor, cut: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("gradient", ["on", "off"])
 def test_agrees_with_the_naive_implementation(gradient):
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     problem, backbone = federation.problem, federation.problem.backbone
     model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
     method = build("fedpha", federation, **SETTINGS, projector_gradient=gradient)

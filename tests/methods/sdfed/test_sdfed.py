@@ -68,7 +68,7 @@ def naive_scores(federation, prompt):
     ids=lambda config: "-".join(map(str, config.values())) or "paper",
 )
 def test_agrees_with_the_naive_implementation(config):
-    federation = tiny_federation()
+    federation = tiny_federation(samples=(6, 3, 4))
     method = build("sdfed", federation, **FAST, **config)
     g_s, own = naive(federation, method, 2)
     first = method.init(federation.problem.generator)

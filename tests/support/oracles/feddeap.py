@@ -1,4 +1,4 @@
-"""FedDEAP the naive way: open_clip's own text tower one class at a time, torch.nn networks.
+"""FedDEAP the naive way: open_clip's own text tower and torch.nn networks.
 
 The equations as printed, loops over clients and samples. Nothing here imports FedLens.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tests.support.oracles.promptfl import Batches, mean_loss, scores, text_feature, weighted
+from tests.support.oracles.promptfl import Batches, mean_loss, scores, text_features, weighted
 
 
 @dataclass
@@ -45,14 +45,11 @@ def texts(
     model, tokenizer, classes, p_s: Tensor, p_d: Tensor | None, mean: Tensor | None, length: int = 0
 ) -> Tensor:
     """T(E_k) of every class (Eq. 5, 6); without p_d ``length`` times the mean itself, without both p_s."""
-    found = []
-    for k, name in enumerate(classes):
-        context = p_s[k]
-        if mean is not None:
-            rows = [mean * vector for vector in p_d[k]] if p_d is not None else [mean] * length
-            context = torch.cat([context, torch.stack(rows)])
-        found.append(text_feature(model, tokenizer, context, f"a photo of a {name}"))
-    return torch.stack(found)
+    contexts = list(p_s)
+    if mean is not None:
+        rows = [[mean * v for v in own] for own in p_d] if p_d is not None else [[mean] * length] * len(p_s)
+        contexts = [torch.cat([own, torch.stack(more)]) for own, more in zip(p_s, rows, strict=True)]
+    return text_features(model, tokenizer, torch.stack(contexts), [f"a photo of a {n}" for n in classes])
 
 
 def transformed(net, h: Tensor, normalise: bool) -> Tensor:
@@ -107,7 +104,7 @@ def raw_texts(model, tokenizer, classes, p_s: Tensor, p_d: Tensor, mean: Tensor)
 
     def watch(ids: Tensor, *args: object, **kwargs: object) -> Tensor:
         out = original(ids, *args, **kwargs)
-        lengths.append(out[0].norm())
+        lengths.append(torch.stack([text.norm() for text in out]))
         return out
 
     model.encode_text = watch
@@ -115,7 +112,7 @@ def raw_texts(model, tokenizer, classes, p_s: Tensor, p_d: Tensor, mean: Tensor)
         unit = texts(model, tokenizer, classes, p_s, p_d, mean)
     finally:
         del model.encode_text
-    return unit * torch.stack(lengths)[:, None]
+    return unit * lengths[0][:, None]
 
 
 def run(

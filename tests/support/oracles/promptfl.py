@@ -1,7 +1,9 @@
-"""PromptFL the naive way: open_clip's own text tower, one sequence at a time; loops over clients and samples.
+"""PromptFL the naive way: open_clip's own text tower on padded sequences; loops over clients and samples.
 
 Also the small tools that the other prompt oracles share. Nothing here imports FedLens.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,37 +12,31 @@ Batches = list[list[list[list[int]]]]
 """batches[round][client][step] -> the positions of the client's samples in that step."""
 
 
-def text_feature(model: torch.nn.Module, tokenizer, context: Tensor, name: str) -> Tensor:
-    """Normalised feature of [SOS] context name . [EOT]. Shape: context (L, m) -> (d,)."""
-    ids = tokenizer([f"{name}."])[0]
-    words = ids[1 : int(ids.argmax()) + 1]  # up to [EOT]
-    length, room = context.shape[0], model.context_length
-    sequence = torch.zeros(room, dtype=torch.int64)
-    sequence[0] = ids[0]
-    sequence[1 : length + 1] = 1  # any token: its embedding is replaced
-    sequence[length + 1 : length + 1 + len(words)] = words
+def text_features(model: torch.nn.Module, tokenizer, context: Tensor, classes: Sequence[str]) -> Tensor:
+    """Normalised features of [SOS] context name . [EOT]. Shape: context (L, m), or (K, L, m) -> (K, d)."""
+    contexts = context.expand(len(classes), *context.shape[-2:])
+    after = 1 + contexts.shape[1]
+    sequences = torch.ones(len(classes), model.context_length, dtype=torch.int64)  # any token: it is replaced
+    for sequence, ids in zip(sequences, tokenizer([f"{name}." for name in classes]), strict=True):
+        words = ids[1 : int(ids.argmax()) + 1]  # up to [EOT]
+        sequence[0] = ids[0]
+        sequence[after:] = 0
+        sequence[after : after + len(words)] = words
 
     def put_context(module: torch.nn.Module, arguments: tuple, embedded: Tensor) -> Tensor:
-        return torch.cat([embedded[:, :1], context[None], embedded[:, length + 1 :]], dim=1)
+        return torch.cat([embedded[:, :1], contexts, embedded[:, after:]], dim=1)
 
     hook = model.token_embedding.register_forward_hook(put_context)
     try:
-        feature = model.encode_text(sequence[None])[0]
+        features = model.encode_text(sequences)
     finally:
         hook.remove()
-    return feature / feature.norm()
-
-
-def text_features(model: torch.nn.Module, tokenizer, context: Tensor, classes: tuple[str, ...]) -> Tensor:
-    """Shape: context (L, m), or (K, L, m) with one of each class -> (K, d)."""
-    contexts = context if context.dim() == 3 else [context] * len(classes)
-    pairs = zip(contexts, classes, strict=True)
-    return torch.stack([text_feature(model, tokenizer, own, name) for own, name in pairs])
+    return torch.stack([feature / feature.norm() for feature in features])
 
 
 def scores(text: Tensor, x: Tensor, scale: float) -> Tensor:
     """scale * cosine of one image with every class. Shape: text (K, d), x (d,) -> (K,)."""
-    return torch.stack([scale * (t @ x) / (t.norm() * x.norm()) for t in text])
+    return scale * (text @ x) / (text.square().sum(1).sqrt() * x.norm())
 
 
 def mean_loss(text: Tensor, xs: Tensor, labels: Tensor, scale: float) -> Tensor:
