@@ -28,6 +28,7 @@ def named_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_visitor_enters_with_the_token_and_is_known_afterwards(
     named_server: Server, new_page: NewPage
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_bundle_opens_without_fedlens(made: Made) -> None:
     assert made.content == repacked(made.content, lambda files: None), "equal content gives equal bytes"
 
 
+@pytest.mark.slow
 def test_the_check_needs_no_torch(made: Made, tmp_path: Path) -> None:
     file = tmp_path / "a.zip"
     file.write_bytes(made.content)

@@ -101,6 +101,7 @@ def test_the_account_itself_need_not_log_in(server: Server) -> None:
     assert connection.getresponse().status == 200
 
 
+@pytest.mark.slow
 def test_the_app_starts_without_the_internal_functions_of_a_login_that_nobody_configured(
     tmp_path: Path,
 ) -> None:

@@ -121,10 +121,8 @@ def test_both_halves_have_curves(store: Store):
     assert both["promptfl"][1] == pytest.approx(float(100 * hm(Fraction(3, 4), Fraction(21, 40))))
 
 
-def test_runs_on_all_classes_have_none_of_it(tmp_path: Path):
-    db = tmp_path / "runs.db"
-    fill.done(db)
-    metrics = compare(Store(db), [1]).metrics
+def test_runs_on_all_classes_have_none_of_it(filled: Path):
+    metrics = compare(Store(filled), [1]).metrics
     assert "whole" in metrics and not {"base", "new", "harmonic", "new_gain", "own_new"} & set(metrics)
 
 

@@ -119,7 +119,7 @@ def test_only_runs_that_were_trained_here_are_precedents(
     monkeypatch.setattr(forecast, "NEWEST", 20)
     own = forecast.precedents(filled)
     theirs = tmp_path / "theirs.db"
-    fill.done(theirs)
+    fill.done(theirs, fill.an_experiment(methods=("zero-shot",), seeds=(1,)))
     with closing(sqlite3.connect(theirs)) as connection, connection:  # 21 runs of 1 s with 10 TB
         connection.execute("UPDATE runs SET started_at=finished_at-1, peak_memory=10000000000000")
         (columns,) = connection.execute(

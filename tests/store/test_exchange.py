@@ -54,7 +54,7 @@ def contents(db: Path, experiment: int) -> dict[str, list[tuple]]:
 
 def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
     ours = tmp_path / "ours.db"
-    fill.done(ours)  # so that ids differ
+    fill.done(ours, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))  # so that ids differ
     merged = Store(ours).imports.json(file)
     assert merged.added == (NAME, "In the middle of things") and merged.present == ()
     for number in (1, 2):

@@ -88,9 +88,8 @@ def a_round(
             distance = (
                 0.0 if model.kind == "global" else abs((test_set.code - 1) % count - (model.code - 1)) / count
             )
-            share = float(
-                np.clip(grown + 0.06 * (distance == 0) - 0.4 * distance + rng.normal(0, 0.02), 0.02, 0.99)
-            )
+            level = grown + 0.06 * (distance == 0) - 0.4 * distance + rng.normal(0, 0.02)
+            share = float(min(max(level, 0.02), 0.99))
             correct, loss = round(share * TOTAL), float(-np.log(share))
             cells.append(cell(model.code, test_set.code, correct, TOTAL, loss))
             if test_set.code == model.code or (model.kind == "global" and test_set.kind == "client"):

@@ -70,7 +70,7 @@ def test_agrees_with_the_naive_implementation(name, options, mu):
 
 def test_without_rounds_it_predicts_as_zero_shot():
     backbone = drawn_backbone()
-    federation, plain = federation_of(backbone), tiny_federation(backbone)
+    federation, plain = federation_of(backbone), tiny_federation(backbone, samples=SAMPLES)
     zero = build("zero-shot", plain)
     expected = global_logits(zero, zero.init(plain.problem.generator), plain)
     method = build("fedavg-lora", federation, **SMALL, scale=backbone.logit_scale)
@@ -328,7 +328,7 @@ def test_clients_with_ranks_of_their_own_send_and_receive_as_many_rows():
 
 def test_what_no_participant_of_a_round_has_stays_with_the_server():
     """One of three clients a round: rows that it has not would otherwise be 0 in A and in B for good."""
-    federation = federation_of(drawn_backbone())
+    federation = federation_of(drawn_backbone(), samples=(9, 5, 7))  # two steps each: A moves after B
     method = build("fedavg-lora", federation, **SMALL, aggregation="hetero")
     first = method.init(federation.problem.generator)
     ranks, moved = first.local["rank"][:, 0].tolist(), []
