@@ -224,19 +224,19 @@ class TextTower:
         clients, width_p, _ = prefix.shape
         steps = suffix.shape[2]
         if lengths is None:
-            lengths = torch.full((clients,), width_p, device=prefix.device)
+            lengths = torch.full((1,), width_p, device=prefix.device)
         position = self.model.positional_embedding if positions is None else positions
         places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(
             max=self.context_length - 1
         )
         p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
-        masks = self._masks(lengths, width_p, steps, p.dtype)
+        mask = self._mask(lengths, width_p, steps, p.dtype)
         s = packing.pack(s) if packing else s
         for layer in range(len(self.blocks)):
             if deep is not None and 0 < layer <= deep.shape[1]:
                 p = torch.cat([p[:, :, :1], deep[:, layer - 1, None]], 2)
-            p, s = self._layer(layer, p, s, eot, masks, lora, packing)
+            p, s = self._layer(layer, p, s, eot, mask, lora, packing)
         return self._pool(s)
 
     def activations(self, prefix: Tensor, suffix: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -247,10 +247,10 @@ class TextTower:
         length, steps = prefix.shape[1], suffix.shape[2]
         positions = self.model.positional_embedding
         p, s = (prefix + positions[:length])[:, None], suffix + positions[length : length + steps]
-        masks = self._masks(torch.full((1,), length, device=p.device), length, steps, p.dtype)
+        mask = self._mask(torch.full((1,), length, device=p.device), length, steps, p.dtype)
         eot = torch.zeros(suffix.shape[1], dtype=torch.int64, device=p.device)  # read by the last layer only
         for layer in range(start):
-            p, s = self._layer(layer, p, s, eot, masks)
+            p, s = self._layer(layer, p, s, eot, mask)
         return p, s
 
     def tail(
@@ -269,10 +269,10 @@ class TextTower:
         """
         p, s = entered
         length, steps = p.shape[2], s.shape[2]
-        masks = self._masks(torch.full((1,), length, device=p.device), length, steps, p.dtype)
+        mask = self._mask(torch.full((1,), length, device=p.device), length, steps, p.dtype)
         s = packing.pack(s) if packing else s
         for layer in range(start, len(self.blocks)):
-            p, s = self._layer(layer, p, s, eot, masks, packing=packing, adapters=adapters)
+            p, s = self._layer(layer, p, s, eot, mask, packing=packing, adapters=adapters)
         return self._pool(s)
 
     def _layer(
@@ -281,7 +281,7 @@ class TextTower:
         p: Tensor,
         s: Tensor,
         eot: Tensor,
-        masks: tuple[Tensor, Tensor],
+        mask: Tensor,
         lora: Lora | None = None,
         packing: Packing | None = None,
         adapters: Adapters | None = None,
@@ -297,14 +297,15 @@ class TextTower:
         if layer == len(self.blocks) - 1:  # only [EOT] is pooled
             s = packing.unpack(s) if packing else s
             qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
-            masks, packing = (masks[0], masks[1][eot][:, None]), None
+            mask, packing = mask[:, :, 0, eot, None], None
             normalised_s = s if adapters is None else block.ln_1(s)
         else:
             q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
             within = _attention(q, k, v, causal=True)
             p = _finish(block, p, within.transpose(1, 2)[:, None])
             p = p if adapters is None else p + adapters.delta(layer, normalised_p)
-        attended = _attend(qs, (kp, vp), (ks, vs), masks)
+        attend = _attend if qs.device.type == "cpu" else _attend_at_once
+        attended = attend(qs, (kp, vp), (ks, vs), mask)
         s = _finish(block, s, packing.pack(attended) if packing else attended)
         return p, s if adapters is None else s + adapters.delta(layer, normalised_s)
 
@@ -317,19 +318,16 @@ class TextTower:
         return projection(pooled) if isinstance(projection, torch.nn.Linear) else pooled @ projection
 
     @staticmethod
-    def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return additive masks of prefix rows beyond a client's length, and of later suffix tokens.
+    def _mask(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> Tensor:
+        """Return an additive mask of prefix rows beyond a client's length, and of later suffix tokens.
 
-        Shape: -> (clients, 1, 1, 1, P), (steps, steps).
+        Shape: lengths (clients or 1,) -> (clients or 1, 1, 1, steps, P + steps).
         """
-        low = torch.finfo(dtype).min
         beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]
         later = torch.ones(steps, steps, device=lengths.device, dtype=torch.bool).triu(1)
+        hidden = torch.cat([beyond[:, None].expand(-1, steps, -1), later.expand(len(lengths), -1, -1)], -1)
         zero = torch.zeros((), dtype=dtype, device=lengths.device)
-        return (
-            torch.where(beyond, low, zero)[:, None, None, None],
-            torch.where(later, low, zero),
-        )
+        return torch.where(hidden, torch.finfo(dtype).min, zero)[:, None, None]
 
 
 class Packing:
@@ -362,25 +360,45 @@ class Packing:
         return x[:, 0].index_select(1, self._place).unflatten(1, self.sizes)
 
 
-def _attend(
-    q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
-) -> Tensor:
+def _attend(q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
     """Attend from suffix tokens to their client's prefix and to the earlier tokens of the same class.
 
     The prefix has one k and v per client instead of one per class: scores of both parts are computed apart
     and share one softmax, which is exactly the attention over the whole sequence.
 
     Shape: q (clients, classes, S or 1, heads, w), prefix k, v (clients, 1, P, heads, w),
-    suffix k, v (clients, classes, S, heads, w) -> like q.
+    suffix k, v (clients, classes, S, heads, w), mask (clients or 1, 1, classes or 1, S or 1, P + S)
+    -> like q.
     """
     scale = q.shape[-1] ** -0.5
     q = (q * scale).permute(0, 3, 1, 2, 4)  # (clients, heads, classes, S, w)
     kp, vp = (t[:, 0].transpose(1, 2) for t in prefix)  # (clients, heads, P, w)
     ks, vs = (t.permute(0, 3, 1, 2, 4) for t in suffix)
     flat = q.flatten(2, 3)
-    over_prefix = (flat @ kp.transpose(-1, -2)).unflatten(2, q.shape[2:4]) + masks[0]
-    over_suffix = q @ ks.transpose(-1, -2) + masks[1]
+    over_prefix = (flat @ kp.transpose(-1, -2)).unflatten(2, q.shape[2:4]) + mask[..., : kp.shape[-2]]
+    over_suffix = q @ ks.transpose(-1, -2) + mask[..., kp.shape[-2] :]
     weights = torch.cat([over_prefix, over_suffix], dim=-1).softmax(-1)
     to_prefix, to_suffix = weights.split([kp.shape[-2], ks.shape[-2]], dim=-1)
     mixed = (to_prefix.flatten(2, 3) @ vp).unflatten(2, q.shape[2:4]) + to_suffix @ vs
     return mixed.permute(0, 2, 3, 1, 4)
+
+
+def _attend_at_once(
+    q: Tensor, prefix: tuple[Tensor, Tensor], suffix: tuple[Tensor, Tensor], mask: Tensor
+) -> Tensor:
+    """Return ``_attend`` with torch's own attention, which is one kernel of a GPU where that has 14.
+
+    A GPU waits for the launches of kernels this small. Every class gets a copy of its client's prefix.
+
+    Shape: as of ``_attend``.
+    """
+    clients, classes = q.shape[:2]
+    pairs = zip(prefix, suffix, strict=True)
+    k, v = (torch.cat([p.expand(-1, classes, -1, -1, -1), s], 2) for p, s in pairs)
+    if mask.shape[0] == mask.shape[2] == 1:
+        mask = mask[0, 0, 0]
+    else:
+        mask = mask[:, 0].expand(clients, classes, -1, -1).flatten(0, 1)[:, None]
+    q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
+    attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return attended.transpose(1, 2).unflatten(0, (clients, classes))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedcore.clip import prompts
+from fedcore.clip import prompts, towers
 from fedcore.clip.adapters import Lora, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
 from fedcore.clip.towers import TextTower, resnet_regions
@@ -215,6 +215,27 @@ def test_clients_have_their_own_lora():
     for c in range(2):
         alone = backbone.image.tail(hidden[c : c + 1], 2, Lora(a[c : c + 1], b[c : c + 1], 0.5, 2))
         torch.testing.assert_close(both[c : c + 1], alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 6])])
+def test_attention_at_once_as_on_a_gpu_equals_attention_in_parts(monkeypatch, lengths):
+    text, classes, dtype = tiny_backbone(text_layers=2).text, 4, torch.float64
+    draw = torch_generator(0, "attention")
+    prefix = torch.randn(2, 6, 16, dtype=dtype, generator=draw).requires_grad_()
+    suffix = torch.randn(1, classes, 5, 16, dtype=dtype, generator=draw)
+    eot = torch.tensor([4, 2, 1, 3])
+    found, seen, attend = [], [], towers._attend
+    for way in (attend, towers._attend_at_once):
+        monkeypatch.setattr(towers, "_attend", lambda *given, way=way: seen.append(way) or way(*given))
+        for packing in (None, towers.Packing(eot, 5)):
+            seen.clear()
+            features = text.encode(prefix, suffix, eot, lengths, packing=packing)
+            (gradient,) = torch.autograd.grad(features.square().sum(), prefix)
+            assert seen == [way] * 2
+            found.append((features, gradient))
+    for ours in found[1:]:
+        torch.testing.assert_close(ours, found[0], rtol=0, atol=1e-12)
+    assert found[0][1][:, 2].abs().min() > 0 and (lengths is None or not found[0][1][0, 3:].any())
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.3])

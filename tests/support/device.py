@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -113,13 +114,18 @@ class CountingDevice(TorchDispatchMode):
 
 
 class _FromLists(TorchFunctionMode):
-    """Lets ``torch.tensor`` make its tensor here and copy it, as it does for a GPU."""
+    """Lets ``torch.tensor`` make its tensor here and copy it, and attention be one operation."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is torch.tensor and kwargs.get("device") == DEVICE:
             del kwargs["device"]
             return func(*args, **kwargs).to(DEVICE)
+        if func is functional.scaled_dot_product_attention and isinstance(args[0], OnDevice):
+            mask, causal = kwargs.get("attn_mask"), kwargs.get("is_causal", False)
+            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                *args, 0.0, causal, attn_mask=mask
+            )[0]
         return func(*args, **kwargs)
 
 

@@ -24,12 +24,12 @@ IN_STEPS = {
 """Methods whose steps have to read something, and what."""
 
 LAUNCHES = {
-    "fedalign": 311, "feddeap": 893, "fedot": 72, "sdfed": 383, "clip-adapter": 76, "clip-fc": 40,
-    "cocoop": 311, "coop": 252, "dp-fpl": 294, "facmic": 307, "fedakt": 138, "fedapt": 264,
-    "fedavg-lora": 228, "fedavg-vision": 810, "fedclip": 191, "fedgh": 40, "fedmaple": 446, "fedmgp": 501,
-    "fedotp": 1689, "fedpgp": 318, "fedpha": 402, "fedprox-lora": 241, "fedtpg": 485, "ivlp": 428,
-    "kgcoop": 289, "pfedmma": 272, "pfedmoap": 252, "plot": 481, "proda": 1047, "prograd": 399,
-    "promptfl": 252, "promptfolio": 482, "promptsrc": 608, "taskres": 74, "tip-adapter-f": 70, "vpt": 191,
+    "fedalign": 269, "feddeap": 663, "fedot": 72, "sdfed": 286, "clip-adapter": 76, "clip-fc": 40,
+    "cocoop": 216, "coop": 155, "dp-fpl": 197, "facmic": 307, "fedakt": 138, "fedapt": 179,
+    "fedavg-lora": 186, "fedavg-vision": 810, "fedclip": 191, "fedgh": 40, "fedmaple": 289, "fedmgp": 344,
+    "fedotp": 1592, "fedpgp": 221, "fedpha": 305, "fedprox-lora": 199, "fedtpg": 362, "ivlp": 271,
+    "kgcoop": 192, "pfedmma": 243, "pfedmoap": 155, "plot": 384, "proda": 659, "prograd": 270,
+    "promptfl": 155, "promptfolio": 288, "promptsrc": 413, "taskres": 74, "tip-adapter-f": 70, "vpt": 131,
 }  # fmt: skip
 """Operations of a step on a device, each at least one kernel of a GPU; towers of three and two layers."""
 
