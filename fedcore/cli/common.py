@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
-
 application = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -32,7 +31,6 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 """The command ``fedlens``; each module of this package adds its commands with ``command``."""
-
 Database = Annotated[
     Path | None,
     typer.Option(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_LINES = 40
 """Tables list at most this many clients or classes, and only count the others."""
-
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
 common.application.add_typer(data, name="data")
 

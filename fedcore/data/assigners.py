@@ -14,15 +14,11 @@ from fedcore.seeds import numpy_generator
 Kind = Literal["domain", "iid", "dirichlet", "pathological", "dealt", "natural"]
 Form = Literal["per_class", "per_client"]
 Leftover = Literal["drop", "spread", "even", "last"]
-
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
-
 DEAL_SEED = 2023
 """Seed of the order in which classes are dealt, whatever the run's (FedPGP, pFedMMA, FedMGP)."""
-
 MARKS = (TRAIN, VALIDATION, TEST)
-
 _Value = TypeVar("_Value")
 Cells = dict[tuple[int, int], _Value]
 """(class, split) -> value."""

@@ -72,12 +72,9 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "other": ("file that is not an image", "files that are not images", "ignored"),
 }
 """Kind of finding -> its description for one and for several, and its treatment; the most serious first."""
-
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
-
 MAX_LISTED = 50
 """Maximum of paths (or groups of paths) that a finding lists; it counts all."""
-
 SAMPLES = 6
 """Number of sample images of each domain in a report."""
 

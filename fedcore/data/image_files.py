@@ -30,16 +30,13 @@ from fedcore.progress import Progress, Work, require_slow_work
 
 MAX_PIXELS = 89_478_485
 """Larger images are left out (Pillow's own limit), because a small file can decode to gigabytes."""
-
 THREADS = 8
 """More threads than cores, because they mostly wait for the disk, and Pillow decodes outside the GIL."""
-
 BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, ArithmeticError, LookupError, EOFError, struct.error,
     zlib.error,
 )  # fmt: skip
 """Errors that Pillow's decoders raise on damaged files."""
-
 _ORIENTATION = 0x0112
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -169,7 +166,6 @@ def _read_end(source: Path | bytes, size: int) -> bytes:
 
 MIN_CACHED = 500
 """Results for fewer files than this are not cached, because checking them is quick."""
-
 MAX_UNDEFERRED = 5000
 """Checking more files than this is slow work: 50,000 small ones take 6 s from a warm disk."""
 

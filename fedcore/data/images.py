@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 CLASSES = ASSETS / "classes.json"
 """Class names as in the data sets' folders or label files, in the order of their labels."""
-
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
 

@@ -14,13 +14,10 @@ from fedcore.records.codes import TEST, TRAIN, VALIDATION
 from fedcore.seeds import derive, numpy_generator
 
 Scheme = Literal["60/20/20", "80/20", "official", "swapped", "coop"]
-
 SHARES: dict[str, tuple[float, float, float]] = {"60/20/20": (0.6, 0.2, 0.2), "80/20": (0.8, 0.0, 0.2)}
 """Scheme -> shares of (train, validation, test). Without validation (80/20) the last round is reported."""
-
 SWAPPED = np.array([TEST, TRAIN, TRAIN], dtype=np.int8)
 """Official split -> split under "swapped": FedAlign trains on Flowers-102's large test part."""
-
 Rounding = Literal["per_domain", "per_class"]
 
 

@@ -13,7 +13,6 @@ DEMO = "demo"
 DEMO_TIME = "one to two minutes on two CPU cores"
 """As pages and docs/ say it; docs/embedded.md has the measured CPU-seconds."""
 DEMO_FILE = ASSETS / "demo.toml"
-
 _PLACE = re.compile(r"/(table|figure)(\d+)")
 
 

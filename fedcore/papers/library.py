@@ -48,8 +48,6 @@ SPREADS: dict[SpreadKind, str] = {
 }
 """Kind of a printed +- -> its meaning."""
 Formula = Literal["harmonic mean", "mean of the first and the harmonic mean of the others"]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 _CACHED: list[Callable[[], None]] = []

@@ -33,8 +33,6 @@ _SETTINGS: Any = {
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     "font.family": "DejaVu Sans", "path.sketch": None, "savefig.bbox": None,
 }  # fmt: skip
-
-
 Anchor = Literal["start", "middle", "end"]
 
 

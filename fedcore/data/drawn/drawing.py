@@ -201,7 +201,6 @@ DRAWING_VERSION = 1
 """Part of the data sets' fingerprints: raise it with any change of a pixel."""
 CANVAS = 64  # side of a drawing, pixels
 _OVERSAMPLE = 3  # masks are drawn this much larger and averaged down, for smooth edges
-
 SIZES = {"small": 16.0, "medium": 20.0, "large": 26.0}  # half extent in pixels on a canvas of 64
 PLACES = {
     "in the middle": (0, 0),
@@ -210,7 +209,6 @@ PLACES = {
     "at the top": (0, -1),
     "at the bottom": (0, 1),
 }
-
 Points = np.ndarray  # (corners, 2), x to the right and y down, in units of the half extent
 Part = tuple[Points, int]  # a polygon, and whether it fills (1) or cuts a hole (0)
 

@@ -25,10 +25,8 @@ from fedcore.progress import Progress, Work
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_BYTES = 1_000_000_000_000
 """Maximum unpacked size of an archive, whatever the free space."""
-
 MAX_NESTING = 2
 """Levels of archives within an archive that are unpacked."""
-
 _CHUNK = 1 << 20
 _BROKEN = (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
 

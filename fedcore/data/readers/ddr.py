@@ -33,7 +33,6 @@ _EVERY = 20
 _LABEL_FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
 _MEASUREMENTS = "fedlens-brightness.json"
 """File of the measurements, since measuring 12,522 photographs takes minutes."""
-
 Measurement = tuple[int, float]
 """Resolution (width x height, pixels) and brightness (0 to 255) of a photograph."""
 

@@ -10,10 +10,8 @@ from fedcore.errors import FedLensError
 from fedcore.files import user_path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-
 MAX_DEPTH = 4
 """Levels of folders below the given one that are searched."""
-
 WHOLE_SYSTEMS = ("/", "/proc", "/sys", "/dev")
 """Folders that would take hours to search, or forever."""
 

@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
 COLUMNS = ("image", "label", "domain", "client")
 """The columns that are read; the first two are required."""
-
 _CLIENT_COLUMNS = ("client", "writer")
 """Names by which a column of clients is recognised."""
-
 _BATCH = 64
 """Images held in memory at a time while they are checked."""
-
 MARKERS = ("dataset_dict.json", "state.json")
 """Every folder that ``save_to_disk`` wrote has one of these files."""
 

@@ -23,7 +23,6 @@ from fedcore.records.codes import PARTS
 
 WHOLE = "full"
 """A folder beside the parts that repeats all images, in VLCS' first release."""
-
 NOT_CLASSES = ("BACKGROUND_Google",)
 """Folders beside Caltech-101's classes that are not classes."""
 

@@ -61,7 +61,6 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path]], Listing | ImageSet]] = {
     "coop": label_files.coop,
 }
 """Name in ``Entry.loader`` -> reader(entry, roots) of a data set with one domain."""
-
 CLASS_NAMES: dict[str, Callable[[Entry, Sequence[Path]], tuple[str, ...]]] = {
     "cars": torchvision_sets.car_classes,
     "aircraft": torchvision_sets.aircraft_classes,

@@ -16,7 +16,6 @@ from fedcore.records.codes import PARTS
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
-
 _MAX_LISTED = 5
 """Bad rows that an error message lists; it counts the others."""
 

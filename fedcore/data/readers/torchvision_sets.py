@@ -35,7 +35,6 @@ _CIFAR = {
     "cifar100": ("meta", "fine_label_names", {"train": TRAIN, "test": TEST}),
 }
 """Data set -> file of the class names, its key, and the part that each other file belongs to."""
-
 _CARS = {
     "devkit/cars_train_annos.mat": ("cars_train", TRAIN),
     "cars_test_annos_withlabels.mat": ("cars_test", TEST),

@@ -37,8 +37,6 @@ IN_COUNTS: dict[CellStatus, str] = {
 }
 """Status -> its words after a number above 1, if they differ."""
 MEASURED: tuple[CellStatus, ...] = ("comparable", "with a caveat", "not comparable")
-
-
 Memory: TypeAlias = dict[tuple[PublishedValue, bool, str], Measurement]
 """Cache of measurements by value, whether of rehearsals, and the version of the finished runs."""
 
