@@ -197,13 +197,12 @@ def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
     """Return the images with some classes renamed; those of classes with an empty new name are left out."""
     if not names:
         return images
-    renamed = [names.get(name, name) for name in images.classes]
-    place = np.cumsum([bool(name) for name in renamed]) - 1
-    rows = np.flatnonzero(np.array([bool(name) for name in renamed])[images.labels])
-    part = images.subset(rows)
-    classes = tuple(name for name in renamed if name)
-    content = hashlib.sha256("\0".join([images.fingerprint, *classes]).encode())
-    return replace(part, classes=classes, labels=place[part.labels], fingerprint=content.hexdigest()[:16])
+    renamed = tuple(names.get(name, name) for name in images.classes)
+    classes = tuple(filter(None, renamed))
+    labels = replace(images, classes=renamed).labels_among(classes)
+    rows = np.flatnonzero(labels >= 0)
+    key = hashlib.sha256("\0".join([images.fingerprint, *classes]).encode()).hexdigest()[:16]
+    return replace(images.subset(rows), classes=classes, labels=labels[rows], fingerprint=key)
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:

@@ -200,15 +200,11 @@ class ImageSet:
         """
         if domains == self.domains:
             return self
-        chosen = [self.domains.index(d) for d in domains]
-        rows = np.flatnonzero(np.isin(self.domain, chosen))
-        renumbered = np.full(len(self.domains), -1, dtype=np.int64)
-        renumbered[chosen] = np.arange(len(chosen))
-        content = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode())
-        part = self.subset(rows)
-        return replace(
-            part, domains=domains, domain=renumbered[part.domain], fingerprint=content.hexdigest()[:16]
-        )
+        place = {name: i for i, name in enumerate(domains)}
+        domain = np.array([place.get(name, -1) for name in self.domains])[self.domain]
+        rows = np.flatnonzero(domain >= 0)
+        key = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode()).hexdigest()[:16]
+        return replace(self.subset(rows), domains=domains, domain=domain[rows], fingerprint=key)
 
     def labels_among(self, names: Sequence[str]) -> np.ndarray:
         """Return each sample's label as an index into ``names``, -1 if its class has another name."""

@@ -174,9 +174,7 @@ def csv_text(values: Sequence[PublishedValue]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for v in values:
-        std = "" if v.std is None else repr(v.std)
-        writer.writerow([*(getattr(v, name) for name in COLUMNS[:-2]), repr(v.value), std])
+    writer.writerows([getattr(value, name) for name in COLUMNS] for value in values)
     return file.getvalue()
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedcore.config import Experiment, sweeps
 from fedcore.errors import FedLensError
@@ -111,17 +111,7 @@ def choices(work: str) -> tuple[Choice, ...]:
 def read_choices(paper: Paper) -> tuple[Choice, ...]:
     """Read the ``choices.toml`` of a paper's folder."""
     file = paper.folder / CHOICES_FILE
-    if not file.exists():
-        return ()
-    content = library.read_toml(file, f"a {CHOICES_FILE}")
-    try:
-        found = _Choices(**content).choice
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FedLensError(
-            f"{file}: {place}: {first['msg']}; docs/papers.md has the fields", "choice"
-        ) from error
+    found = library.read_optional(file, _Choices).choice
     texts = [reason.text for reason in read_reasons(paper)]
     for choice in found:
         for start in choice.reasons:

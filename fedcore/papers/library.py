@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
-from fedcore.errors import FedLensError, did_you_mean
+from fedcore.errors import FedLensError, did_you_mean, first_line
 from fedcore.files import ASSETS, read_text
 from fedcore.results.metrics import RULES, Rule
 
@@ -50,6 +50,7 @@ SPREADS: dict[SpreadKind, str] = {
 Formula = Literal["harmonic mean", "mean of the first and the harmonic mean of the others"]
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=BaseModel)
 _CACHED: list[Callable[[], None]] = []
 
 
@@ -271,6 +272,17 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
         raise FedLensError(f"{file}: {error}; mend that line", "folder") from error
     except RecursionError as error:
         raise FedLensError(f"{file}: lists within lists, too many; mend them", "folder") from error
+
+
+def read_optional(file: Path, model: type[M]) -> M:
+    """Read a TOML file of a paper's folder as a model; if the file is missing, the model is empty."""
+    if not file.exists():
+        return model()
+    content = read_toml(file, f"a {file.name}")
+    try:
+        return model(**content)
+    except ValidationError as error:
+        raise FedLensError(f"{file}: {first_line(error)}; docs/papers.md has the fields", "folder") from error
 
 
 def csv_rows(lines: csv.DictReader[str], where: str, field: str) -> Iterator[tuple[str, dict[str, str]]]:

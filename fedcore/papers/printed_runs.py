@@ -122,14 +122,7 @@ def runs(work: str) -> PrintedRuns:
 
 def read_runs(paper: Paper) -> PrintedRuns:
     """Read the ``runs.toml`` of a paper's folder."""
-    file = paper.folder / RUNS_FILE
-    if not file.exists():
-        return PrintedRuns()
-    content = library.read_toml(file, f"a {RUNS_FILE}")
-    try:
-        return PrintedRuns(**content)
-    except ValidationError as error:
-        raise FedLensError(f"{file}: {first_line(error)}; mend it", "folder") from error
+    return library.read_optional(paper.folder / RUNS_FILE, PrintedRuns)
 
 
 def experiments(paper: Paper) -> dict[str, Experiment]:

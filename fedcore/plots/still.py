@@ -142,6 +142,8 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
     for name, axis in axes.items():
         if name.startswith("x"):
             shapes += _frame(axis, axes[f"y{name[1:]}"], layout, theme)
+    points = sum(len(t.get("x", ())) for t in traces if t["type"] == "scatter" and t.get("hovertemplate"))
+    tip_step = max(1, ceil(points / MAX_TIPS))
     for number, trace in enumerate(traces):
         x, y = axes[trace.get("xaxis") or "x"], axes[trace.get("yaxis") or "y"]
         if trace["type"] == "heatmap":
@@ -150,7 +152,7 @@ def still(figure: go.Figure, width: float, theme: Theme | None = None, name: str
         elif trace["type"] == "bar":
             shapes += _bars(trace, x, y, _line_number(traces, number), theme)
         else:
-            shapes += _scatter(trace, x, y, _line_number(traces, number), _tip_step(traces))
+            shapes += _scatter(trace, x, y, _line_number(traces, number), tip_step)
     shapes += [_annotation(a, axes, (left, right), (bottom, top)) for a in layout.get("annotations", ())]
     if bar:
         shapes += _colour_bar(bar, right + 14, top, bottom, theme)
@@ -353,11 +355,6 @@ def _line_number(traces: Sequence[Mapping[str, Any]], number: int) -> int | None
         dict.fromkeys(t.get("legendgroup") or t.get("name") for t in traces if t["type"] != "heatmap")
     )
     return groups.index(group)
-
-
-def _tip_step(traces: Sequence[Mapping[str, Any]]) -> int:
-    points = sum(len(t.get("x", ())) for t in traces if t["type"] == "scatter" and t.get("hovertemplate"))
-    return max(1, ceil(points / MAX_TIPS))
 
 
 def _scatter(trace: Mapping[str, Any], x: Axis, y: Axis, line: int | None, step: int) -> list[Shape]:

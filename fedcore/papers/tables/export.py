@@ -30,29 +30,27 @@ def csv_text(cells: Sequence[TableCell], cost: Callable[[TableCell], float | Non
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for cell in cells:
-        writer.writerow(_line(cell, cost(cell)))
+    writer.writerows(_line(cell, cost(cell)) for cell in cells)
     return file.getvalue()
 
 
 def _line(cell: TableCell, seconds: float | None) -> list[object]:
     value, stat = cell.value, cell.stat
     reasons = [text for _, text in cell.comparability.reasons] or [cell.reason]
-    numbers = ["", "", ""] if stat is None else [stat.mean, "" if stat.std is None else stat.std, stat.n]
+    nothing = [None] * 3
+    numbers = nothing if stat is None else [stat.mean, stat.std, stat.n]
     rehearsed = cell.status == "rehearsed"
     return [
         library.find(value.paper).title,
-        *(getattr(value, name) for name in published.COLUMNS[:-2]),
-        value.value,
-        "" if value.std is None else value.std,
+        *(getattr(value, name) for name in published.COLUMNS),
         value.rule,
-        *(["", "", ""] if rehearsed else numbers),
-        "" if cell.gap is None else cell.gap,
+        *(nothing if rehearsed else numbers),
+        cell.gap,
         cell.status,
         "; ".join(filter(None, reasons)),
-        *(numbers if rehearsed else ["", "", ""]),
+        *(numbers if rehearsed else nothing),
         len(cell.missing),
-        "" if seconds is None or not cell.missing else round(seconds),
+        None if seconds is None or not cell.missing else round(seconds),
         "; ".join(lack.text for lack in cell.lacks),
     ]
 

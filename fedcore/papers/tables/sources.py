@@ -38,27 +38,15 @@ class RunSource:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment that the method belongs to."""
-        return self._made[0]
+        return _made(self)[0]
 
     @property
     def entry(self) -> MethodEntry:
-        """The method as its experiment has it."""
-        return self.experiment.methods[self._place]
-
-    @property
-    def _place(self) -> int:
-        return self.index if self.changes is None else 0
-
-    @property
-    def _made(self) -> tuple[Experiment, list[VariantRun]]:
-        if self.changes is None:
-            return _experiment(self.preset, self.rehearsal)
-        return _reading(self.preset, self.index, self.rehearsal, self.changes)
+        return self.experiment.methods[self._variant.index]
 
     @property
     def _variant(self) -> VariantRun:
-        return self._made[1][self._place]
+        return _made(self)[1]
 
     @property
     def config(self) -> RunConfig:
@@ -102,19 +90,22 @@ def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantR
 
 
 @library.cached
-def _reading(name: str, index: int, rehearsal: bool, changes: Changes) -> tuple[Experiment, list[VariantRun]]:
-    """Return the experiment of one method under one reading, which reproduces nothing as the preset does."""
-    preset = published()[name]
+def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
+    """Return the experiment of a source and its method; under a reading it reproduces nothing."""
+    preset, index, changes = published()[source.preset], source.index, source.changes
+    if changes is None:
+        experiment, variants = _experiment(source.preset, source.rehearsal)
+        return experiment, variants[index]
     further = (seed for seed in count(1) if seed not in preset.seeds)
     seeds = (*preset.seeds, *islice(further, COMPARED.seeds))[: COMPARED.seeds]
     alone = {"methods": preset.methods[index : index + 1], "seeds": seeds, "reproduces": ()}
     experiment = sweeps.fixed(preset.model_copy(update=alone), dict(changes))
-    if rehearsal:
+    if source.rehearsal:
         experiment = mini.rehearsal(experiment, COMPARED)
         if prompt := dict(changes).get("data.template"):  # the paper's own suits its classes alone
             data = experiment.data.model_copy(update={"template": prompt})
             experiment = experiment.model_copy(update={"data": data})
-    return experiment, variant_runs(experiment)
+    return experiment, variant_runs(experiment)[0]
 
 
 @library.cached
@@ -185,18 +176,14 @@ class Availability:
         if not entry.embedded and entry.name not in self.roots:
             lacks.append(Lack("data", f"the data set {entry.title}", entry.how_to_get))
         for backbone in backbones(config):
-            if not self._has_weights(backbone):
+            if backbone not in self._weights:
+                tag, name = backbone.pretrained, backbone.name
+                cached = name in MINI_MODELS or tag is None or tags.cached(name, tag) is not None
+                self._weights[backbone] = cached
+            if not self._weights[backbone]:
                 how = "A run downloads them from huggingface.co, or the page Data & models does."
                 lacks.append(Lack("weights", f"the weights '{backbone.pretrained}' of {backbone.name}", how))
         return tuple(lacks)
-
-    def _has_weights(self, backbone: BackboneConfig) -> bool:
-        if backbone not in self._weights:
-            tag = backbone.pretrained
-            self._weights[backbone] = (
-                backbone.name in MINI_MODELS or tag is None or tags.cached(backbone.name, tag) is not None
-            )
-        return self._weights[backbone]
 
 
 def find_available(store: Store) -> Availability:
