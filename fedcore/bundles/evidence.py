@@ -28,11 +28,7 @@ class BundlePart(BaseModel):
 
 
 class EntityRecord(BundlePart):
-    """A model or test set of a run, see ``records.events.Entity``.
-
-    Attributes:
-        space: the label space in which a test set is scored, an index of ``RunEvidence.spaces``.
-    """
+    """A model or test set (``records.events.Entity``); a test set is scored in a label space."""
 
     code: int = Field(ge=0)
     kind: Kind
@@ -40,7 +36,7 @@ class EntityRecord(BundlePart):
     domain: str | None
     samples: int | None
     class_counts: tuple[int, ...] | None
-    space: int | None = None
+    space: int | None = None  # index of ``RunEvidence.spaces``
 
     def entity(self) -> Entity:
         """Return it as the database records it."""

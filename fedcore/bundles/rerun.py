@@ -213,11 +213,7 @@ class Repeated:
 
 
 def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe]) -> Work[Repeated]:
-    """Compare new runs with the recorded ones.
-
-    Args:
-        trained: id of each new run -> its recipe.
-    """
+    """Compare new runs with the recorded ones; ``trained`` has the recipe of each new run by id."""
     differences: list[str] = []
     environments: dict[str, None] = {}
     rounds = 0

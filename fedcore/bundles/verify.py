@@ -117,11 +117,7 @@ def import_bundle(archive: Archive, store: Store) -> Merged:
 
 
 def verify(archive: Archive, data: Sequence[str] = ()) -> Work[Verification]:
-    """Check the numbers and the images of a bundle.
-
-    Args:
-        data: folders of the data sets, see ``read_folders``; the images of embedded ones need none.
-    """
+    """Check the numbers of a bundle, and its images against these folders, see ``read_folders``."""
     runs = archive.read(RECIPE, Recipe).runs
     folders = read_folders((run.config for run in runs), data)  # first, as the numbers may take minutes
     content, verdict = verify_numbers(archive)

@@ -196,11 +196,7 @@ def writable(db: Path | None) -> Path:
 
 
 def load_experiment(file: Path | None, preset: str | None, db: Path | None = None) -> Experiment:
-    """Return the experiment of a file or of a preset, whichever is given.
-
-    Args:
-        db: the database whose added papers have presets too; None for the default one.
-    """
+    """Return the experiment of a file or of a preset, also of a paper that was added to the database."""
     from fedcore import config
     from fedcore.methods import consent, registry
     from fedcore.papers import adding, experiments
@@ -221,11 +217,7 @@ def load_experiment(file: Path | None, preset: str | None, db: Path | None = Non
 
 
 def ask_to_run(files: Sequence[tuple[Path, str]]) -> None:
-    """Ask once whether method files may run, unless the user has agreed to all of them; raise ``NotAgreed``.
-
-    Args:
-        files: with the SHA-256 of what would run.
-    """
+    """Ask once whether files of this SHA-256 may run, unless the user has agreed; else ``NotAgreed``."""
     from fedcore.methods import consent
 
     new = [(file, sha256) for file, sha256 in files if not consent.is_agreed(file, sha256)]

@@ -91,11 +91,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse(content: bytes, where: str) -> dict[str, list[str]]:
-    """Read the content of a ``descriptions.json``.
-
-    Args:
-        where: name of the file in an error message.
-    """
+    """Read the content of a ``descriptions.json``; ``where`` is its name in an error message."""
     try:
         texts_of: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_once)
     except ValueError as error:

@@ -92,11 +92,7 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Pair:
-    """A baseline on a data set, with every value that a source prints for it.
-
-    Attributes:
-        values: ordered by kind of source, the most reliable first, then by source and table.
-    """
+    """A baseline on a data set, with what each source prints for it, the most reliable sources first."""
 
     baseline: str
     dataset: str

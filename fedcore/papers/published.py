@@ -96,11 +96,7 @@ def read_values(paper: Paper) -> tuple[PublishedValue, ...]:
 
 
 def values_from(lines: csv.DictReader[str], paper: str, where: str) -> tuple[PublishedValue, ...]:
-    """Return the values of a CSV file with the columns of ``COLUMNS``.
-
-    Args:
-        where: name of the file for errors.
-    """
+    """Return the values of a CSV file with the columns of ``COLUMNS``; ``where`` is its name in errors."""
     head = lines.fieldnames or []
     wrong = [name for name in COLUMNS if name not in head] or [name for name in head if name not in COLUMNS]
     if wrong:

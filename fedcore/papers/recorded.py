@@ -96,11 +96,7 @@ class RecordedRuns:
         return {part: r for part, r in newest.items() if r.ended and r.state != "done"}
 
     def results(self, key: str, rule: Rule, unfinished: bool = False) -> list[RunResult]:
-        """Return the results of the finished runs of this content.
-
-        Args:
-            unfinished: instead return results of the unfinished runs that have recorded a round.
-        """
+        """Return the results of this content's finished runs, or of unfinished ones that have a round."""
         if (key, rule, unfinished) not in self._results:
             started = (r for r in self.active(key).values() if r.rounds_done)
             runs = list(started if unfinished else self.done(key).values())

@@ -23,11 +23,7 @@ _SHARE = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{cus
 
 
 def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Chart:
-    """Draw the confusion matrix, whose rows are the true classes and add up to 100 %.
-
-    Args:
-        narrow: whether to lay it out for a telephone.
-    """
+    """Draw the confusion matrix; its rows are true classes and add up to 100 % (``narrow``: on a phone)."""
     n = len(matrix.classes)
     shares = percent(matrix.counts, matrix.counts.sum(1, keepdims=True))
     names = [[f"{escape(t)} predicted as {escape(p)}" for p in matrix.classes] for t in matrix.classes]

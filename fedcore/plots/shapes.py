@@ -51,11 +51,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Path(Shape):
-    """Straight lines between points; a point that is NaN begins another part.
-
-    Attributes:
-        dashes: lengths of strokes and gaps; empty for a solid line.
-    """
+    """Straight lines between points; a point that is NaN begins another part. Dashes: strokes and gaps."""
 
     points: Sequence[Point]
     stroke: str = "none"
@@ -131,11 +127,7 @@ class Picture:
 
 
 def inline_svg(picture: Picture, alt: str) -> str:
-    """Return the picture as an element of an HTML page that is as wide as its place.
-
-    Args:
-        alt: its text alternative.
-    """
+    """Return the picture, with its text alternative, as an element of an HTML page, as wide as its place."""
     size = f"0 0 {_number(picture.width)} {_number(picture.height)}"
     body = "".join(map(_svg, picture.shapes))
     return f'<svg viewBox="{size}" role="img" aria-label="{escape(alt)}" font-family="{FONT}">{body}</svg>'

@@ -70,11 +70,7 @@ def colour_range(families: Iterable[SweepFamily]) -> tuple[int, int]:
 
 
 def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tuple[int, int]) -> Chart:
-    """Draw accuracy over two swept fields, with the value in every cell.
-
-    Args:
-        colours: accuracies of the first and the last colour in per cent (``colour_range``).
-    """
+    """Draw accuracy over two swept fields, with the value in every cell; colours as of ``colour_range``."""
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
     measured = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]

@@ -74,11 +74,7 @@ class MethodFile(_RecipePart):
 
 
 class Choices(_RecipePart):
-    """How the numbers are made of the runs, see ``ComparisonChoices``.
-
-    Attributes:
-        metrics: those that the rows have; a later FedLens may know more.
-    """
+    """How the numbers are made of the runs (``ComparisonChoices``), and the metrics that the rows have."""
 
     rule: Rule
     metrics: tuple[str, ...]
@@ -117,11 +113,7 @@ class Recipe(_RecipePart):
 
 
 def recipe_of(checked: CheckedComparison, title: str = "") -> Recipe:
-    """Return the recipe of the runs behind a comparison's rows.
-
-    Args:
-        title: default: the names of the experiments.
-    """
+    """Return the recipe of the runs behind a comparison's rows; default title: the experiments' names."""
     store, comparison, choice = checked.store, checked.comparison, checked.choice
     averaged = {result.run.id: result.run for row in comparison.rows for result in row.runs}
     ids = numbered(comparison)

@@ -38,11 +38,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of a report.
-
-    Attributes:
-        columns: title of each, and whether it holds numbers.
-    """
+    """A table of a report; a column has a title, and is marked if it holds numbers."""
 
     title: str
     columns: Sequence[tuple[str, bool]]

@@ -21,11 +21,7 @@ class NotInFolder(FolderError):
 
 
 def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
-    """Find the folder nearest to the roots that holds all of these files, or raise ``NotInFolder``.
-
-    Args:
-        needles: paths within the folder; ``*`` stands for any text.
-    """
+    """Find the folder nearest to the roots with all of these paths (globs), or raise ``NotInFolder``."""
     for folders in levels(roots):
         for folder in folders:
             if all(any(folder.glob(n)) if "*" in n else (folder / n).exists() for n in needles):

@@ -71,14 +71,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Fol
 
 
 def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None = None) -> FolderLayout:
-    """Find the layout of a data set of the catalog with class folders in each domain.
-
-    Args:
-        roots: the folders to search: the given one, and the folder of its unpacked archives.
-
-    Raises:
-        NotInFolder: ``data.root``, if a domain's folder is missing.
-    """
+    """Find the layout of a data set whose domains hold class folders, or raise ``NotInFolder``."""
     wanted = chosen_domains(entry, domains)
     spelled = _spellings(entry, entry.domains)
     tops = _search(roots, spelled)

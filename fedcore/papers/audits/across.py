@@ -47,11 +47,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Match:
-    """Two rows with equal cells.
-
-    Attributes:
-        expected: the number of row pairs, among all compared, that chance would make at least as equal.
-    """
+    """Two rows with equal cells; chance would make ``expected`` of all compared pairs at least as equal."""
 
     first: _Row
     second: _Row

@@ -34,11 +34,7 @@ class PrintedPanel:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table of a paper.
-
-    Attributes:
-        values: as in the paper's file, with duplicates if the paper prints a value twice.
-    """
+    """A table of a paper; ``values`` are as in its file, with duplicates if a value is printed twice."""
 
     paper: str
     table: str

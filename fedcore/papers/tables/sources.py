@@ -160,11 +160,7 @@ class Lack:
 
 @dataclass
 class Availability:
-    """The data sets and weights on this machine.
-
-    Attributes:
-        roots: data set -> its folder, preferably one that was checked, else one that an experiment used.
-    """
+    """The weights on this machine, and the data sets with their folders, preferably checked ones."""
 
     roots: dict[str, str]
     _weights: dict[BackboneConfig, bool] = field(default_factory=dict)
