@@ -61,12 +61,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Content:
-    """The parsed files of a bundle.
-
-    Attributes:
-        samples: by file.
-        predictions: by run and round.
-    """
+    """The parsed files of a bundle: the samples by file, the predictions by run and round."""
 
     recipe: Recipe
     evidence: Evidence

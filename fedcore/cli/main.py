@@ -57,10 +57,7 @@ def fedlens() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: default: those of the process.
+    """Run one command; its arguments are by default those of the process.
 
     Returns: exit status 0 if the work was done, 2 for bad input, 130 after Ctrl-C, otherwise 1.
     """

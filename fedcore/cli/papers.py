@@ -87,11 +87,8 @@ def pairs(
     from fedcore.papers import library, literature
 
     _use(db)
-    for name in of or ():
-        library.find(name, "name")
-    found = list(literature.several().values())
-    if of:
-        found = literature.of_work(found, {library.find(name).work for name in of})
+    works = {library.find(name, "name").work for name in of or ()}
+    found = [p for p in literature.several().values() if not of or len(works & {*p.works}) > 1]
     for pair in found:
         print(pair.text)
     count = counted(len(found), "pair")

@@ -66,13 +66,7 @@ class PartitionSettings:
 
 @dataclass(frozen=True)
 class ClientGroup:
-    """Clients among which some rows are divided: those of one domain, or all of them.
-
-    Attributes:
-        names: of the clients.
-        domain: index of the clients' domain; -1 if they mix domains.
-        rows: of the data set, ascending.
-    """
+    """Clients among which rows are divided; ``domain`` is the index of theirs, -1 if they mix domains."""
 
     names: tuple[str, ...]
     domain: int

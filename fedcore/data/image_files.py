@@ -170,11 +170,6 @@ MAX_UNDEFERRED = 5000
 """Checking more files than this is slow work: 50,000 small ones take 6 s from a warm disk."""
 
 
-def checks_folder() -> Path:
-    """Return the folder of cached results."""
-    return cache_folder() / "verdicts"
-
-
 def cached_reasons(files: Sequence[Path]) -> list[str | None]:
     """Return why each file cannot be used (None: it can), from the cache or else from a quick check.
 
@@ -183,7 +178,7 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
     """
     path = _cache_file(files)
     reasons = _load(path, len(files))
-    if reasons is None and len(files) > MAX_UNDEFERRED and make_writable(checks_folder()):
+    if reasons is None and len(files) > MAX_UNDEFERRED and make_writable(path.parent):
         parent = os.path.commonpath([file.parent for file in files])
         require_slow_work(f"{len(files):,} images in {parent} have to be checked", lambda: _check_all(files))
         reasons = _load(path, len(files))
@@ -224,4 +219,4 @@ def _cache_file(files: Sequence[Path]) -> Path:
             content.update(integrity.version_line(file, str(file)))
         except OSError:
             content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
-    return checks_folder() / f"{content.hexdigest()[:32]}.json"
+    return cache_folder() / "verdicts" / f"{content.hexdigest()[:32]}.json"

@@ -95,12 +95,7 @@ class Entry:
 def select_domains(
     where: str | Path, domains: Sequence[str], wanted: Iterable[str] | None, kind: str = "domain"
 ) -> tuple[str, ...]:
-    """Return the wanted domains of a data set in its order; all of them for None.
-
-    Args:
-        where: the data set's name or path, for the error message.
-        kind: the word for a domain, for the error message.
-    """
+    """Return the wanted domains in the given order, all for None; the error names ``where`` and ``kind``."""
     if wanted is None:
         return tuple(domains)
     chosen = set(wanted)

@@ -87,10 +87,6 @@ class Choice(_ChoicesPart):
         )
         return all(not names or library.matches(printed, names) for names, printed in named)
 
-    def explains(self, reason: str) -> bool:
-        """Return whether a reason against comparing is about this choice."""
-        return reason.startswith(self.reasons)
-
     @property
     def sets(self) -> set[str]:
         """What its alternatives set: paths, ``rule``, ``digits`` and ``seed``."""

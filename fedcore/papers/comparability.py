@@ -61,10 +61,6 @@ class Reason:
         """The file and the line, such as ``fedot/reasons.csv, line 20``."""
         return f"{self.work}/{REASONS_FILE}, line {self.line}"
 
-    def names(self, column: str, text: str) -> bool:
-        """Return whether the line is about values with this text in a column of ``MATCHED``."""
-        return column not in self.patterns or library.matches(text, self.patterns[column])
-
     def state_of(self, test_images: Mapping[str, int] | None) -> ComparabilityState:
         """Return the state of a run with these test images by domain; None: before any run."""
         if test_images is None:
@@ -129,7 +125,8 @@ def reasons_for(value: PublishedValue) -> tuple[Reason, ...]:
 @library.cached
 def _lines_naming(work: str, column: str, text: str) -> frozenset[int]:
     """Return the places of the reasons that one column of a value allows; thousands of values share it."""
-    return frozenset(i for i, reason in enumerate(reasons(work)) if reason.names(column, text))
+    patterns = (reason.patterns.get(column) for reason in reasons(work))
+    return frozenset(i for i, names in enumerate(patterns) if names is None or library.matches(text, names))
 
 
 def comparability(value: PublishedValue, test_images: Mapping[str, int] | None = None) -> Comparability:

@@ -5,7 +5,7 @@ Nothing is averaged over sources: they measure different things even where their
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -186,12 +186,6 @@ def pairs() -> dict[tuple[str, str], Pair]:
 def several() -> dict[tuple[str, str], Pair]:
     """Return the pairs of baseline and data set that more than one source prints."""
     return {key: pair for key, pair in pairs().items() if len(pair.works) > 1}
-
-
-def of_work(found: Iterable[Pair], works: Iterable[str]) -> list[Pair]:
-    """Return the pairs that more than one of some sources print."""
-    wanted = set(works)
-    return [pair for pair in found if len(wanted & set(pair.works)) > 1]
 
 
 def protocol_text(protocol: Protocol) -> str:

@@ -11,7 +11,7 @@ from fedcore.papers.published import PublishedValue
 from fedcore.records.codes import AFTER_AGGREGATION, BEFORE_AGGREGATION
 from fedcore.results import metrics
 from fedcore.results.metrics import Metric, RunResult
-from fedcore.results.statistics import Stat, mean_known, spread
+from fedcore.results.statistics import mean_known
 from fedcore.store import NamedCell, Store
 
 
@@ -47,20 +47,14 @@ class RunReader:
             self._own_and_global[run, round_] = self.store.cells.own_and_global({run: [round_]})
         return self._own_and_global[run, round_]
 
-    def statistic(
+    def by_seed(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
-    ) -> Stat | None:
-        """Return a published metric's mean and spread over seeds; None if no seed has all runs that it needs.
+    ) -> dict[int, float]:
+        """Return a published metric's value for each seed that has all runs that it needs.
 
         Args:
             held_out: the domains that the paper's experiment holds out in turn.
         """
-        return spread(self.by_seed(published, runs, held_out).values())
-
-    def by_seed(
-        self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
-    ) -> dict[int, float]:
-        """Return a published metric's value for each seed that has all runs that it needs."""
         of_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:
             of_seed.setdefault(result.run.seed, {})[result.run.held_out] = result

@@ -90,9 +90,7 @@ def mini(experiment: Experiment, size: Size = SMALLEST) -> Experiment:
         cohorts=_cohorts(experiment.cohorts, clients),
         methods=tuple(_method(entry, width, size.rate) for entry in experiment.methods),
         rounds=min(size.rounds, experiment.rounds),
-        participation=1.0
-        if experiment.participation == 1
-        else max(experiment.participation, 2 / size.clients),
+        participation=max(experiment.participation, 2 / size.clients),
         seeds=experiment.seeds[: size.seeds],
         held_out=domains[:1] if experiment.held_out else (),
         sweep=_sweep(experiment, width, size),

@@ -13,7 +13,7 @@ from fedcore.papers.published import PublishedValue
 from fedcore.results.metrics import Rule, RunResult, select_rounds, test_images
 from fedcore.results.printed import Comparability
 from fedcore.results.settings import result_caveat
-from fedcore.results.statistics import Stat, group_by
+from fedcore.results.statistics import Stat, group_by, spread
 from fedcore.store import NamedCell, RunRow, Store
 
 Part = tuple[int, str | None]
@@ -162,7 +162,7 @@ class RecordedRuns:
         exact = [r for r in results if not self._caveats[r.run.id]]
         reader = self.reader(domains or {})
         for chosen in (exact, results):
-            stat = reader.statistic(value, chosen, held_out)
+            stat = spread(reader.by_seed(value, chosen, held_out).values())
             if stat is not None:
                 break
         if not chosen:

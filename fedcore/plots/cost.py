@@ -44,11 +44,7 @@ NO_LABEL: Label = ("", "top center")
 
 
 class Mark(NamedTuple):
-    """A marker at ``x`` on the axis and ``y`` per cent.
-
-    Attributes:
-        texts: that may be written beside it, the best first: its name, and its number in the table.
-    """
+    """A marker at ``x`` on the axis and ``y`` per cent, with the texts for its label, the best first."""
 
     x: float
     y: float

@@ -46,12 +46,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report shows.
-
-    Attributes:
-        environments: run -> the conditions that were recorded with it.
-        recipe: trains the runs behind the numbers again.
-    """
+    """Everything that a report shows; ``environments`` are the recorded conditions of each run."""
 
     summary: Summary
     choice: ComparisonChoices

@@ -234,12 +234,6 @@ def _box(x0: float, y0: float, x1: float, y1: float) -> Points:
     return _p(x0, y0, x1, y0, x1, y1, x0, y1)
 
 
-def _star() -> Points:
-    points = np.empty((10, 2))
-    points[::2], points[1::2] = _regular(5), _regular(5, 0.42, -54)
-    return points
-
-
 def _heart() -> Points:
     a = np.linspace(0, 2 * np.pi, 40)
     x = 16 * np.sin(a) ** 3
@@ -263,7 +257,7 @@ OUTLINES: dict[str, list[Part]] = {
     "house": _filled(_box(-0.7, -0.12, 0.7, 0.9), _p(-1, -0.08, 0, -0.95, 1, -0.08))
     + [(_box(-0.17, 0.35, 0.2, 0.9), 0)],
     "square": _filled(_box(-0.78, -0.78, 0.78, 0.78)),
-    "star": _filled(_star()),
+    "star": _filled(np.stack([_regular(5), _regular(5, 0.42, -54)], 1).reshape(-1, 2)),
     "tree": _filled(
         _box(-0.15, 0.3, 0.15, 1), _p(0, -1, 0.55, -0.25, -0.55, -0.25), _p(0, -0.6, 0.8, 0.5, -0.8, 0.5)
     ),

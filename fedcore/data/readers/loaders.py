@@ -88,9 +88,6 @@ def read_source(
 ) -> Listing | tuple[ImageSet, list[str]]:
     """Read a data set as far as possible without opening image files.
 
-    Args:
-        columns: names of the columns of a manifest or Hugging Face data set, if they differ from FedLens'.
-
     Returns: a listing of image files; or, for pixels that are stored in arrays, the images and warnings.
     """
     if entry.loader == "hf":

@@ -98,11 +98,8 @@ def _existing_file(path: str | Path) -> Path:
     path = user_path(path, "data.root")
     if path.is_dir():
         files = sorted(p.name for p in path.glob("*.csv"))
-        hint = (
-            f"give {path / files[0]}"
-            if files
-            else "it has no CSV file; write one with columns path and label"
-        )
+        none = "it has no CSV file; write one with columns path and label"
+        hint = f"give {path / files[0]}" if files else none
         raise FolderError(f"{path} is a folder; give the CSV file itself ({hint})")
     if not path.is_file():
         raise FolderError(f"no file {path}; give the CSV file that lists the images")
@@ -151,11 +148,9 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
             place[name] = lower.index(wanted.lower())
         elif name in columns or name in COLUMNS[:2]:
             separator = next((s for s in (";", "\t") if any(s in h for h in header)), None)
-            remedy = (
-                f"its columns are separated by {separator!r}; save it with commas"
-                if separator
-                else f"its columns are {', '.join(header) or 'none'}; rename one or name it in data.columns"
-            )
+            remedy = f"its columns are {', '.join(header) or 'none'}; rename one or name it in data.columns"
+            if separator:
+                remedy = f"its columns are separated by {separator!r}; save it with commas"
             raise FolderError(f"{path}: no column '{wanted}' in line 1; {remedy}")
     return place
 

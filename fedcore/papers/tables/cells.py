@@ -10,7 +10,7 @@ from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import Measurement, Part, RecordedRuns
 from fedcore.papers.tables.sources import Availability, Lack, RunSource, source_of
 from fedcore.results.printed import Comparability, ComparabilityState
-from fedcore.results.statistics import Stat, signed
+from fedcore.results.statistics import Stat, signed, spread
 from fedcore.store import RunRow
 
 CellStatus: TypeAlias = ComparabilityState | Literal[
@@ -193,7 +193,7 @@ def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -
     reader = recorded.reader(source.domains)
     seeds = {r.run.seed for r in training}
     done = [r for r in recorded.results(source.key, value.rule) if r.run.seed in seeds]
-    stat = reader.statistic(value, [*done, *training], source.held_out)
+    stat = spread(reader.by_seed(value, [*done, *training], source.held_out).values())
     return None if stat is None else stat.mean
 
 

@@ -61,11 +61,7 @@ def missing_parts(cells: Iterable[TableCell], seeds: int | None = None) -> dict[
 
 
 def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | None = None) -> list[Filling]:
-    """Return the experiments whose runs fill some cells, one per preset and fields that its methods share.
-
-    Args:
-        seeds: the number of the paper's seeds to use, from the first on; None: all.
-    """
+    """Return the experiments whose runs fill some cells, one per preset and fields that its methods share."""
     by_experiment: dict[tuple[str, str], dict[RunSource, list[Part]]] = {}
     for source, parts in missing_parts(cells, seeds).items():
         shared = source.experiment.model_dump_json(exclude={"methods", "name", "notes", "tags", "reproduces"})

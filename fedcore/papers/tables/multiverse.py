@@ -230,7 +230,11 @@ class Openness:
         about = [choice.is_about(value) for choice in self.multiverse.choices]
         found = {}
         for _, text in comparability(value).reasons:
-            mine = [e for e in moved if about[e.choice] and self.multiverse.choices[e.choice].explains(text)]
+            mine = [
+                e
+                for e in moved
+                if about[e.choice] and text.startswith(self.multiverse.choices[e.choice].reasons)
+            ]
             if mine:
                 found[text] = specification.weight_text(mine)
         return found

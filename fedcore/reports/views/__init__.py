@@ -35,12 +35,7 @@ NumberColumns = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class ViewSource:
-    """A comparison with the choices that concern its charts.
-
-    Attributes:
-        metric: of costs and sweeps.
-        baseline: label of the row from which differences are taken.
-    """
+    """A comparison, the metric of its costs and sweeps, and the label of the baseline of differences."""
 
     store: Store
     comparison: Comparison
