@@ -81,7 +81,6 @@ class Archive:
             raise self.fault(f"{name} is not UTF-8 text ({first_line(error)})") from error
 
     def read(self, name: str, model: type[_Model]) -> _Model:
-        """Return the content of a JSON file."""
         text = self.text(name)
         try:
             return model.model_validate(parse_json(text))

@@ -39,7 +39,6 @@ class EntityRecord(BundlePart):
     space: int | None = None  # index of ``RunEvidence.spaces``
 
     def entity(self) -> Entity:
-        """Return it as the database records it."""
         return Entity(**self.model_dump(exclude={"space"}))
 
 
@@ -72,7 +71,6 @@ class RunEvidence(BundlePart):
     rounds: tuple[RoundEvidence, ...]
 
     def by_code(self) -> dict[int, EntityRecord]:
-        """Return models and test sets by code."""
         return {e.code: e for e in self.entities}
 
 

@@ -90,7 +90,6 @@ class DataFinding(BaseModel, frozen=True):
 
     @property
     def what(self) -> str:
-        """Return the description that follows the count."""
         return KINDS[self.kind][self.count != 1]
 
     @property

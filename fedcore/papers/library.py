@@ -113,7 +113,6 @@ class ListedHeadings(_PaperPart):
     every: int = Field(1, ge=1)
 
     def of(self, i: int) -> str:
-        """Return the heading of a table's value ``i``."""
         return self.texts[i // self.every % len(self.texts)]
 
 

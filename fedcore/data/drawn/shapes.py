@@ -115,7 +115,6 @@ class LargeSet:
     swaps: Mapping[str, str] = field(default_factory=dict)
 
     def load(self) -> ImageSet:
-        """Return the data set."""
         marks = np.repeat(np.array([TRAIN, VALIDATION, TEST], dtype=np.int8), self.split)
         split = np.tile(marks, len(self.domains) * len(self.classes))
         swaps = ",".join(f"{name}>{shown}" for name, shown in sorted(self.swaps.items()))

@@ -170,19 +170,11 @@ def cell_of(
     else:
         status = "needs data" if "data" in kinds else "needs weights" if kinds else "can be run"
     return TableCell(
-        value,
-        status,
-        source,
-        measured,
-        missing,
-        sum(part in done for part in parts),
-        active_runs,
+        value, status, source, measured, missing, sum(part in done for part in parts), active_runs,
         tuple(early[p] for p in missing if p in early),
-        _current(recorded, value, source) if active_runs else None,
-        lacks,
-        reason=measured.reason if measured else "",
-        comparability=against,
-    )
+        _current(recorded, value, source) if active_runs else None, lacks,
+        reason=measured.reason if measured else "", comparability=against,
+    )  # fmt: skip
 
 
 def _current(recorded: RecordedRuns, value: PublishedValue, source: RunSource) -> float | None:

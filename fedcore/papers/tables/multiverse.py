@@ -79,7 +79,6 @@ class Multiverse:
         return [choice.alternatives[k] for choice, k in pairs if k and choice.is_about(value)]
 
     def source(self, value: PublishedValue, reading: Reading) -> RunSource:
-        """Return the runs that give a value under a reading."""
         return _source(value, self.taken(value, reading), self.rehearsal)
 
     def rule(self, value: PublishedValue, reading: Reading) -> Rule:
