@@ -155,7 +155,11 @@ def prepare(request: RunRequest) -> Path:
     registry.forget_received()
     if request.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, request.method_file)
-    if lacking := [need for need in _needs(config) if not can_read(need, request.working_folder)]:
+    # the folders and weights that it reads, without those that come with FedLens
+    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
+    needs = [config.data.root, *(data.root for data in others)]
+    needs += [f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained]
+    if lacking := [need for need in needs if need and not can_read(need, request.working_folder)]:
         raise SystemFault(f"{in_words(lacking)} cannot be read; copy or mount that there, then resume")
     return Path(request.artifacts) if request.artifacts else cache_folder()
 
@@ -313,14 +317,6 @@ def submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
         return future
 
     return submit
-
-
-def _needs(config: RunConfig) -> list[str]:
-    """Return the folders and weights that a run reads, without those that come with FedLens."""
-    others: list[TransferConfig | FurtherDataConfig] = [*config.transfer, *config.further_data]
-    folders = [config.data.root, *(data.root for data in others)]
-    weights = (f"{WEIGHTS}{used.name} {used.pretrained}" for used in backbones(config) if used.pretrained)
-    return [*filter(None, folders), *weights]
 
 
 def _failure(error: Exception, folder: Path) -> Failed:

@@ -300,19 +300,16 @@ class LocalJob:
 
     def terminate(self) -> bool:
         """Send SIGTERM, unless a user started the process."""
-        if self.process is None and not self._started_by_supervisor():
-            return False
+        if self.process is None:  # of a job that a supervisor started, the owner is on the command line
+            try:
+                if self._row["owner"] not in psutil.Process(self._row["pid"]).cmdline():
+                    return False
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                return False
         process = process_of(self._store.path, self._row)
         if process is not None:
             process.terminate()
         return True
-
-    def _started_by_supervisor(self) -> bool:
-        """Return whether a supervisor started it; the claim's owner is then on its command line."""
-        try:
-            return self._row["owner"] in psutil.Process(self._row["pid"]).cmdline()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
 
 
 def force_stop(store: Store, run_id: int) -> bool:

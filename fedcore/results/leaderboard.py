@@ -25,9 +25,7 @@ from fedcore.results.statistics import (
     MIN_PAIRS,
     Pair,
     PairedTest,
-    ValuesBySeed,
     group_by,
-    mean_known,
     pairwise_tests,
 )
 from fedcore.store import RunRow, Store
@@ -55,12 +53,6 @@ def rank_intervals(keys: list[str], tests: Mapping[Pair, PairedTest]) -> dict[st
         better[loser] += 1
         worse[winner] += 1
     return {key: RankInterval(1 + better[key], len(keys) - worse[key]) for key in keys}
-
-
-def mean_order(values: Mapping[str, ValuesBySeed]) -> list[str]:
-    """Return the rows by their mean over seeds, the highest first."""
-    means = {key: mean_known(by_seed.values()) for key, by_seed in values.items()}
-    return sorted(values, key=lambda key: -(means[key] or 0.0))
 
 
 @dataclass(frozen=True)
@@ -172,7 +164,7 @@ def board(store: Store, setting: BoardSetting, metric: Metric, rule: Rule = "las
         if metric in row.stats and (same or not row.trains):
             candidates[row.key] = row
     values = {k: value_per_seed(row.runs, metric) for k, row in candidates.items()}
-    in_order = [candidates[k] for k in mean_order(values)]
+    in_order = sorted(candidates.values(), key=lambda row: -row.stats[metric].mean)
     order = [g.key for g in in_order if not g.other_tests and len(values[g.key]) >= MIN_PAIRS]
     tests = pairwise_tests({k: values[k] for k in order})
     rows = tuple(sorted(in_order, key=lambda g: (bool(g.other_tests), g.key not in order)))

@@ -202,7 +202,11 @@ def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]
 def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
     """Return a summary of each of some experiments."""
     validated = store.rounds.validated(r.id for e in rows for r in e.runs)
-    candidates = {e.id: _candidates(e) for e in rows}
+    candidates = {}
+    for e in rows:  # none of a search, whose draws are not results
+        # imported runs may have been evaluated on other clients, so they are shown only without others
+        ours = [r for r in e.runs if r.origin == "engine"] or list(e.runs)
+        candidates[e.id] = [] if e.config.tuning else ours
     labels = {e.id: _best_label(candidates[e.id], validated) for e in rows}
     best = {e.id: [r for r in candidates[e.id] if r.label == labels[e.id]] for e in rows}
     curves = store.rounds.personal_curves(r.id for runs in best.values() for r in runs)
@@ -237,14 +241,6 @@ def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[Experiment
             )
         )
     return summaries
-
-
-def _candidates(experiment: ExperimentRow) -> list[RunRow]:
-    """Return the runs among which the best is sought; none of a search, whose draws are not results."""
-    if experiment.config.tuning is not None:
-        return []
-    # imported runs may have been evaluated on other clients, so they are shown only if there are no others
-    return [r for r in experiment.runs if r.origin == "engine"] or list(experiment.runs)
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
