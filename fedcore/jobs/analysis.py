@@ -41,13 +41,11 @@ def submit(
     *,
     again: bool = False,
 ) -> int:
-    """Queue an analysis of a run's newest round, unless its result exists.
+    """Queue an analysis of a run's newest round, unless its result exists; return the task's id.
 
     Args:
         model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
         again: compute it even if its result exists.
-
-    Returns: the task's id.
     """
     args: dict[str, Any] = {"run": run_id, "what": what, "model": model, "test_set": test_set}
     if isinstance(what, Against):

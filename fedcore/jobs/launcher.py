@@ -313,16 +313,14 @@ class LocalJob:
 
 
 def force_stop(store: Store, run_id: int) -> bool:
-    """Kill the process of a run that does not react to a stop; only its current round is lost.
+    """Kill the process of a run that does not react to a stop; return whether there was one.
 
-    A stop is a request in the run's row, which the process reads between two steps; it then ends the run
-    itself. A kill is for a process that hangs inside a step. It must follow a stop, so that the row is
-    marked as stopped afterwards and not as interrupted.
+    Only its current round is lost. A stop is a request in the run's row, which the process reads between two
+    steps; it then ends the run itself. A kill is for a process that hangs inside a step. It must follow a
+    stop, so that the row is marked as stopped afterwards and not as interrupted.
 
     If the run has not begun, because its process still trains another run, it is only taken from that
     process. If it is on a node of a cluster, it is taken from the worker, which then kills the process there.
-
-    Returns: whether there was a process to kill.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":

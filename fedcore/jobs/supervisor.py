@@ -398,15 +398,13 @@ _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
 def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "--db")) -> bool:
-    """Start a detached supervisor if there is work for it and none is running.
+    """Start a detached supervisor if there is work for it and none is running; return whether it was started.
 
     Work means queued jobs, dead ones to be marked, and searches whose draws have ended. When there is none,
     this costs a few indexed reads, cheap enough for every poll of a page.
 
     Args:
         command: module and arguments of the supervisor, before the path of the database.
-
-    Returns: whether one was started now.
 
     Raises:
         SystemFault: when the machine cannot start a process now.

@@ -91,10 +91,7 @@ class Queue(Queries):
         return sorted({need for row in rows for need in json.loads(row["needs"])})
 
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
-        """Move queued runs within the queue and keep their order; runs queued later come after all of them.
-
-        Returns: the ids of the moved runs; the others have already started or ended.
-        """
+        """Move queued runs, in their order, before all that are queued later; return those still queued."""
         return self._move("id", set(run_ids), to)
 
     def move_experiments(self, experiment_ids: Iterable[int], to: Place = "top") -> list[int]:

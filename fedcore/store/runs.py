@@ -184,10 +184,7 @@ class Runs(Queries):
         return next(iter(self.checkpoints(run_id)), None)
 
     def stop(self, run_ids: Iterable[int]) -> list[int]:
-        """Stop runs: a queued run at once, a running one between two training steps.
-
-        Returns: the ids of the runs that were stopped; the others had already ended.
-        """
+        """Stop queued runs at once and running ones between two steps; return them, as others had ended."""
         assignments = (
             "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
             "finished_at = CASE status WHEN 'queued' THEN :now ELSE NULL END, "

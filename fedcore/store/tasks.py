@@ -166,10 +166,7 @@ class Tasks(Queries):
         return readable, damaged
 
     def stop(self, task_id: int) -> bool:
-        """Stop a task: a queued one at once, a running one between two steps.
-
-        Returns: whether it was queued or running.
-        """
+        """Stop a queued task at once, a running one between two steps; return whether it was either."""
         with self._file.writing() as database:
             cursor = database.execute(
                 "UPDATE tasks SET finished_at = CASE status WHEN 'queued' THEN ? ELSE NULL END, "
