@@ -127,17 +127,9 @@ class Loop:
         self.run_state.done = 0
         path = self._save()
         yield RoundFinished(
-            round=0,
-            seconds_train=0.0,
-            seconds_aggregate=0.0,
-            seconds_evaluate=time.perf_counter() - begin,
-            scalars_up=0,
-            scalars_down=0,
-            bytes_up=0,
-            bytes_down=0,
-            cells=tuple(cells),
-            checkpoint=path,
-        )
+            round=0, seconds_train=0.0, seconds_aggregate=0.0, seconds_evaluate=time.perf_counter() - begin,
+            scalars_up=0, scalars_down=0, bytes_up=0, bytes_down=0, cells=tuple(cells), checkpoint=path,
+        )  # fmt: skip
 
     def _round(self, round_: int) -> Iterator[Event]:
         clients, trains = self.participants(round_), self.method.trains

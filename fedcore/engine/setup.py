@@ -158,15 +158,10 @@ def set_up(
         everyone = range(len(inputs.assignment.clients))
         cohorts = build_cohorts(run, federations) or (Cohort(method, federation, everyone),)
     return RunSetup(
-        method=method,
-        federation=federation,
-        cohorts=cohorts,
-        entities=listed + adapted_entities(federation),
-        images=images,
-        backbones=tuple(loaded.values()),
-        encodings=files,
-        content=content,
-    )
+        method=method, federation=federation, cohorts=cohorts,
+        entities=listed + adapted_entities(federation), images=images, backbones=tuple(loaded.values()),
+        encodings=files, content=content,
+    )  # fmt: skip
 
 
 def _encode(
