@@ -165,7 +165,6 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
     for kind, sentence in sentences.items()
 }
 """Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
-
 _BY_ERRNO = {
     errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "too large", errno.EIO: "disk",
     errno.EMFILE: "files", errno.ENFILE: "files", errno.EAGAIN: "processes", errno.ENOMEM: "memory",

@@ -37,7 +37,6 @@ FIXED = ("data.name", "data.root", "data.domains", "data.columns", "data.classes
 """Fields that cannot be swept: all runs of a comparison have one data set, and so the same classes."""
 LONGEST_SHOWN = 100
 """Maximum length of a value in an error, in characters."""
-
 MAX_RUNS = 10_000
 
 

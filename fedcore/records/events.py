@@ -13,7 +13,6 @@ FULL_MATRIX_CLIENTS = 16
 
 With more clients, only the first and the last evaluation do. The others compute the row of the global model,
 and every client's model on its own samples and on the domains' test sets."""
-
 MAX_EVALUATED_CLIENTS = 200
 """Up to this many clients, all are evaluated; of more, this many are drawn (``evaluated_clients``)."""
 

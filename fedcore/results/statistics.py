@@ -14,7 +14,6 @@ Key = TypeVar("Key")
 ValuesBySeed = Mapping[int, float]
 Pair = tuple[str, str]
 """Keys of two rows, in the order of the table."""
-
 Test = Literal["t", "wilcoxon"]
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
 LEVEL = 0.05

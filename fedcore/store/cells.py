@@ -42,7 +42,6 @@ WITH RECURSIVE models(run_id, round, model) AS (
 
 Each is found by a step in the primary key, for a federation of 200 clients has 200 cells of each model.
 """
-
 LAST_CODE = 2**63 - 1
 _AT_ONCE = 2_000
 """Cells that a long export holds at once."""

@@ -24,15 +24,12 @@ from fedcore.files import open_lock, try_lock
 
 STALE_SECONDS = 30.0
 """A job without a heartbeat for this long counts as dead if its lock cannot tell."""
-
 CLOCK_SLACK = 3.0  # a heartbeat further in the future was written before the clock was set back
 
 RESERVE_BYTES = 512 * 1024
 """Size of a lock file: a reserve that is freed so that a run can record its end on a full disk."""
-
 INHERITED = "FEDLENS_LOCK"
 """Environment variable with the descriptor of the lock that a process was started with."""
-
 _HELD: dict[Path, int] = {}
 """Lock file -> descriptor of the lock that this process holds."""
 

@@ -13,7 +13,6 @@ Place = Literal["top", "up", "down", "bottom"]
 """Target of a move within the queue."""
 MAX_SLOTS = 16
 """Maximum number of runs at once on one device."""
-
 QUEUE = "SELECT id, experiment_id, priority FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
 LIST = f"(SELECT json_group_array(need) FROM ({NEEDS}) WHERE need IS NOT NULL)"

@@ -24,7 +24,6 @@ transaction, where ``require_current``, which now calls a lower version damaged,
 ``imports.copy_of`` copies rows into tables of this version: ``_copy_rows`` refuses a table that lacks one of
 their columns, and digests are compared afterwards, so a merged database is brought up to date in between.
 """
-
 SCHEMA = """
 CREATE TABLE experiments(
   id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
@@ -129,7 +128,6 @@ CREATE VIEW accuracy_named AS
 browser); a client may have its domain's name, so kinds distinguish their rows. What tells damage from what
 was recorded is in ``digests`` and ``copies``, see ``damage``.
 """
-
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
 """Tables keyed by ``run_id``, which hold what a run has recorded."""
 

@@ -24,7 +24,6 @@ from fedcore.store.runs import LOG_NAME
 TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file", "bundle"]
 ARRAYS_NAME = "arrays.npz"
 """The file of large results in a task's folder."""
-
 ENDED = ("done", "failed", "stopped", "interrupted")
 
 

@@ -45,7 +45,6 @@ weighted by samples; personal_worst: the minimum over clients; global_mean: the 
 clients' test sets, clients weighing equally; classes_mean: every client's model on all test samples of its
 classes (FedAlign's local performance), NULL where that is not measured.
 """
-
 SUMMARY = """
 UPDATE runs SET last_test = last.personal_mean, worst_client = last.personal_worst,
   best_round = best.round, best_test = best.test
@@ -65,7 +64,6 @@ round of the highest unweighted mean validation accuracy, the earliest of equals
 before training, unless it is the only one; best_test: the mean personal test accuracy at that round. Nothing
 is selected on test samples.
 """
-
 INSERT_ROUND = (
     f"INSERT INTO rounds(run_id, round, {', '.join(MEASURES)}) "
     f"VALUES (:run_id, :round, {', '.join(f':{name}' for name in MEASURES)}) "
