@@ -211,16 +211,11 @@ def first_difference(stated: str, recomputed: str) -> str:
     expected: Sequence[str] = recomputed.split("\n")
     for number, (one, other) in enumerate(zip(lines, expected, strict=False), 1):
         if one != other:
-            return f"line {number} says {_cells(one, other)}"
+            pair = [next(csv.reader([line]), []) for line in (one, other)]
+            for mine, follows in zip(*pair, strict=False):
+                if mine != follows:
+                    return f"line {number} says {mine[:80]!r}, and {follows[:80]!r} follows ({other[:120]})"
+            return f"line {number} says {one[:120]!r}, and {other[:120]!r} follows"
     if len(lines) != len(expected):
         return f"it has {len(lines) - 1} lines, and {len(expected) - 1} follow"
     return ""
-
-
-def _cells(one: str, other: str) -> str:
-    """Name the first value of a CSV line that differs."""
-    pair = [next(csv.reader([line]), []) for line in (one, other)]
-    for mine, follows in zip(*pair, strict=False):
-        if mine != follows:
-            return f"{mine[:80]!r}, and {follows[:80]!r} follows ({other[:120]})"
-    return f"{one[:120]!r}, and {other[:120]!r} follows"

@@ -4,10 +4,9 @@ A client's share of a class is the same in train, validation and test, so that i
 training set. Draws are keyed by sample key, class name and client name; the order of files does not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Assignment:
     counts: np.ndarray
     unassigned: np.ndarray
 
-    def of_clients(self, chosen: Sequence[int]) -> Assignment:
+    def of_clients(self, chosen: Sequence[int]) -> Self:
         """Return the assignment of some clients; what the others hold is held by nobody."""
         kept = list(chosen)
         return replace(
@@ -62,7 +61,7 @@ class Assignment:
             counts=self.counts[kept],
         )
 
-    def among(self, rows: np.ndarray) -> Assignment:
+    def among(self, rows: np.ndarray) -> Self:
         """Return the same assignment where the images are these rows of a larger set."""
         return replace(
             self,

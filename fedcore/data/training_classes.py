@@ -166,7 +166,18 @@ def deal(
             held = np.flatnonzero(part.labels_among(block) >= 0)
             train, validation, test = (held[split[held] == s] for s in (TRAIN, VALIDATION, TEST))
             train = few_shot(train, part.labels, part.keys, shots, seed, name)
-            _check_client(name, len(train), len(test), min_samples)
+            if len(train) < min_samples:
+                raise FedLensError(
+                    f"client '{name}' has {counted(len(train), 'training sample')}, fewer than "
+                    f"{min_samples}; lower min_samples, or set more classes_per_client",
+                    "partition.min_samples",
+                )
+            if not len(test):
+                raise FedLensError(
+                    f"client '{name}' has no test sample of its classes; set more classes_per_client, or "
+                    "another split",
+                    "partition.classes_per_client",
+                )
             names.append(name)
             rows.append([part_rows + start for part_rows in (train, validation, test)])
         dealt.append(of_clients)
@@ -191,18 +202,3 @@ def deal(
         unassigned=np.array([], dtype=np.int64),
     )
     return CrossClass(assignment, tuple(found), tuple(b for of_part in dealt for b in of_part), classes)
-
-
-def _check_client(name: str, train: int, test: int, min_samples: int) -> None:
-    if train < min_samples:
-        raise FedLensError(
-            f"client '{name}' has {counted(train, 'training sample')}, fewer than {min_samples}; lower "
-            "min_samples, or set more classes_per_client",
-            "partition.min_samples",
-        )
-    if not test:
-        raise FedLensError(
-            f"client '{name}' has no test sample of its classes; set more classes_per_client, or "
-            "another split",
-            "partition.classes_per_client",
-        )

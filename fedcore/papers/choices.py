@@ -4,16 +4,14 @@ A choice is something that a paper does not say, with its alternatives as fields
 alternative is the reading of FedLens. docs/papers.md describes the format.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedcore.config import Experiment, sweeps
+from fedcore.config import sweeps
 from fedcore.errors import FedLensError
 from fedcore.papers import library, mini
 from fedcore.papers.comparability import read_reasons
@@ -70,7 +68,7 @@ class Choice(_ChoicesPart):
     alternatives: Annotated[tuple[Alternative, ...], Field(min_length=2, max_length=MOST_ALTERNATIVES)]
 
     @model_validator(mode="after")
-    def _first_is_ours(self) -> Choice:
+    def _first_is_ours(self) -> Self:
         first = self.alternatives[0]
         if first.model_dump(exclude={"label"}, exclude_defaults=True):
             raise ValueError("the first alternative is the reading of FedLens and sets nothing")
@@ -151,20 +149,15 @@ def check(paper: Paper, values: Sequence[PublishedValue]) -> None:
         ]
         for alternative in choice.alternatives:
             try:
-                _try(alternative.set, fitting)
+                for path in alternative.set:
+                    if not any(sweeps.concerns(e, path) for e in fitting):
+                        raise FedLensError(f"no experiment of its tables has '{path}'; correct the path")
+                for experiment in fitting:
+                    changed = sweeps.fixed(experiment, alternative.set)
+                    for tried in (changed, mini.rehearsal(changed, mini.COMPARED)):
+                        variant_runs(tried)
             except FedLensError as error:
                 raise FedLensError(f"{where}, '{alternative.label}': {error}", "set") from error
-
-
-def _try(changes: Mapping[str, Any], fitting: Sequence[Experiment]) -> None:
-    applied = {path for path in changes for e in fitting if sweeps.concerns(e, path)}
-    for path in changes:
-        if path not in applied:
-            raise FedLensError(f"no experiment of its tables has '{path}'; correct the path", "set")
-    for experiment in fitting:
-        changed = sweeps.fixed(experiment, changes)
-        for tried in (changed, mini.rehearsal(changed, mini.COMPARED)):
-            variant_runs(tried)
 
 
 def readings(choices: Sequence[Choice], most: int = MOST_READINGS) -> list[Reading]:

@@ -27,13 +27,18 @@ def specification_chart(
         method: whose colour the curve has.
     """
     figure, colour = go.Figure(), theme.colour(method)
+    texts = []
+    for spec in found:
+        taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
+        half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
+        texts.append(f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or OWN}")
     for own, symbol, size, name in ((False, "circle", 6, "other readings"), (True, "diamond", 11, OWN)):
         places = [x for x, spec in enumerate(found) if own is not any(spec.reading)]
         figure.add_scatter(
             x=places, y=[found[x].stat.mean for x in places], mode="markers", name=name,
             marker={"symbol": symbol, "size": size, "color": theme.ink if own else colour},
             error_y={"array": [found[x].half or 0.0 for x in places], "color": colour, "thickness": 1},
-            text=[escape(_said(found[x], choices)) for x in places], hovertemplate=hover("%{text}"),
+            text=[escape(texts[x]) for x in places], hovertemplate=hover("%{text}"),
         )  # fmt: skip
     rows: list[tuple[str, tuple[int, int] | None]] = []
     for i, (name, labels) in enumerate(choices):
@@ -68,12 +73,6 @@ def specification_chart(
                              for name, place in rows]},
     )  # fmt: skip
     return Chart(figure, curve_text(found, quantity))
-
-
-def _said(spec: Specification, choices: Choices) -> str:
-    taken = [f"{name}: {labels[k]}" for (name, labels), k in zip(choices, spec.reading, strict=True) if k]
-    half = "" if spec.half is None else f" ± {spec.half:.1f} (95 %)"
-    return f"{spec.stat.mean:.1f}{half}; {'; '.join(taken) or OWN}"
 
 
 def curve_text(found: Sequence[Specification], quantity: str) -> str:

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jinja2
@@ -95,7 +95,11 @@ def report_html(report: Report) -> str:
 def draw(figure: Figure) -> DrawnChart:
     """Draw a figure for the page."""
     drawn, alt = picture(figure)
-    numbers = [_numbers(title, table) for title, table in figure.numbers()]
+    numbers = []
+    for title, columns in figure.numbers():
+        values = zip(*columns.values(), strict=True)
+        rows = [[TextCell(tables.NONE if v is None else str(v)) for v in row] for row in values]
+        numbers.append(TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows))
     return DrawnChart(figure.title, Markup(inline_svg(drawn, alt)), alt, numbers)
 
 
@@ -104,14 +108,6 @@ def picture(figure: Figure, width: float = PAGE_WIDTH) -> tuple[Picture, str]:
     theme = Theme()
     chart = figure.chart(theme, round(width))
     return still(chart.figure, width, theme, figure.name), chart.alt
-
-
-def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> TextTable:
-    rows = [
-        [TextCell(tables.NONE if value is None else str(value)) for value in row]
-        for row in zip(*columns.values(), strict=True)
-    ]
-    return TextTable(title, [(name, i > 0) for i, name in enumerate(columns)], rows)
 
 
 def content_security_policy(script: str) -> str:

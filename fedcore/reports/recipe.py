@@ -4,14 +4,12 @@ Reports and bundles hold it. It names the runs behind the numbers, with their co
 user's own methods with their text, and a digest of what each round recorded, to which new runs are compared.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -104,7 +102,7 @@ class Recipe(_RecipePart):
         return tuple(run for experiment in self.experiments for run in experiment.runs)
 
     @model_validator(mode="after")
-    def _methods_as_recorded(self) -> Recipe:
+    def _methods_as_recorded(self) -> Self:
         """Check what comes from a stranger's file, since ``fedlens rerun`` writes these files."""
         for place, method in self.methods.items():
             if not _PLACE.fullmatch(place) or consent.digest(method.text.encode()) != method.sha256:

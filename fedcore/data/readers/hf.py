@@ -155,8 +155,8 @@ def _key(part: _Part, row: int) -> str:
     return f"{part.name or 'row'}/{row:07d}"
 
 
-def _open(path: Path) -> dict[str, Dataset]:
-    """Open the parts by name; a single ``Dataset`` is called ""."""
+def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
+    """Open the parts, sorted by name; a single ``Dataset`` is called ""."""
     try:
         import datasets
     except ImportError as error:
@@ -173,13 +173,7 @@ def _open(path: Path) -> dict[str, Dataset]:
     except Exception as error:  # arrow, json and fsspec raise different errors on damaged files
         line = (str(error) or type(error).__name__).splitlines()[0]
         raise FolderError(f"{path}: a damaged data set ({line}); save it again") from error
-    return dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
-
-
-def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
-    opened = _open(path)
-    import datasets
-
+    opened = dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
     if not opened or not any(len(rows) for rows in opened.values()):
         raise FolderError(f"{path}: it has no rows; save the data set again")
     by_split = {name: PARTS.get(name.lower()) for name in opened}

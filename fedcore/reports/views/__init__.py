@@ -3,8 +3,6 @@
 A view has figures, each with its numbers, and a tab on Compare.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,14 +17,6 @@ from fedcore.store import Store
 
 NAMES = ("matrices", "curves", "cost", "sweep")
 """Files of this folder, in the order of the tabs on Compare and of the figures in a report."""
-
-
-@cache
-def views() -> dict[str, View]:
-    """Return the views by name."""
-    return {name: import_module(f"{__name__}.{name}").VIEW for name in NAMES}
-
-
 NARROW = 500
 """Width in pixels below which a chart is drawn for a telephone."""
 NumberColumns = Mapping[str, Sequence[object]]
@@ -102,3 +92,9 @@ class View:
     title: str
     figures: Callable[[ViewSource, str], Sequence[Figure]]
     absent: str
+
+
+@cache
+def views() -> dict[str, View]:
+    """Return the views by name."""
+    return {name: import_module(f"{__name__}.{name}").VIEW for name in NAMES}
