@@ -14,7 +14,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("n", [16, 64, 65, 192, 512])
+@pytest.mark.parametrize("n", [16, 65, 192, *(pytest.param(n, marks=pytest.mark.slow) for n in (64, 512))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_batched_solutions_solve_their_equations_with_two_threads(two_threads, n, dtype):
     x = torch.randn(3, 1, n, n, generator=torch_generator(n, "x"), dtype=dtype)

@@ -161,6 +161,7 @@ def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus_and_a_star_
     store.runs.mark([1], starred=False)
 
 
+@pytest.mark.slow
 def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: NewPage) -> None:
     """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address.
 

@@ -150,7 +150,8 @@ def opens_from_disk_and_asks_for_nothing(file: Path, store: Store, new_page: New
     assert complaints == [], "a script failed, or the policy had something to forbid"
 
 
-@pytest.mark.parametrize("clients", [6, pytest.param(45, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [6, 45])
 def test_a_report_prints_on_a4_and_needs_no_script(new_page: NewPage, tmp_path: Path, clients: int) -> None:
     """Nothing is cut off: neither at the right of the sheet, nor a chart that is taller than it."""
     names = [f"client {i}" for i in range(clients)]

@@ -200,11 +200,11 @@ def test_a_map_weighs_channels_by_their_mean_gradient():
 @pytest.mark.parametrize(
     ("name", "model", "maps"),
     [
-        ("zero-shot", "mini-vit", {"prediction"}),
-        ("fedot", "mini-rn", {"prediction"}),
+        pytest.param("zero-shot", "mini-vit", {"prediction"}, marks=pytest.mark.slow),
+        pytest.param("fedot", "mini-rn", {"prediction"}, marks=pytest.mark.slow),
         ("fedavg-lora", "mini-vit", {"prediction"}),
         ("feddeap", "mini-vit", {"prediction", "semantic", "domain"}),
-        ("fedotp", "mini-vit", {"prediction"}),
+        pytest.param("fedotp", "mini-vit", {"prediction"}, marks=pytest.mark.slow),
         ("fedotp", "mini-rn", {"prediction"}),
     ],
 )

@@ -146,6 +146,7 @@ def test_a_killed_foreground_run_shows_so_at_once_and_all_its_runs_can_be_resume
     assert recorded(db, 1) == expected
 
 
+@pytest.mark.slow
 def test_killing_a_run_that_waits_in_the_foreground_leaves_the_one_that_trains(db, foreground):
     Store(db).runs.stop([2])
     assert not launcher.force_stop(Store(db), 2)

@@ -25,6 +25,7 @@ def supervisor_log(db):
     return lambda: (db.parent / "supervisor.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_stops_runs_and_lets_them_go_on(db, queued, supervise, small_disk, supervisor_log):
     expected = uninterrupted(db, queued)
     (first,), (second,) = queued(rounds=ROUNDS, seconds=0.1), queued(rounds=2)

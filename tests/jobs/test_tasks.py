@@ -194,6 +194,7 @@ def test_the_supervisor_does_tasks_beside_training(db, queued, step_until):
     ]  # the training, which takes the only slot, went on meanwhile
 
 
+@pytest.mark.slow
 def test_stop_is_heard_between_steps(db, step_until):
     number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
     step_until()

@@ -157,7 +157,11 @@ def federation_for(name: str, config: dict[str, object]) -> Federation:
     return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    # a whole network is sent, which takes long to look through, and nothing is kept
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow) if case == "fedavg-vision" else case for case in CASES],
+)
 def test_nothing_local_crosses(case):
     name, config, up, down, local = CASES[case]
     federation = federation_for(name, config)
@@ -202,7 +206,7 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("kind", LEAKS)
-@pytest.mark.parametrize("named", ["extra", "classifier"])
+@pytest.mark.parametrize("named", [pytest.param("extra", marks=pytest.mark.slow), "classifier"])
 def test_a_leak_is_heard(kind, named):
     """The test above can fail: a FedOT that sends X, openly or inside the classifier."""
 

@@ -29,11 +29,6 @@ def titles(figure: dict[str, Any]) -> list[str]:
     return [text.removeprefix("<b>").removesuffix("</b>") for text in texts]
 
 
-def notes(figure: dict[str, Any]) -> list[str]:
-    """The lines between titles and heatmaps."""
-    return [a["text"] for a in figure["layout"]["annotations"] if a["font"]["size"] == NOTE_LETTERS]
-
-
 def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
     grid = charts(app)[0]
@@ -48,26 +43,6 @@ def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Pat
         assert word in table
     sent = 7 * 6 * fill.BYTES["fedot"] / 1e6
     assert f"{sent:.2f}" in table
-
-
-def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_path: Path) -> None:
-    """Same revision, other values: Plotly.react then keeps the axes; another view starts anew."""
-    db = tmp_path / "runs.db"
-    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    fill.train(writers[0], until=1)
-    app = open_page("live", id="1")
-    before = charts(app)[0]["figure"]
-    writers[0].write_round(fill.a_round("fedot", 1, 2, 5))
-    after = charts(app.run())[0]["figure"]
-    assert titles(after) == ["FedOT: round 2/5"]
-    assert [note.split(" · ")[0] for note in notes(after)] == ["running"]
-    bars = [shape["x1"] for shape in after["layout"]["shapes"]]
-    assert bars == pytest.approx([1.0, 2 / 5])
-    assert after["data"][0]["z"] != before["data"][0]["z"]
-    assert after["layout"]["uirevision"] == before["layout"]["uirevision"]
-    widget(app.radio, "live_view").set_value("clients")
-    other = charts(app.run())[0]["figure"]
-    assert other["layout"]["uirevision"] != after["layout"]["uirevision"]
 
 
 def test_models_that_agree_by_chance_are_not_called_one(open_page: Opened, tmp_path: Path) -> None:

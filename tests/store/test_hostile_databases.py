@@ -286,20 +286,18 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+DAMAGED = [
+    ("runs", "label", "NULL"), ("runs", "last_test", "'high'"), ("experiments", "uuid", "NULL"),
+    ("tasks", "args", "7"), ("runs", "label", "7"), ("runs", "label", "x'ff'"),
+    ("runs", "label", "CAST(x'ff' AS TEXT)"), ("runs", "config", "NULL"),
+    ("experiments", "name", "CAST(x'ff' AS TEXT)"), ("tasks", "run_id", "99"),
+]  # fmt: skip
+"""What stands where; every kind of table and column is among the first four."""
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value"),
-    [
-        ("runs", "label", "NULL"),
-        ("runs", "label", "7"),
-        ("runs", "label", "x'ff'"),
-        ("runs", "label", "CAST(x'ff' AS TEXT)"),
-        ("runs", "last_test", "'high'"),
-        ("runs", "config", "NULL"),
-        ("experiments", "uuid", "NULL"),
-        ("experiments", "name", "CAST(x'ff' AS TEXT)"),
-        ("tasks", "args", "7"),
-        ("tasks", "run_id", "99"),
-    ],
+    [*DAMAGED[:4], *(pytest.param(*case, marks=pytest.mark.slow) for case in DAMAGED[4:])],
 )
 def test_a_damaged_value_is_one_line_and_the_rest_stays_usable(db, capsys, table, column, value):
     damage(db, table, column, value)

@@ -71,13 +71,6 @@ def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Pat
     assert "last round; the run's page has the command that repeats it" in cell
 
 
-def test_nothing_is_claimed_of_few_seeds(open_page: Opened, tmp_path: Path) -> None:
-    experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1)
-    fill.done(tmp_path / "runs.db", experiment)
-    text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
-    assert "n = 2: too few seeds" in text and "<b>*</b>" not in text
-
-
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"], baseline="PromptFL")
     text = html(app)
@@ -258,6 +251,7 @@ def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
     assert "Worst client: difference, points" in table(app, "Summary of")[0]
 
 
+@pytest.mark.slow
 def test_the_buttons_hand_out_the_files_of_the_page(
     open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
