@@ -165,6 +165,7 @@ def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path,
     assert [w.key for w in app.selectbox][-1] == "encode_precision"  # embedded data has no files to draft
 
 
+@pytest.mark.slow
 def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Path) -> None:
     for precision in ("fp32", "bf16"):
         args = {"name": "rotated-digits", "backbone": "mini-vit", "domains": ["rot0"], "precision": precision}
