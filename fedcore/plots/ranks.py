@@ -1,6 +1,7 @@
 """The chart of a leaderboard: each row's mean with its interval, and the rank beside it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -21,37 +22,48 @@ def rank_chart(board: Board, theme: Theme) -> Chart:
     rows = [row for row in board.rows if not row.other_tests]
     stats = [row.stats[board.metric] for row in rows]
     half = [_half_width(board, row) for row in rows]
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []  # plain dicts, which plotly validates only once
+    ranks: list[dict[str, Any]] = []
     for y, (row, stat, width) in enumerate(zip(rows, stats, half, strict=True)):
         ranked, colour = row.key in board.ranks, theme.colour(row.method)
         rank = f"rank {board.ranks[row.key].text}" if ranked else board.rank_text(row)
         interval = "" if width is None else f", 95 % interval ± {width:.2f}"
-        figure.add_trace(
-            go.Scatter(
-                x=[stat.mean], y=[y], mode="markers+text", cliponaxis=False,
-                marker={"color": colour, "size": 11, "symbol": "circle" if ranked else "circle-open"},
-                error_x={"array": [width or 0.0], "visible": width is not None, "color": colour,
-                         "thickness": 2, "width": 6},
-                text=[f"{stat.mean:.1f}"], textposition="top center", textfont={"size": 11},
-                customdata=[f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"],
-                hovertemplate=hover("%{customdata}"),
-            )
+        data.append(
+            {
+                "type": "scatter", "x": [stat.mean], "y": [y], "mode": "markers+text", "cliponaxis": False,
+                "marker": {"color": colour, "size": 11, "symbol": "circle" if ranked else "circle-open"},
+                "error_x": {"array": [width or 0.0], "visible": width is not None, "color": colour,
+                            "thickness": 2, "width": 6},
+                "text": [f"{stat.mean:.1f}"], "textposition": "top center", "textfont": {"size": 11},
+                "customdata": [
+                    f"{short_name(row.label, 60)}: {rank}, {stat.text(2)} %, n = {stat.n}{interval}"
+                ],
+                "hovertemplate": hover("%{customdata}"),
+            }
         )  # fmt: skip
-        figure.add_annotation(
-            x=1, xref="paper", xanchor="left", xshift=8, y=y, showarrow=False,
-            text=rank if ranked else NOT_RANKED, font={"color": theme.ink if ranked else theme.faint},
+        ranks.append(
+            {
+                "x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "y": y, "showarrow": False,
+                "text": rank if ranked else NOT_RANKED,
+                "font": {"color": theme.ink if ranked else theme.faint},
+            }
         )  # fmt: skip
-    figure.update_layout(
+    layout = {
         **theme.layout,
-        height=MARGIN_PIXELS + ROW_PIXELS * len(rows),
-        margin={"l": 8, "r": 8 + RANK_PIXELS, "t": 8, "b": 8},
-        showlegend=False,
-        xaxis={**theme.axis, "title": {"text": "Accuracy, %: mean and 95 % interval over seeds"}},
-        yaxis={**theme.axis, "range": [len(rows) - 0.5, -0.7], "tickmode": "array",
-               "tickvals": list(range(len(rows))),
-               "ticktext": [f"{short_name(row.label, NAME_LETTERS)} " for row in rows]},
-    )  # fmt: skip
-    return Chart(figure, board.finding)
+        "annotations": ranks,
+        "height": MARGIN_PIXELS + ROW_PIXELS * len(rows),
+        "margin": {"l": 8, "r": 8 + RANK_PIXELS, "t": 8, "b": 8},
+        "showlegend": False,
+        "xaxis": {**theme.axis, "title": {"text": "Accuracy, %: mean and 95 % interval over seeds"}},
+        "yaxis": {
+            **theme.axis,
+            "range": [len(rows) - 0.5, -0.7],
+            "tickmode": "array",
+            "tickvals": list(range(len(rows))),
+            "ticktext": [f"{short_name(row.label, NAME_LETTERS)} " for row in rows],
+        },
+    }
+    return Chart(go.Figure({"data": data, "layout": layout}), board.finding)
 
 
 def rank_table(board: Board) -> Mapping[str, Sequence[object]]:

@@ -168,7 +168,7 @@ def compare(
     without_draws = [run for run in runs if not is_draw(configs[run.id])]
     draws = len(runs) - len(without_draws) if without_draws else 0
     runs = without_draws or runs  # draws alone are compared with each other
-    settings, row_keys = setting_keys(store, configs), _row_keys(runs, configs)
+    settings, row_keys = setting_keys(store, runs, configs), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], row_keys[r.id]) for r in runs}
     newest, notes = _newest_runs(runs, keys, unfinished)
     if draws:

@@ -136,7 +136,7 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[BoardSetting]:
     """Return the settings of some finished runs, the one with the most runs first."""
     stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
     configs = {i: config for i, config in stored.items() if not is_draw(config)}
-    keys = setting_keys(store, configs)
+    keys = setting_keys(store, runs, configs)
     experiment = {r.id: r.experiment_id for r in runs}
     trained = {i: c for i, c in configs.items() if c.rounds > 0}
     found = group_by(trained, lambda i: (keys[i], configs[i].rounds, configs[i].participation))

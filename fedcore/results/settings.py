@@ -12,7 +12,7 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.results.statistics import group_by
-from fedcore.store import Store
+from fedcore.store import RunRow, Store
 
 NOT_COMPARED = (
     "seed", "held_out", "method.label", "method.file", "data.root", "time_limit", "keep_checkpoints",
@@ -134,12 +134,24 @@ def setting_title(config: RunConfig) -> str:
     return " · ".join(parts)
 
 
-def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
-    """Return the ``setting_key`` of recorded runs by run."""
+def setting_keys(store: Store, runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
+    """Return the ``setting_key`` of recorded runs by run, computed once for all runs with one stored hash.
+
+    Args:
+        configs: of these runs; those without one are left out.
+    """
+    cached: dict[tuple[str, bool], str] = {}
     keys = {}
-    for i, config in configs.items():
-        needs_fingerprint = not _is_embedded(config) or {o.name for o in config.transfer} - _EMBEDDED
-        keys[i] = setting_key(config, store.runs.environment(i) if needs_fingerprint else None)
+    for run in runs:
+        if (config := configs.get(run.id)) is None:
+            continue
+        if not _is_embedded(config) or {o.name for o in config.transfer} - _EMBEDDED:
+            keys[run.id] = setting_key(config, store.runs.environment(run.id))
+            continue
+        stored = run.group_hash, config.held_out is None
+        if stored not in cached:
+            cached[stored] = setting_key(config)
+        keys[run.id] = cached[stored]
     return keys
 
 
