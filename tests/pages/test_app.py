@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import streamlit as st
 from starlette.applications import Starlette
+from starlette.responses import Response
 
 import app as served
 from fedcore.results import progress
@@ -152,3 +153,21 @@ def test_the_browser_is_opened_where_there_is_a_screen(
 
     run(start())
     assert shown == opened
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "early"),
+    [("/compare", "text/html", True), ("/live", "text/html", False), ("/compare", "text/css", False)],
+)
+def test_pages_with_charts_name_the_library_of_charts(path: str, kind: str, early: bool) -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    page = served.EarlyCharts(Response("page", media_type=kind))
+    run(page({"type": "http", "path": path}, None, send))
+    (link,) = [value.decode() for name, value in sent[0]["headers"] if name == b"link"] or [""]
+    assert link.endswith(">; rel=modulepreload") == early
+    file = Path(st.__file__).parent / "static" / link[1:].partition(">")[0].lstrip("/")
+    assert file.is_file() == early
