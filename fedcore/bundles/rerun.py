@@ -232,10 +232,8 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
         )
         for title in dict.fromkeys((*before, *now)):
             if before.get(title) != now.get(title):
-                text = (
-                    f"{title}: {before.get(title, 'not recorded')} then, {now.get(title, 'not recorded')} now"
-                )
-                environments[text] = None
+                then, today = (of.get(title, "not recorded") for of in (before, now))
+                environments[f"{title}: {then} then, {today} now"] = None
     if source.archive is not None and len(trained) == len(source.recipe.runs):
         differences += yield from _file_differences(store, source, source.archive, trained)
     return Repeated(rounds, len(trained), tuple(differences), tuple(environments))
@@ -269,15 +267,12 @@ def _file_differences(
 
 def _number_differences(stated: str, made: str) -> list[str]:
     """Return the numbers of the summary that differ, in one line each."""
-    rows = [
-        {
-            (r["label"], r["data"], r["held_out"], r["metric"]): r["mean"]
-            for r in csv.DictReader(io.StringIO(text))
-        }
-        for text in (stated, made)
-    ]
+    tables = (csv.DictReader(io.StringIO(text)) for text in (stated, made))
+    before, now = (
+        {(r["label"], r["metric"], r["data"], r["held_out"]): r["mean"] for r in table} for table in tables
+    )
     return [
-        f"{label}, {metric}: {mean} was recorded, {rows[1].get((label, data, held, metric), 'nothing')} now"
-        for (label, data, held, metric), mean in rows[0].items()
-        if rows[1].get((label, data, held, metric)) != mean
+        f"{key[0]}, {key[1]}: {mean} was recorded, {now.get(key, 'nothing')} now"
+        for key, mean in before.items()
+        if now.get(key) != mean
     ]

@@ -60,11 +60,7 @@ class Hasher:
 
 
 def samples_of(run: RunConfig, hasher: Hasher, test_sets: Membership | None = None) -> Work[list[Sample]]:
-    """Return the samples of a run's clients and test sets, in the order of the data set.
-
-    Args:
-        test_sets: default: no test set is named, as for a run without a model.
-    """
+    """Return the samples of a run's clients, with their test sets if there are, in the data set's order."""
     images = yield from hasher.images(run)
     inputs = prepare_inputs(run, images)
     held: dict[int, tuple[str, str]] = {}

@@ -179,11 +179,7 @@ def load_all() -> tuple[PublishedValue, ...]:
 def values_of(
     experiment: Experiment, unsaved: Mapping[Paper, Sequence[PublishedValue]] | None = None
 ) -> tuple[PublishedValue, ...]:
-    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only.
-
-    Args:
-        unsaved: the values of papers that are not in the library yet.
-    """
+    """Return the values that ``reproduces`` names, for the backbone only; ``unsaved`` are of new papers."""
     new = {paper.key: (printed_backbone(experiment, paper), of) for paper, of in (unsaved or {}).items()}
     values: dict[PublishedValue, None] = {}
     for i, entry in enumerate(experiment.reproduces):

@@ -136,11 +136,7 @@ class RecordedRuns:
         ]
 
     def reader(self, domains: Mapping[str, str]) -> RunReader:
-        """Return a reader of metrics from the runs, which caches the cells that it has read.
-
-        Args:
-            domains: the paper's domains -> the runs' domains, if they differ.
-        """
+        """Return a reader of metrics for some domains, which caches the cells that it has read."""
         return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains, self._cells))
 
     def measurement(

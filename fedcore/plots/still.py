@@ -652,7 +652,8 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
     shapes: list[Shape] = []
     for row, colour in enumerate(colours):
         points = [(x, axis.place(values[row])) for x, axis, values, _ in axes]
-        tip = "\n".join(f"{plain(d['label'])}: {_value_on(axis, values[row])}" for _, axis, values, d in axes)
+        on_axes = ((plain(d["label"]), values[row], dict(axis.ticks)) for _, axis, values, d in axes)
+        tip = "\n".join(f"{label}: {texts.get(value, f'{value:.2f}')}" for label, value, texts in on_axes)
         shapes.append(Path(points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5, tip=tip))
     for x, axis, _, dimension in axes:
         shapes += [
@@ -667,7 +668,3 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
             ]
     shapes += _colour_bar(bar, right + 40, top, top + height, theme)
     return Picture(width, top + height + 16, shapes)
-
-
-def _value_on(axis: Axis, value: float) -> str:
-    return next((text for number, text in axis.ticks if number == value), f"{value:.2f}")

@@ -40,11 +40,7 @@ def parse_domain(name: str) -> tuple[str, int]:
 
 
 def draw_key(key: str, swaps: Mapping[str, str] = MappingProxyType({})) -> np.ndarray:
-    """Draw the image of a key, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
-
-    Args:
-        swaps: class -> the shape that its images show in swapped domains.
-    """
+    """Draw a key, e.g. ``sketch+30/star/007``; swaps: see ``LargeSet``. Shape: -> (64, 64, 3) uint8."""
     domain, name, _ = key.split("/")
     if domain.endswith(SWAPPED):
         name = swaps.get(name, name)

@@ -104,12 +104,9 @@ class Multiverse:
 
     def _found(self, recorded: RecordedRuns) -> Found:
         """Return the values under each reading, without those whose runs are not all finished."""
-        wanted = {
-            (r, v): (self.source(v, r), self.rule(v, r)) for r in self.readings for v in self.ranking.values
-        }
-        recorded.read_results(
-            (source.key, rule) for source, rule in wanted.values() if recorded.has(source.key)
-        )
+        places = [(r, v) for r in self.readings for v in self.ranking.values]
+        wanted = {(r, v): (self.source(v, r), self.rule(v, r)) for r, v in places}
+        recorded.read_results((source.key, rule) for source, rule in wanted.values())
         read: dict[tuple[PublishedValue, str, Rule], dict[int, float]] = {}
         found: dict[Reading, dict[PublishedValue, ValuesBySeed]] = {r: {} for r in self.readings}
         for (reading, value), (source, rule) in wanted.items():
