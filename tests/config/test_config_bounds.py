@@ -1,6 +1,5 @@
 """Every field of an experiment refuses what it cannot be, by name; so does what does not go together."""
 
-import math
 from typing import Any, get_args, get_origin
 
 import pytest
@@ -53,11 +52,6 @@ def test_no_field_takes_a_value_of_another_type():
         takes_tables = str(info.annotation).startswith("dict")
         error = refused(with_value(part, name, 3 if takes_tables else {"a": object()}))
         assert error.field is not None and error.field.startswith(path(part, name)), error.field
-
-
-def test_a_number_that_is_not_finite_is_refused():
-    for value in (math.nan, math.inf):
-        assert refused(with_value("partition", "alpha", value)).field == "partition.alpha"
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,6 @@ def test_who_lost_a_task_cannot_write_to_it(db):
     assert Store(db).tasks.get(number).result == {"sum": 2}
 
 
-def test_a_queued_one_is_stopped_at_once_an_ended_one_is_not(db):
-    number = Store(db).tasks.submit("check", "a", {})
-    assert Store(db).tasks.stop(number)
-    assert status(db, number) == "stopped"
-    assert not Store(db).tasks.stop(number)
-
-
 def test_forgetting_removes_row_and_files_but_nothing_that_runs(db):
     number = Store(db).tasks.submit("check", "a", {"arrays": 2})
     do(db, number)

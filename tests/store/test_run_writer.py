@@ -239,15 +239,6 @@ def notices(writer: RunWriter) -> tuple[Notice, ...]:
     return Store(writer.claim.db).runs.get([writer.run_id])[0].notices
 
 
-def test_notices_are_kept_in_order_with_their_promise(writer):
-    writer.notice("a 'quoted' \"remark\"", True)
-    writer.notice("out of memory", False)
-    assert [(n.message, n.repeats_exactly) for n in notices(writer)] == [
-        ("a 'quoted' \"remark\"", True),
-        ("out of memory", False),
-    ]
-
-
 def test_what_a_resumed_run_says_again_is_kept_once(writer):
     texts = ["classes took the prompt: 'ä', \"b\"", "out of memory", "classes took the prompt: 'ä', \"b\""]
     for text in texts:
