@@ -177,7 +177,7 @@ def main() -> int:
         outcome = process.work(claimed, "cpu", handler=handler, beat_seconds=0.2, revive=revive)
         return launcher.UNRECORDED_STATUS if outcome == "unrecorded" else 0
     return worker.serve(
-        db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0] if rest else 60)
+        db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.05, idle=float(rest[0] if rest else 60)
     )
 
 

@@ -89,7 +89,7 @@ def kill_processes(db: Path) -> None:
             process.kill()
 
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
