@@ -65,12 +65,9 @@ def verify(bundle: BundleFile, data: DataFolders = None) -> int:
     archive = open_bundle(bundle)
     print(f"{archive.manifest.title}, made with FedLens {archive.manifest.fedlens} {archive.manifest.commit}")
     verdict = track(verdict_of(archive, data or ()))
-    for line in verdict.checked:
-        print(f"✓ {line}")
-    for line in verdict.unchecked:
-        print(f"? {line}")
-    for line in verdict.differences:
-        print(f"! {line}")
+    for mark, lines in (("✓", verdict.checked), ("?", verdict.unchecked), ("!", verdict.differences)):
+        for line in lines:
+            print(f"{mark} {line}")
     if verdict.differences:
         print(f"not verified: {counted(len(verdict.differences), 'difference')}")
     elif verdict.unchecked:

@@ -272,8 +272,7 @@ def swapped_columns(values: Sequence[PublishedValue]) -> Iterator[Finding]:
     for value in values:
         if not paper.metric(value.metric).parts:
             rows[_place(value)][value.metric] = value
-    metrics = sorted({m for row in rows.values() for m in row})
-    for first, second in pairs_of(metrics, 2):
+    for first, second in pairs_of(sorted({m for row in rows.values() for m in row}), 2):
         both = [row for row in rows.values() if first in row and second in row]
         for family in dict.fromkeys(_family(row[first]) for row in both):
             of_family = [row for row in both if _family(row[first]) == family]
