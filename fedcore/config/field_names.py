@@ -136,7 +136,8 @@ def _declarations(path: str) -> tuple[Models, str]:
     who = before.removeprefix("methods.")
     if part == "methods" and who in methods:
         return (methods[who].Config,), name
-    built_in_first = sorted(methods, key=lambda n: registry.file_of(n) is not None)
+    # by module, so that a title does not depend on which method was imported first
+    built_in_first = sorted(methods, key=lambda n: (registry.file_of(n) is not None, methods[n].__module__))
     return (*(methods[n].Config for n in built_in_first), CohortConfig), name
 
 

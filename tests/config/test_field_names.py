@@ -83,6 +83,14 @@ def test_where_methods_differ_a_name_alone_is_fedlens_own(elsewhere: None, befor
     assert field_title(f"{before}only_here") == "What nobody else has"
 
 
+def test_a_title_does_not_depend_on_the_method_that_was_imported_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    titles = [field_title(name) for name in ("share", "alpha", "rank", "temperature")]
+    monkeypatch.setattr(registry, "_METHODS", dict(reversed(registry._METHODS.items())))
+    assert [field_title(name) for name in ("share", "alpha", "rank", "temperature")] == titles
+
+
 def test_a_method_file_that_is_broken_takes_no_names_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
