@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import TypeAdapter
 
@@ -195,11 +196,16 @@ class Experiments(Queries):
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
     values = dict(row)
     with reading_stored(f"experiment {row['id']}"):
-        values["config"] = Experiment.model_validate_json(row["config"])
+        values["config"] = _read_config(row["config"])
         values["tags"] = TAGS.validate_json(row["tags"])
         values["archived"], values["runs"] = bool(row["archived"]), tuple(runs)
         check_types(ExperimentRow, values)
         return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
+
+
+@lru_cache(maxsize=2_000)
+def _read_config(text: str | bytes) -> Experiment:
+    return Experiment.model_validate_json(text)
 
 
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:
