@@ -15,7 +15,7 @@ def test_agrees_with_the_naive_implementation():
     model, tokenizer, scale = backbone.model, backbone.tokenizer, backbone.logit_scale
     method = build("prograd", federation, **SETTINGS, conflict_weight=0.7, temperature=2)
     first = context = method.init(problem.generator).shared["context"]
-    prompts = [model.encode_text(tokenizer([problem.template.format(n)]))[0] for n in problem.classes]
+    prompts = model.encode_text(tokenizer([problem.template.format(n) for n in problem.classes]))
 
     def general_loss(text, xs):
         total = 0.0
