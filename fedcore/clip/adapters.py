@@ -83,7 +83,8 @@ class Lora:
 
         Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> like qkv.
         """
-        in_place = x.device.type == "cpu" and not torch.is_grad_enabled() and qkv.dtype == self.b.dtype
+        in_place = x.device.type == "cpu" and not torch.is_grad_enabled()
+        in_place = in_place and qkv.dtype == self.b.dtype != torch.float64  # whose sum has other last bits
         if not in_place or not self._scales_early:
             delta = self.delta(layer, x)
             return qkv if delta is None else (qkv.unflatten(-1, (3, -1)) + delta).flatten(-2)
