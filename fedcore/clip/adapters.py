@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from fedcore.clip.specs import BackboneSpec
 
+_LARGE = 2**14
+"""Numbers of a client's q, k and v from which on a CPU adds a low-rank update where they are."""
 _COUNTED_LAYERS = 12
 """Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
 
@@ -84,7 +86,8 @@ class Lora:
         Shape: x (clients, sequences, tokens, width), qkv (clients, sequences, tokens, 3 width) -> like qkv.
         """
         in_place = x.device.type == "cpu" and not torch.is_grad_enabled()
-        in_place = in_place and qkv.dtype == self.b.dtype != torch.float64  # whose sum has other last bits
+        # Sums of small products, and those in double precision, have other last bits.
+        in_place = in_place and qkv.dtype == self.b.dtype != torch.float64 and qkv[0].numel() >= _LARGE
         if not in_place or not self._scales_early:
             delta = self.delta(layer, x)
             return qkv if delta is None else (qkv.unflatten(-1, (3, -1)) + delta).flatten(-2)
